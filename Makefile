@@ -1,0 +1,51 @@
+# From nothing: Python 3.11+, pip, a C++ compiler and make are all that is needed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NATIVE := $(wildcard src/syncpoint/metrics/native/*) CMakeLists.txt
+INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
+
+.PHONY: setup demo test test-all lint format bench fuzz clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo | test | lint | bench | fuzz | setup | format | clean"
+
+# torch is asked for by its exact version and before anything that depends on it: any other
+# request brings in several gigabytes of CUDA packages.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) "$$(grep -E '^torch==' constraints.txt)" -c constraints.txt
+	@touch $@
+
+$(VENV)/.user: $(VENV)/.torch $(INPUTS)
+	$(PIP) -c constraints.txt -e '.[torch]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.user
+	$(PIP) -c constraints.txt -e '.[torch,dev]'
+	@touch $@
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.user
+	@$(BIN)/syncpoint demo -o demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Live models -> runs. One file per runtime behind one small protocol."""

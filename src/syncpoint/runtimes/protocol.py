@@ -1,0 +1,100 @@
+"""What every runtime offers: the seam between live models and everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from syncpoint.run.model import Edge, OpKey
+from syncpoint.run.recorder import Recorder
+
+API = 1
+"""Version of this protocol; a runtime from elsewhere declares the one it was written for."""
+
+Array = NDArray[Any]
+"""A dense tensor in the dtype of `syncpoint.run.dtypes` (ml_dtypes for bf16 and fp8)."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of a runtime: from it come `--set`, the session form, doctor and run.json."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one execution is given: the arguments of the model, as pytrees of arrays."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A piece of a model between sync points, to be run on its own."""
+
+    ops: tuple[OpKey, ...]
+    """In execution order."""
+    inputs: tuple[Edge, ...]
+    """Tensors that are given from outside; parameters are not among them."""
+    outputs: tuple[Edge, ...]
+
+
+class Session(Protocol):
+    """A model that is loaded and can be run."""
+
+    def run(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Execute once and tell the recorder of every op and tensor.
+
+        Sets the facts of the run (`recorder.facts`): effective device and precision, the
+        observer check, notes. A model that raises becomes a CaptureError; what was recorded
+        before it stays.
+        """
+
+
+@runtime_checkable
+class Evaluates(Protocol):
+    """A session that can run pieces of its model on given values."""
+
+    def evaluate(
+        self,
+        region: Region,
+        inputs: Mapping[Edge, Array],
+        dtype: str,
+        parameter_dtype: str | None = None,
+    ) -> Sequence[Array | None]:
+        """The region's outputs with all floating-point arithmetic done in `dtype`.
+
+        Explicit casts and dtype arguments inside the region are rewritten to `dtype`, quantize
+        and cast ops count as identity. With `parameter_dtype`, floating-point parameters are
+        first rounded to that type. None stands for an output that is not a tensor.
+        """
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """A way to execute models."""
+
+    name: str
+    extra: str
+    """The extra of this package that installs what the runtime needs."""
+
+    def version(self) -> str | None:
+        """Version of the underlying package, or None when it is not installed."""
+
+    def accepts(self, model: object) -> bool:
+        """Whether `model`, a path or a live object, looks like one of this runtime's."""
+
+    def options(self) -> tuple[Option, ...]:
+        """The settings that `open` understands."""
+
+    def open(self, model: object, options: Mapping[str, Any]) -> Session:
+        """Load the model; a missing package is a MissingExtra."""

@@ -1,0 +1,30 @@
+"""Errors are one line: expected, found, cure; and each carries its exit code."""
+
+import pytest
+
+from syncpoint import errors
+
+ALL = [
+    errors.InputError("a run", "a picture", "name a folder ending in .run"),
+    errors.FormatError("schema 1", "schema 7\nand a newline", "upgrade syncpoint"),
+    errors.MissingExtra("torch", "torch", "capturing an nn.Module"),
+    errors.CaptureError("the model to run", "RuntimeError: boom"),
+    errors.Unsupported("a local file", "an address", "download it first"),
+]
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
+def test_message_is_one_line_with_expected_and_found(error):
+    text = str(error)
+    assert "\n" not in text
+    assert text.startswith("expected ")
+    assert "; found " in text
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
+def test_every_error_says_that_the_command_could_not_do_its_work(error):
+    assert error.exit_code == errors.EXIT_FAILED == 2
+
+
+def test_missing_extra_names_the_command_that_installs_it():
+    assert "pip install 'syncpoint[torch]'" in str(errors.MissingExtra("torch", "torch", "x"))
