@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard src/syncpoint/metrics/native/*) CMakeLists.txt
 INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
 
-.PHONY: setup demo test test-all lint format bench fuzz clean
+.PHONY: help setup demo test lint format bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +46,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
+
+bench: $(VENV)/.dev
+	@for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+fuzz: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit tests/hostile
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,101 @@
+"""The header of a .npy file, read without trust and written without NumPy's file objects."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from syncpoint.errors import FormatError, SyncpointError, Unsupported
+from syncpoint.run import dtypes
+from syncpoint.run.dtypes import DType
+from syncpoint.run.files import one_line
+
+MAGIC = b"\x93NUMPY"
+MAX_HEADER = 16 * 1024
+"""More bytes than the header of any plain array has."""
+_MAX_COUNT = 1 << 60
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What a .npy file says of its array."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    fortran: bool
+    """Column-major on disk."""
+    swapped: bool
+    """Big-endian on disk."""
+    size: int
+    """Bytes before the data."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of data."""
+        return self.dtype.nbytes(prod(self.shape))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes can be used as they lie."""
+        return not self.swapped and (not self.fortran or len(self.shape) < 2)
+
+
+def parse_header(start: bytes, where: str) -> NpyHeader:
+    """The header at the beginning of `start`, which need not be longer than MAX_HEADER."""
+    file = io.BytesIO(start[:MAX_HEADER])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers written by Python 2
+            version = np.lib.format.read_magic(file)
+            if version == (1, 0):
+                shape, fortran, found = np.lib.format.read_array_header_1_0(file, MAX_HEADER)
+            elif version in ((2, 0), (3, 0)):
+                shape, fortran, found = np.lib.format.read_array_header_2_0(file, MAX_HEADER)
+            else:
+                raise ValueError(f"version {version}, where 1 to 3 are known")
+    except Exception as error:  # its parser raises whatever the tokenizer and dtype() do
+        raise FormatError(f"a .npy header in {where}", one_line(error)[:120]) from error
+    dtype = _element(found, where)
+    nonzero = [d for d in shape if d]
+    if len(shape) > 64 or any(d < 0 for d in shape) or prod(nonzero) > _MAX_COUNT:
+        raise FormatError(f"a shape that a machine can hold in {where}", str(shape)[:80])
+    return NpyHeader(dtype, tuple(shape), fortran, not found.isnative, file.tell())
+
+
+def _element(found: np.dtype[np.generic], where: str) -> DType:
+    if found.hasobject:
+        raise FormatError(
+            f"an array of numbers in {where}",
+            "pickled Python objects",
+            "they are never loaded; save plain arrays",
+        )
+    if found.names is not None or found.subdtype is not None:
+        raise FormatError(
+            f"an array of numbers in {where}", "a structured array", "save its fields apart"
+        )
+    if found.kind == "V":
+        raise FormatError(
+            f"an array of numbers in {where}",
+            f"elements without a type ({found.itemsize} bytes each)",
+            "NumPy drops bf16 and fp8 when it saves; use safetensors",
+        )
+    try:
+        return dtypes.from_numpy(found)
+    except SyncpointError as error:
+        raise FormatError(f"an array of numbers in {where}", str(found)) from error
+
+
+def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:
+    """A header for dense row-major bytes; a type that NumPy cannot save is Unsupported."""
+    if dtype.numpy.isbuiltin != 1:
+        cure = "keep it as a run" if dtype.packed else "convert to safetensors"
+        raise Unsupported("an element type that NumPy files know", dtype.name, cure)
+    file = io.BytesIO()
+    descr = dtype.numpy.newbyteorder("<").str
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()

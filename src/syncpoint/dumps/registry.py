@@ -1,0 +1,109 @@
+"""The formats there are: ours, and those that other packages bring by an entry point.
+
+A package adds one with an entry point in the group `syncpoint.dumps` that names a class, or an
+object, with the attributes of `DumpFormat`, among them `API = 1`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from syncpoint.dumps.protocol import API, DumpFormat, Saves
+from syncpoint.errors import InputError, SyncpointWarning, Unsupported
+from syncpoint.run.files import one_line
+from syncpoint.run.reader import Run
+
+GROUP = "syncpoint.dumps"
+_BUILT_IN = (
+    "syncpoint.dumps.run_folder:RunFolder",
+    "syncpoint.dumps.safetensors:SafetensorsFile",
+    "syncpoint.dumps.npz:NpzFile",
+    "syncpoint.dumps.npy_folder:NpyFolder",
+)
+"""Tried in this order; the folder of .npy files, which recognises little, comes last."""
+
+
+def formats() -> Iterator[DumpFormat]:
+    """All formats; those of other packages after ours."""
+    for place in _BUILT_IN:
+        yield _built_in(place)
+    yield from _foreign()
+
+
+def named(name: str) -> DumpFormat:
+    """The format called `name`."""
+    known = []
+    for candidate in formats():
+        if candidate.name == name:
+            return candidate
+        known.append(candidate.name)
+    raise InputError("the name of a format", repr(name), f"these are known: {', '.join(known)}")
+
+
+def find(path: Path) -> DumpFormat | None:
+    """The format that recognises `path`, or None."""
+    return next((candidate for candidate in formats() if candidate.sniff(path)), None)
+
+
+def open_dump(path: Path | str) -> Run:
+    """Open whatever is at `path`; a path that no format recognises is an InputError."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError("a run or a dump", f"nothing at {path}", "check the path")
+    found = find(path)
+    if found is None:
+        known = ", ".join(candidate.name for candidate in formats())
+        raise InputError(
+            "a run or a dump", f"{path}, which no format recognises", f"known: {known}"
+        )
+    return found.open(path)
+
+
+def save_dump(run: Run, path: Path | str, name: str) -> None:
+    """Write the values of a run in the format called `name`."""
+    target, path = named(name), Path(path)
+    if not isinstance(target, Saves):
+        writable = ", ".join(f.name for f in formats() if isinstance(f, Saves))
+        raise Unsupported("a format that can be written", name, f"these can: {writable}")
+    if path.exists() or path.is_symlink():
+        raise InputError("a new path to write to", f"{path} exists", "choose another name")
+    try:
+        target.save(run, path)
+    except OSError as error:
+        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+
+
+@cache
+def _built_in(place: str) -> DumpFormat:
+    module, _, attribute = place.partition(":")
+    found: DumpFormat = getattr(import_module(module), attribute)()
+    return found
+
+
+@cache
+def _foreign() -> tuple[DumpFormat, ...]:
+    """Formats of other packages; a broken one is left out with a warning, not fatal to all."""
+    found = []
+    for entry in entry_points(group=GROUP):
+        try:
+            loaded = entry.load()
+            candidate = loaded() if isinstance(loaded, type) else loaded
+        except Exception as error:
+            _warn(entry.name, f"it cannot be loaded: {one_line(error)}")
+            continue
+        if getattr(candidate, "API", None) != API:
+            _warn(entry.name, f"it is not written for API {API}")
+        elif not isinstance(candidate, DumpFormat):
+            _warn(entry.name, "it lacks name, sniff or open")
+        else:
+            found.append(candidate)
+    return tuple(found)
+
+
+def _warn(name: str, why: str) -> None:
+    warnings.warn(f"the dump format {name} is left out: {why}", SyncpointWarning, stacklevel=3)

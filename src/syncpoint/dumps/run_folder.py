@@ -1,0 +1,52 @@
+"""Our own format seen as one of the dumps, so that one registry opens everything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from syncpoint.dumps.protocol import API
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.elements import to_bytes
+from syncpoint.run.folder import RUN_JSON, is_run
+from syncpoint.run.model import Kept
+from syncpoint.run.reader import Run
+from syncpoint.run.tables import TENSORS
+from syncpoint.run.writer import RunWriter
+
+
+class RunFolder:
+    """A folder `NAME.run`; docs/formats.md has its parts."""
+
+    API = API
+    name = "run"
+
+    def sniff(self, path: Path) -> bool:
+        """A journal, a run.json of ours, or a damaged one beside its table."""
+        if not path.is_dir():
+            return False
+        damaged = os.path.lexists(path / RUN_JSON) and os.path.lexists(path / TENSORS)
+        return damaged or is_run(path)
+
+    def open(self, path: Path) -> Run:
+        """The run."""
+        return Run.open(path)
+
+    def save(self, run: Run, path: Path) -> None:
+        """A copy of everything: what of a run whose writer died is whole becomes whole."""
+        with RunWriter(path, run.info) as writer:
+            for op in run.ops:
+                writer.op(op)
+                for frame in op.source:
+                    text = run.source_text(frame.file)
+                    if text is not None:
+                        writer.source(frame.file, text)
+            for tensor in run.tensors:
+                if tensor.kept is Kept.VALUES:
+                    raw = to_bytes(run.values(tensor), DTYPES[tensor.dtype])
+                    writer.tensor(replace(tensor, digest_kind=""), raw)
+                else:
+                    writer.tensor(tensor)
+            if not run.info.complete:
+                writer.abort(run.info.missing)

@@ -1,0 +1,179 @@
+"""Careful access to files that may come from elsewhere, and writes that are whole or absent.
+
+Everything a run or a dump reads passes through here: only regular files inside their folder,
+sizes known before memory is taken, JSON without repeated keys.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.errors import FormatError, InputError
+
+Bytes = NDArray[np.uint8]
+
+_SMALL = 16 * 1024
+"""Below this a read is cheaper than a mapping and its page faults."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, fit for one line of an error."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+def inside(root: Path, name: str) -> Path:
+    """The file `name` below `root`; a name or link that leads out of it is a FormatError."""
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise FormatError(f"a file inside {root}", f"{name}, which leads out of it")
+    return path
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor for reading; anything but a regular file is a FormatError.
+
+    A named pipe would block the reader for ever, so it is opened without waiting and refused.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FormatError(f"a regular file at {path}", "something else")
+    return handle
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """All of a file that should be small; more than `limit` bytes is a FormatError."""
+    handle = open_regular(path)
+    with os.fdopen(handle, "rb") as file:
+        size = os.fstat(handle).st_size
+        if size > limit:
+            raise FormatError(f"at most {limit} bytes in {path}", f"{size}")
+        return file.read(limit)
+
+
+def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
+    """Bytes of a file, read-only, mapped just for this array and freed with it.
+
+    Raises FormatError where the file is missing or shorter than asked.
+    """
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        raise FormatError(f"the file {path}", one_line(error)) from error
+    try:
+        size = os.fstat(handle).st_size
+        if offset < 0 or nbytes < 0 or offset + nbytes > size:
+            raise FormatError(
+                f"{nbytes} bytes at offset {offset} of {path}",
+                f"a file of {size} bytes",
+                "it is truncated or its index is wrong; record it again",
+            )
+        if nbytes == 0:
+            return _frozen(np.empty(0, np.uint8))
+        if nbytes <= _SMALL:
+            data = os.pread(handle, nbytes, offset)
+            if len(data) != nbytes:
+                raise FormatError(f"{nbytes} bytes at offset {offset} of {path}", f"{len(data)}")
+            return np.frombuffer(data, np.uint8)
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        length = offset - start + nbytes
+        mapped = mmap.mmap(handle, length, access=mmap.ACCESS_READ, offset=start)
+        return np.frombuffer(mapped, np.uint8, count=nbytes, offset=offset - start)
+    except OSError as error:
+        raise FormatError(f"{nbytes} readable bytes in {path}", one_line(error)) from error
+    finally:
+        os.close(handle)
+
+
+def _frozen(array: Bytes) -> Bytes:
+    array.flags.writeable = False
+    return array
+
+
+def write_all(handle: int, data: bytes | bytearray | memoryview | Bytes, offset: int) -> None:
+    """Write every byte at `offset`; the kernel may take a large write in pieces."""
+    left = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
+    while left:
+        done = os.pwrite(handle, left, offset)
+        left = left[done:]
+        offset += done
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file appears with all of `data` or, if anything fails, stays as it was."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+class replacing:  # noqa: N801  # reads as a verb where it is used: with replacing(path) as ...
+    """Gives a temporary path; on success syncs it and renames it to `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + ".tmp")
+
+    def __enter__(self) -> Path:
+        return self._temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._temporary.unlink(missing_ok=True)
+            return
+        sync(self._temporary)
+        self._temporary.replace(self._path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def parse_json(data: bytes | str, what: str) -> Any:
+    """Parse JSON from elsewhere; damage, a repeated key or deep nesting is a FormatError."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique)
+    except _Repeated as error:
+        raise FormatError(f"each key once in {what}", f"{error.key!r} twice") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"valid JSON in {what}", one_line(error)) from error
+
+
+class _Repeated(Exception):
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(key)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Repeated(key)
+            seen.add(key)
+    return found
+
+
+def folder(path: Path, what: str) -> Path:
+    """`path` if it is a folder that can be listed, else an InputError."""
+    try:
+        next(os.scandir(path), None)
+    except OSError as error:
+        raise InputError(what, f"{path}: {one_line(error)}", "check the path") from error
+    return path

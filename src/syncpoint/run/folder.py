@@ -1,0 +1,69 @@
+"""The folder of a run: what its files are called, `run.json`, and what may be removed from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from syncpoint.errors import FormatError, SyncpointError
+from syncpoint.run.files import parse_json, read_whole
+from syncpoint.run.journal import JOURNAL, is_journal
+from syncpoint.run.model import RunInfo
+from syncpoint.run.records import info_from_json, info_to_json, parsed, plain
+from syncpoint.run.shards import PARTIAL_NAME, SHARD_NAME
+from syncpoint.run.sources import clear_sources
+from syncpoint.run.tables import OPS, TENSORS
+
+RUN_JSON = "run.json"
+FORMAT = "syncpoint-run"
+SCHEMA = 1
+_MAX_JSON = 64 << 20
+
+
+def is_run(path: Path) -> bool:
+    """Whether the folder holds a run, finished or not."""
+    if is_journal(path / JOURNAL):
+        return True
+    try:
+        body = parse_json(read_whole(path / RUN_JSON, _MAX_JSON), RUN_JSON)
+    except (OSError, SyncpointError):
+        return False
+    return isinstance(body, dict) and body.get("format") == FORMAT
+
+
+def run_json(info: RunInfo, counts: Mapping[str, int]) -> bytes:
+    """The text of `run.json`."""
+    body = {"format": FORMAT, "schema": SCHEMA, **info_to_json(info), "counts": dict(counts)}
+    return json.dumps(body, default=plain, indent=2).encode() + b"\n"
+
+
+def read_run_json(path: Path) -> tuple[RunInfo, dict[str, Any]]:
+    """The facts in a `run.json` and its counts."""
+    body = parse_json(read_whole(path, _MAX_JSON), str(path))
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise FormatError(f'"format": "{FORMAT}" in {path}', "another document")
+    if body.get("schema") != SCHEMA:
+        raise FormatError(
+            f"schema {SCHEMA} in {path}",
+            f"schema {body.get('schema')!r}",
+            "open it with the version of syncpoint that wrote it, or a newer one",
+        )
+    info = parsed(info_from_json, body, str(path))
+    counts = body.get("counts")
+    if not isinstance(counts, dict):
+        raise FormatError(f"counts in {path}", "none")
+    return info, counts
+
+
+def clear_run(path: Path) -> None:
+    """Remove an older run's files, `run.json` first; what is not a run's stays."""
+    (path / RUN_JSON).unlink(missing_ok=True)
+    for entry in list(os.scandir(path)):
+        ours = entry.name in (OPS, TENSORS) or entry.name.endswith(".parquet.tmp")
+        shard = SHARD_NAME.fullmatch(entry.name) or PARTIAL_NAME.fullmatch(entry.name)
+        if (ours or shard) and not entry.is_dir(follow_symlinks=False):
+            Path(entry.path).unlink()
+    clear_sources(path)

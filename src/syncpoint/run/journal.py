@@ -1,0 +1,121 @@
+"""The journal of a run that is being written: append-only frames, each with its checksum.
+
+It stands in for the tables until they exist. Whoever reads it after the writer died takes the
+frames up to the first damaged one; what a whole frame says is true, because the writer appends
+it only after the bytes it speaks of are in their file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from syncpoint.errors import FormatError
+from syncpoint.run.files import map_bytes, open_regular, parse_json, write_all
+from syncpoint.run.records import to_text
+
+JOURNAL = "journal.log"
+MAGIC = b"syncpoint journal 1\n"
+_FRAME = struct.Struct("<IQ")
+"""Length of the payload and its xxh3-64."""
+_MAX_FRAME = (1 << 32) - 1
+
+
+def frame(kind: str, body: object) -> bytes:
+    """One frame: `{kind: body}` as JSON behind its length and checksum."""
+    payload = to_text({kind: body}).encode()
+    if len(payload) > _MAX_FRAME:
+        raise FormatError("less than 4 GiB in one journal frame", f"{len(payload)} bytes")
+    return _FRAME.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
+
+
+class JournalWriter:
+    """Appends frames to a new journal."""
+
+    def __init__(self, path: Path, first: bytes) -> None:
+        """Start the journal at `path` with the frame `first`; an older one is replaced."""
+        temporary = path.with_name(path.name + ".tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._handle = os.open(temporary, flags, 0o666)
+        self._size = 0
+        self.append(MAGIC + first)
+        os.fsync(self._handle)
+        temporary.replace(path)
+
+    def append(self, frames: bytes | bytearray) -> None:
+        """Write frames at the end; after an error the end is where it was."""
+        write_all(self._handle, frames, self._size)
+        self._size += len(frames)
+
+    def close(self) -> None:
+        """Cut what a failed append may have left behind the last whole frame, and close."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            try:
+                os.ftruncate(handle, self._size)
+            finally:
+                os.close(handle)
+
+
+@dataclass
+class Journal:
+    """The readable frames of a journal."""
+
+    frames: list[tuple[str, Any]]
+    damage: str
+    """Where and how reading stopped; "" at a clean end."""
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a journal of ours is at `path`."""
+    try:
+        handle = open_regular(path)
+    except (OSError, FormatError):
+        return False
+    try:
+        return os.pread(handle, len(MAGIC), 0) == MAGIC
+    finally:
+        os.close(handle)
+
+
+def read_journal(path: Path) -> Journal:
+    """All whole frames in order."""
+    size = path.stat().st_size
+    data = map_bytes(path, 0, size)
+    if size < len(MAGIC) or data[: len(MAGIC)].tobytes() != MAGIC:
+        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+    journal = Journal([], "")
+    for payload, damage in _payloads(data.data, len(MAGIC)):
+        if damage:
+            journal.damage = damage
+            break
+        body = parse_json(payload, str(path))
+        if not isinstance(body, dict) or len(body) != 1:
+            raise FormatError(f"one kind in each frame of {path}", "another structure")
+        journal.frames.append(next(iter(body.items())))
+    return journal
+
+
+def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, str]]:
+    """Payloads, then, if the end is not clean, an empty one with the damage."""
+    while start < len(data):
+        if start + _FRAME.size > len(data):
+            yield b"", f"its journal ends inside a frame at byte {start}"
+            return
+        length, checksum = _FRAME.unpack_from(data, start)
+        end = start + _FRAME.size + length
+        if end > len(data):
+            yield b"", f"its journal ends inside a frame at byte {start}"
+            return
+        payload = bytes(data[start + _FRAME.size : end])
+        if xxhash.xxh3_64_intdigest(payload) != checksum:
+            yield b"", f"its journal is damaged at byte {start}"
+            return
+        yield payload, ""
+        start = end

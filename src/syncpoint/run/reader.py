@@ -1,0 +1,145 @@
+"""A run as everything else sees it: facts, ops, tensors, and their values on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from syncpoint.errors import FormatError, InputError
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.elements import to_bytes
+from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.store import Store
+
+Array = NDArray[Any]
+
+_WINDOW = 1 << 22
+"""Elements hashed at once where a tensor comes without a digest."""
+
+
+class Run:
+    """What one execution left behind. Values are read when asked for and never kept."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        ops: Sequence[Op],
+        tensors: Sequence[Tensor],
+        store: Store,
+        *,
+        path: Path | None = None,
+        source: Callable[[str], str | None] | None = None,
+    ) -> None:
+        self.info = info
+        self.ops = ops
+        """In execution order."""
+        self.tensors = tensors
+        """In the order they were recorded."""
+        self.path = path
+        """Where it was opened; None for a run in memory."""
+        self.session: object | None = None
+        """The loaded model that made it, where it is still there."""
+        self.keep: object = None
+        """Whatever must live as long as the run, such as its temporary folder."""
+        self._store = store
+        self._source = source
+        self._ops_by_key: dict[OpKey, Op] | None = None
+        self._tensors_by_key: dict[TensorKey, Tensor] | None = None
+        self._digest = ""
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open a run folder, finished or not; values are not touched.
+
+        Raises InputError if there is no run at `path`, FormatError if it is damaged.
+        """
+        from syncpoint.run.opening import open_run
+
+        return open_run(Path(path))
+
+    def op(self, key: OpKey) -> Op | None:
+        """The op with this key."""
+        if self._ops_by_key is None:
+            self._ops_by_key = {op.key: op for op in self.ops}
+        return self._ops_by_key.get(key)
+
+    def tensor(self, key: TensorKey) -> Tensor | None:
+        """The tensor with this key."""
+        if self._tensors_by_key is None:
+            self._tensors_by_key = {tensor.key: tensor for tensor in self.tensors}
+        return self._tensors_by_key.get(key)
+
+    def values(self, tensor: Tensor) -> Array:
+        """All elements of a tensor in its shape and dtype, read-only.
+
+        Mapped from the file where it can be; the mapping goes when the array does. Values that
+        cannot be read are a FormatError, values that were not kept an InputError.
+        """
+        self._check_kept(tensor)
+        return self._store.read(tensor)
+
+    def window(self, tensor: Tensor, start: int, stop: int) -> Array:
+        """Elements `start` to `stop` in row-major order, mapped on their own, read-only."""
+        self._check_kept(tensor)
+        if not 0 <= start <= stop <= tensor.count:
+            raise InputError(
+                f"a window inside the {tensor.count} elements of {tensor.key}", f"{start}:{stop}"
+            )
+        return self._store.window(tensor, start, stop)
+
+    def source_text(self, file: str) -> str | None:
+        """The source file as it was when the run was recorded, if the run has a copy."""
+        return None if self._source is None else self._source(file)
+
+    def digest(self) -> str:
+        """Identifies the content: equal for runs with the same ops, tensors and values."""
+        if not self._digest:
+            state = xxhash.xxh3_128()
+            for op in self.ops:
+                state.update(f"{op.key!r} {op.type} {op.inputs!r}\n".encode("utf-8", "replace"))
+            for tensor in self.tensors:
+                facts = f"{tensor.key!r} {tensor.dtype} {tensor.shape} {tensor.kept}"
+                state.update(facts.encode("utf-8", "replace"))
+                state.update(self._content(tensor).encode())
+            self._digest = state.hexdigest()
+        return self._digest
+
+    def _content(self, tensor: Tensor) -> str:
+        if tensor.digest:
+            return f"{tensor.digest_kind} {tensor.digest}"
+        if tensor.kept is not Kept.VALUES:
+            return repr(tensor.statistics)
+        state = xxhash.xxh3_128()
+        try:
+            # An even window: a packed element never shares its byte with the next window.
+            for start in range(0, tensor.count, _WINDOW):
+                values = self.window(tensor, start, min(start + _WINDOW, tensor.count))
+                state.update(to_bytes(values, DTYPES[tensor.dtype]).data)
+        except FormatError as error:
+            return f"unreadable {error.found}"
+        return f"xxh3-128 {state.hexdigest()}"
+
+    def _check_kept(self, tensor: Tensor) -> None:
+        if tensor.kept is not Kept.VALUES:
+            raise InputError(
+                f"recorded values of {tensor.key}",
+                f"only its {tensor.kept}",
+                "record it with --record values",
+            )
+
+    def __repr__(self) -> str:
+        what = self.info.model or (self.path.name if self.path else "in memory")
+        return f"<Run {what}: {len(self.ops)} ops, {len(self.tensors)} tensors>"
+
+
+def in_memory(info: RunInfo, ops: Sequence[Op], values: Sequence[tuple[Tensor, Array]]) -> Run:
+    """A run that never touches the disk."""
+    from syncpoint.run.store import MemoryStore
+
+    arrays = {tensor.key: np.asarray(array) for tensor, array in values}
+    return Run(info, ops, [tensor for tensor, _ in values], MemoryStore(arrays))

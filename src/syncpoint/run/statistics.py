@@ -1,0 +1,85 @@
+"""What is kept of a tensor when its values are not: a few numbers over its finite elements.
+
+Block by block in float64, so that memory stays flat however large the tensor is, and with
+scaled sums, so that elements near the limits of float64 do not overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.run.model import Statistics
+
+_BLOCK = 1 << 16
+"""Elements taken at once: half a megabyte of float64, which stays in the cache."""
+_SAFE = 1e150
+"""Squares of greater numbers, or of the inverses of such, leave float64."""
+
+
+def statistics(array: NDArray[Any]) -> Statistics:
+    """The statistics of `array`; complex numbers count by their modulus.
+
+    `count` is of all elements. Without a finite element the figures are NaN, never zero.
+    """
+    flat = array.reshape(-1)
+    nan = inf = zero = finite = 0
+    low, high = math.inf, -math.inf
+    mean = spread = norm = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, flat.size, _BLOCK):
+            block, nans, infs = _finite(flat[start : start + _BLOCK])
+            nan += nans
+            inf += infs
+            if not block.size:
+                continue
+            zero += block.size - int(np.count_nonzero(block))
+            low = min(low, float(block.min()))
+            high = max(high, float(block.max()))
+            block_mean, block_spread, block_norm = _moments(block)
+            norm = math.hypot(norm, block_norm)
+            # Chan's merge, in roots: the sum of squared deviations itself may overflow.
+            total = finite + block.size
+            apart = abs(block_mean - mean) * math.sqrt(finite * block.size) / math.sqrt(total)
+            spread = math.hypot(spread, block_spread, apart if finite else 0.0)
+            mean += (block_mean - mean) * (block.size / total)
+            finite = total
+    if not finite:
+        low = high = mean = spread = norm = math.nan
+    std = spread / math.sqrt(max(finite, 1))
+    return Statistics(flat.size, low, high, mean, std, norm, nan=nan, inf=inf, zero=zero)
+
+
+def _finite(block: NDArray[Any]) -> tuple[NDArray[np.float64], int, int]:
+    """The finite elements as float64, and how many are NaN and infinite."""
+    if block.dtype.kind == "c":
+        nans = np.isnan(block.real) | np.isnan(block.imag)
+        # hypot, not abs: the modulus of large float64 parts must not overflow on the way.
+        values = np.hypot(block.real.astype(np.float64), block.imag.astype(np.float64))
+        values[nans] = math.nan
+    else:
+        values = block.astype(np.float64)
+        nans = np.isnan(values)
+    good = np.isfinite(values)
+    kept = int(np.count_nonzero(good))
+    if kept == values.size:
+        return values, 0, 0
+    nan = int(np.count_nonzero(nans))
+    return values[good], nan, values.size - kept - nan
+
+
+def _moments(block: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean, root of the summed squared deviations, and norm of one block."""
+    peak = float(np.abs(block).max())
+    scale = 1.0
+    if peak > _SAFE or 0.0 < peak < 1 / _SAFE:
+        scale = math.ldexp(1.0, math.frexp(peak)[1] - 1)  # a power of two: dividing is exact
+        block = block / scale
+    mean = float(block.mean())
+    deviation = block - mean
+    spread = math.sqrt(float(deviation @ deviation))
+    norm = math.sqrt(float(block @ block))
+    return mean * scale, spread * scale, norm * scale

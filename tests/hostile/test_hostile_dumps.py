@@ -1,0 +1,287 @@
+"""Other tools' files that lie, break off or lead astray: one line of error each."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from syncpoint.dumps.npy_folder import NpyFolder
+from syncpoint.dumps.npz import NpzFile
+from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.safetensors import SafetensorsFile
+from syncpoint.errors import FormatError, SyncpointError
+
+
+def refused(action, *arguments, match: str) -> None:
+    with pytest.raises(FormatError, match=match) as caught:
+        action(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("expected ")
+    assert len(text) < 600
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (os.system, ("touch exploded",))
+
+
+# safetensors
+
+
+def entry(start: int, end: int, dtype: str = "U8", shape: object = None) -> dict[str, object]:
+    return {
+        "dtype": dtype,
+        "shape": [end - start] if shape is None else shape,
+        "data_offsets": [start, end],
+    }
+
+
+def safetensors(path: Path, header: object, data: bytes = b"", length: int | None = None) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "match"),
+    [
+        (b"{", b"", "valid JSON"),
+        (b"{\xff}", b"", "UTF-8"),
+        (b"[]", b"", "a JSON object"),
+        (b'{"a":1}', b"", "another structure"),
+        (b'{"a":' + json.dumps(entry(0, 1)).encode() + b',"a":' + b"1}", b"x", "'a' twice"),
+        ({"a": entry(0, 100)}, b"short", "data inside the"),
+        ({"a": entry(2**62, 2**62 + 1)}, b"short", "data inside the"),
+        ({"a": entry(4, 2, shape=[2])}, b"short", "two rising data_offsets"),
+        ({"a": entry(-1, 4)}, b"short", "two rising data_offsets"),
+        ({"a": entry(0, 4, shape=[5])}, b"long", "5 bytes of U8"),
+        ({"a": entry(0, 4, shape=[-4])}, b"long", "a shape that"),
+        ({"a": entry(0, 4, shape=[2**62, 2**62])}, b"long", "a shape that"),
+        ({"a": entry(0, 4, shape=[True])}, b"long", "a shape that"),
+        ({"a": entry(0, 4, shape=4)}, b"long", "a shape that"),
+        ({"a": entry(0, 4, "PICKLE")}, b"long", "a known dtype"),
+        ({"a": entry(0, 4, None)}, b"long", "a known dtype"),
+        ({"a": entry(0, 2), "b": entry(1, 4)}, b"long", "an overlap before 'b'"),
+        ({"a": entry(0, 1), "b": entry(2, 4)}, b"long", "a hole before 'b'"),
+        ({"a": entry(0, 2)}, b"long", "nothing behind the last"),
+        ({"a": {"dtype": "U8", "shape": [4]}}, b"long", "two rising data_offsets"),
+    ],
+)
+def test_a_safetensors_header_that_lies_is_a_format_error(tmp_path, header, data, match):
+    path = safetensors(tmp_path / "a.safetensors", header, data)
+    refused(SafetensorsFile().open, path, match=match)
+
+
+@pytest.mark.parametrize("length", [2**64 - 1, 2**40, 10**9, 200])
+def test_a_giant_header_length_is_refused_before_it_is_read(tmp_path, length):
+    path = safetensors(tmp_path / "a.safetensors", {"a": entry(0, 1)}, b"x", length)
+    refused(open_dump, path, match="a header inside")
+
+
+def test_a_safetensors_file_that_is_too_short_or_truncated_is_a_format_error(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"a": np.ones(100), "b": np.ones(3, np.uint8)}, path)
+    whole = path.read_bytes()
+    for end in (0, 5, 8, 20, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(FormatError):
+            SafetensorsFile().open(path)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_safetensors_bring_only_our_errors(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("fuzz") / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", max(len(data) - 3, 0)) + data)
+    with pytest.raises(SyncpointError):
+        SafetensorsFile().open(path)
+        raise FormatError("any outcome", "it opened")
+
+
+# .npy and .npz
+
+
+def npy(array: np.ndarray, **options: object) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def header(text: str, data: bytes = b"", version: tuple[int, int] = (1, 0)) -> bytes:
+    body = text.encode("latin1") + b"\n"
+    return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(body)) + body + data
+
+
+PICKLED = npy(np.array([Bomb()], dtype=object), allow_pickle=True)
+HOSTILE_NPY = [
+    (PICKLED, "pickled Python objects"),
+    (npy(np.zeros(2, [("a", "i4"), ("b", "f4")])), "a structured array"),
+    (npy(np.array(["text"])), "an array of numbers"),
+    (npy(np.array(["2020"], "M8[Y]")), "an array of numbers"),
+    (npy(np.ones(3, ml_dtypes.bfloat16)), "elements without a type .* use safetensors"),
+    (npy(np.ones(3, np.longdouble)), "an array of numbers"),
+    (npy(np.ones(3))[:-1], "24 bytes|152 bytes"),
+    (npy(np.ones(3))[:40], "a .npy header"),
+    (b"", "a .npy header"),
+    (b"\x93NUMPY", "a .npy header"),
+    (pickle.dumps(Bomb()), "a .npy header"),
+    (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", version=(9, 0)), "version"),
+    (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}"), "a shape that"),
+    (header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**62}, 99)}}"), "a shape"),
+    (header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**40},)}}", b"x"), "bytes"),
+    (header("__import__('os').system('touch exploded')"), "a .npy header"),
+    (header("(" * 5000), "a .npy header"),
+    (header("{'descr': '<f8'}"), "a .npy header"),
+]
+
+
+@pytest.mark.parametrize(("data", "match"), HOSTILE_NPY)
+def test_an_npy_that_is_no_array_of_numbers_is_a_format_error(tmp_path, monkeypatch, data, match):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.npy").write_bytes(data)
+    refused(NpyFolder().open, tmp_path / "a", match=match)
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", method) as archive:
+            archive.writestr("x.npy", data)
+        refused(NpzFile().open, tmp_path / "x.npz", match=match)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_links_that_leave_the_folder_are_refused(tmp_path):
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "secret.npy", np.ones(3))
+    (tmp_path / "in" / "x.npy").symlink_to(tmp_path / "secret.npy")
+    refused(open_dump, tmp_path / "in", match="leads out of it")
+
+
+def test_a_link_inside_the_folder_is_followed(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(3))
+    (tmp_path / "y.npy").symlink_to(tmp_path / "x.npy")
+    assert len(open_dump(tmp_path).tensors) == 2
+
+
+def test_an_npy_that_is_a_pipe_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    refused(NpyFolder().open, tmp_path, match="a regular file")
+
+
+def npz(path: Path, *members: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return path
+
+
+def directory_entry(path: Path) -> int:
+    """Where the central directory begins, which is what readers of zips believe."""
+    return path.read_bytes().rindex(b"PK\x01\x02")
+
+
+def patch(path: Path, position: int, data: bytes) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[position : position + len(data)] = data
+    path.write_bytes(whole)
+
+
+def test_a_claim_that_deflate_cannot_keep_is_refused_before_memory_is_taken(tmp_path):
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**28},)}}"
+    path = npz(tmp_path / "a.npz", ("x.npy", header(text)), method=zipfile.ZIP_DEFLATED)
+    patch(path, directory_entry(path) + 24, struct.pack("<I", 2**31 + 10))
+    refused(NpzFile().open, path, match="a claim of .* deflate cannot do that")
+
+
+def test_a_member_that_inflates_to_more_than_a_machine_should_take_is_refused(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("syncpoint.dumps.npz.MAX_INFLATED", 1 << 20)
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros(1 << 20))
+    refused(NpzFile().open, path, match="at most 1048576 bytes .* np.savez")
+
+
+@pytest.mark.parametrize("change", [-8, 8])
+def test_a_member_that_inflates_to_another_size_than_claimed_is_a_format_error(tmp_path, change):
+    data = npy(np.arange(100.0))
+    path = npz(tmp_path / "a.npz", ("x.npy", data), method=zipfile.ZIP_DEFLATED)
+    patch(path, directory_entry(path) + 24, struct.pack("<I", len(data) + change))
+    refused(NpzFile().open, path, match="bytes for the array")
+
+
+def test_damaged_deflated_bytes_are_told_when_values_are_asked_for(tmp_path):
+    path = npz(tmp_path / "a.npz", ("x.npy", npy(np.random.default_rng(0).random(5000))),
+               method=zipfile.ZIP_DEFLATED)  # fmt: skip
+    patch(path, 20_000, b"\0\xff" * 20)
+    run = NpzFile().open(path)
+    refused(run.values, run.tensors[0], match="deflated bytes|sound bytes")
+
+
+def test_a_member_that_deflates_on_and_on_yields_no_more_than_it_claimed(tmp_path):
+    """The header is true to the claim; the stream behind it is a thousand times as long."""
+    honest = npy(np.zeros(10))
+    path = npz(tmp_path / "a.npz", ("x.npy", honest + bytes(10**7)), method=zipfile.ZIP_DEFLATED)
+    patch(path, directory_entry(path) + 24, struct.pack("<I", len(honest)))
+    run = NpzFile().open(path)
+    refused(run.values, run.tensors[0], match="sound bytes")
+
+
+def test_zips_that_are_damaged_or_hold_something_else_are_format_errors(tmp_path):
+    path = npz(tmp_path / "a.npz", ("x.npy", npy(np.ones(3))), ("y.txt", b"hello"))
+    refused(NpzFile().open, path, match="only .npy members")
+    path = npz(tmp_path / "b.npz", ("x.npy", npy(np.ones(3))))
+    patch(path, 0, b"XXXX")
+    refused(NpzFile().open, path, match="a local header")
+    path = npz(tmp_path / "c.npz", ("x.npy", npy(np.ones(3))))
+    path.write_bytes(path.read_bytes()[:-30])
+    refused(NpzFile().open, path, match="a sound zip archive")
+    path = npz(tmp_path / "d.npz", ("x.npy", npy(np.ones(3))), method=zipfile.ZIP_LZMA)
+    refused(NpzFile().open, path, match="stored or deflated")
+
+
+def test_a_member_that_points_outside_its_file_is_a_format_error(tmp_path):
+    path = npz(tmp_path / "a.npz", ("x.npy", npy(np.ones(3))))
+    patch(path, directory_entry(path) + 20, struct.pack("<II", 2**30, 2**30))
+    refused(NpzFile().open, path, match="a file of")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_occurs_twice_in_an_npz_is_a_format_error(tmp_path):
+    path = npz(tmp_path / "a.npz", ("x.npy", npy(np.ones(3))), ("x.npy", npy(np.zeros(3))))
+    refused(NpzFile().open, path, match="'x' twice")
+
+
+def test_names_with_dots_in_an_npz_are_only_names(tmp_path):
+    path = npz(tmp_path / "a.npz", ("../../etc/x.npy", npy(np.ones(3))))
+    run = NpzFile().open(path)
+    assert run.ops[0].key.op == "../../etc/x"
+    assert run.values(run.tensors[0]).tolist() == [1, 1, 1]
+
+
+def test_an_npz_with_flipped_bytes_brings_only_our_errors(tmp_path):
+    path = tmp_path / "a.npz"
+    rng = np.random.default_rng(0)
+    np.savez_compressed(path, a=rng.random(100), b=np.asfortranarray(rng.random((5, 7))))
+    whole = path.read_bytes()
+    for _ in range(300):
+        broken = bytearray(whole)
+        for position in rng.integers(0, len(whole), 4):
+            broken[position] = rng.integers(0, 256)
+        path.write_bytes(broken)
+        try:
+            run = NpzFile().open(path)
+            for tensor in run.tensors:
+                run.values(tensor)
+        except SyncpointError as error:
+            assert "\n" not in str(error)

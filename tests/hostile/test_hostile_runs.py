@@ -1,0 +1,352 @@
+"""Run folders that lie, break off or lead astray: one line of error each, of the right class."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import xxhash
+
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.run.files import parse_json
+from syncpoint.run.journal import JOURNAL, MAGIC, frame
+from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.reader import Run
+from syncpoint.run.records import info_to_json, tensor_to_json
+from syncpoint.run.writer import RunWriter
+
+SHARD = "tensors-00000.safetensors"
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    """A sound run of two tensors in one shard."""
+    path = tmp_path / "a.run"
+    with RunWriter(path) as writer:
+        writer.op(Op(OpKey("a"), "T"))
+        writer.op(Op(OpKey("b"), "T", (Edge(OpKey("a")),)))
+        for name in "ab":
+            data = np.full(50_000, ord(name), np.uint8)
+            writer.tensor(Tensor(TensorKey(OpKey(name)), "u8", (50_000,)), data)
+    return path
+
+
+def refused(kind: type[SyncpointError], action, *arguments, match: str) -> None:
+    with pytest.raises(kind, match=match) as caught:
+        action(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("expected ")
+    assert len(text) < 600
+
+
+def edit_table(path: Path, **columns: pl.Expr) -> None:
+    table = pl.read_parquet(path / "tensors.parquet")
+    changed = table.with_columns(**columns).cast({k: table.schema[k] for k in columns})
+    changed.write_parquet(path / "tensors.parquet")
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    body = json.loads((path / "run.json").read_text()) | changes
+    (path / "run.json").write_text(json.dumps(body))
+
+
+# Values: the run opens, the values that are gone raise, the others read.
+
+
+def test_a_truncated_shard_loses_only_what_was_cut(path):
+    shard = path / SHARD
+    shard.write_bytes(shard.read_bytes()[:-10])
+    run = Run.open(path)
+    assert run.values(run.tensors[0]).max() == ord("a")
+    refused(FormatError, run.values, run.tensors[1], match="50000 bytes at offset .* a file of")
+    assert run.window(run.tensors[1], 0, 100).max() == ord("b")
+
+
+def test_a_missing_shard_is_told_when_values_are_asked_for(path):
+    (path / SHARD).unlink()
+    run = Run.open(path)
+    refused(FormatError, run.values, run.tensors[0], match="No such file")
+    refused(FormatError, run.window, run.tensors[0], 0, 5, match="No such file")
+    assert len(run.digest()) == 32
+
+
+@pytest.mark.parametrize("offset", [10**6, 2**62])
+def test_an_offset_outside_its_shard_is_told_when_values_are_asked_for(path, offset):
+    edit_table(path, offset=pl.lit(offset))
+    run = Run.open(path)
+    refused(FormatError, run.values, run.tensors[0], match=f"at offset {offset}")
+
+
+def test_a_shard_that_is_a_pipe_or_a_folder_is_refused_without_waiting(path):
+    (path / SHARD).unlink()
+    os.mkfifo(path / SHARD)
+    run = Run.open(path)
+    refused(FormatError, run.values, run.tensors[0], match="a regular file")
+    (path / SHARD).unlink()
+    (path / SHARD).mkdir()
+    refused(FormatError, run.values, run.tensors[0], match="a regular file")
+
+
+def test_a_shard_that_links_out_of_the_run_is_refused(path, tmp_path):
+    secret = tmp_path / "secret"
+    (path / SHARD).rename(secret)
+    (path / SHARD).symlink_to(secret)
+    run = Run.open(path)
+    refused(FormatError, run.values, run.tensors[0], match="leads out of it")
+
+
+def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
+    (path / "source").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (path / "source" / "0000-link").symlink_to(tmp_path / "secret")
+    files = {"x.py": "../../secret", "y.py": "0000-link", "z.py": "0001-none"}
+    (path / "source" / "index.json").write_text(json.dumps({"schema": 1, "files": files}))
+    run = Run.open(path)
+    refused(FormatError, run.source_text, "x.py", match="a plain file name")
+    refused(FormatError, run.source_text, "y.py", match="leads out")
+    refused(FormatError, run.source_text, "z.py", match="No such file")
+    (path / "source" / "index.json").write_text("[1]")
+    refused(FormatError, Run.open(path).source_text, "x.py", match="another structure")
+
+
+# Structure: the run does not open.
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("{", "valid JSON"),
+        ("", "valid JSON"),
+        ("[1, 2]", "another document"),
+        ('{"format": "other"}', "another document"),
+        ("[" * 200_000, "valid JSON"),
+        ('{"format": "syncpoint-run", "format": "syncpoint-run"}', "'format' twice"),
+        ('{"format": "syncpoint-run", "schema": 1, "notes": 5}', "a record of schema 1"),
+        ('{"format": "syncpoint-run", "schema": 1, "record": "all"}', "a record of schema 1"),
+        ('{"format": "syncpoint-run", "schema": 1}', "counts"),
+        ("\udcff", "valid JSON"),
+    ],
+)
+def test_a_run_json_that_is_not_one_is_a_format_error(path, text, match):
+    (path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(FormatError, Run.open, path, match=match)
+
+
+@pytest.mark.parametrize("schema", [2, 0, "1", None])
+def test_an_unknown_schema_is_a_format_error_with_a_cure(path, schema):
+    edit_json(path, schema=schema)
+    refused(FormatError, Run.open, path, match="schema 1 .* open it with the version")
+
+
+def test_counts_that_disagree_with_the_tables_are_a_format_error(path):
+    edit_json(path, counts={"ops": 2, "tensors": 3})
+    refused(FormatError, Run.open, path, match="3 tensors as .* found 2")
+
+
+@pytest.mark.parametrize("table", ["ops.parquet", "tensors.parquet"])
+def test_a_table_that_is_missing_damaged_or_no_table_is_a_format_error(path, table):
+    data = (path / table).read_bytes()
+    for broken in (
+        b"",
+        b"PAR1",
+        b"not parquet at all",
+        data[: len(data) // 2],
+        data[:-4] + b"XXXX",
+    ):
+        (path / table).write_bytes(broken)
+        refused(FormatError, Run.open, path, match="a readable table")
+    (path / table).unlink()
+    refused(FormatError, Run.open, path, match="a readable table")
+
+
+def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
+    data = (path / "tensors.parquet").read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        broken = bytearray(data)
+        for position in rng.integers(0, len(data), 5):
+            broken[position] = rng.integers(0, 256)
+        (path / "tensors.parquet").write_bytes(broken)
+        try:
+            run = Run.open(path)
+            for tensor in run.tensors:
+                run.values(tensor)
+        except SyncpointError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_missing_or_wrongly_typed_column_is_a_format_error(path):
+    table = pl.read_parquet(path / "tensors.parquet")
+    table.drop("offset").write_parquet(path / "tensors.parquet")
+    refused(FormatError, Run.open, path, match="a column 'offset'")
+    table.with_columns(offset=pl.lit("0")).write_parquet(path / "tensors.parquet")
+    refused(FormatError, Run.open, path, match="column 'offset' .* as Int64; found String")
+    table.with_columns(dtype=pl.lit(None, pl.String)).write_parquet(path / "tensors.parquet")
+    refused(FormatError, Run.open, path, match="a value in each row")
+
+
+def test_a_column_that_is_not_known_is_ignored(path):
+    table = pl.read_parquet(path / "tensors.parquet")
+    table.with_columns(extra=pl.lit(1)).write_parquet(path / "tensors.parquet")
+    assert len(Run.open(path).tensors) == 2
+
+
+def test_a_key_that_occurs_twice_is_a_format_error(path):
+    edit_table(path, op=pl.lit("a"))
+    refused(FormatError, Run.open, path, match="each key once .* twice")
+
+
+def test_an_op_that_occurs_twice_is_a_format_error(path):
+    table = pl.read_parquet(path / "ops.parquet")
+    table.with_columns(op=pl.lit("a")).write_parquet(path / "ops.parquet")
+    refused(FormatError, Run.open, path, match="each key once")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "match"),
+    [
+        ("shard", "../other/tensors-00000.safetensors", "a shard named"),
+        ("shard", "/etc/passwd", "a shard named"),
+        ("shard", "..", "a shard named"),
+        ("shard", "sub/tensors-00000.safetensors", "a shard named"),
+        ("shard", "", "a shard named"),
+        ("offset", -64, "not below 0"),
+        ("nbytes", -1, "not below 0"),
+        ("index", -1, "not below 0"),
+        ("call", -1, "not below 0"),
+        ("nbytes", 49_999, "50000 bytes of u8 .* found nbytes 49999"),
+        ("dtype", "f32", "200000 bytes of f32"),
+        ("dtype", "float999", "a known dtype"),
+        ("role", "villain", "a record of schema 1"),
+        ("kept", "some", "a record of schema 1"),
+        ("kept", "digest", "no bytes of a tensor"),
+        ("quantization", "{", "valid JSON"),
+        ("quantization", "{}", "a record of schema 1"),
+        ("shape", [-1], "none negative"),
+        ("shape", [2**62, 2**62], "a size that a machine can hold"),
+        ("shape", [0, 2**62], "a size that a machine can hold"),
+        ("shape", [1] * 65, "at most 64 axes"),
+        ("shape", [1, None], "a record of schema 1"),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_a_format_error(path, column, value, match):
+    edit_table(path, **{column: pl.lit(value, dtype=pl.Object) if value is None else pl.lit(value)})
+    refused(FormatError, Run.open, path, match=match)
+
+
+def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
+    monkeypatch.setattr("syncpoint.run.tables._MAX_ROWS", 1)
+    refused(FormatError, Run.open, path, match="at most 1 rows")
+
+
+# The folder itself.
+
+
+def test_a_path_without_a_run_is_an_input_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name in ("none", "file", "empty"):
+        refused(InputError, Run.open, tmp_path / name, match="a run folder")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops the rights of a child process")
+def test_a_folder_that_may_not_be_read_is_an_input_error(path):
+    """In a child without rights, as root may read everything."""
+    Run.open(path)
+    path.chmod(0)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            Run.open(path)
+        except InputError as error:
+            code = 0 if "Permission denied" in str(error) else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    path.chmod(0o755)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_run_json_that_is_a_pipe_is_refused_without_waiting(path):
+    (path / "run.json").unlink()
+    os.mkfifo(path / "run.json")
+    refused(FormatError, Run.open, path, match="a regular file")
+
+
+# Journals.
+
+
+def journal(tmp_path: Path, *frames: bytes) -> Path:
+    path = tmp_path / "j.run"
+    path.mkdir(exist_ok=True)
+    first = frame("info", info_to_json(RunInfo(complete=False)))
+    (path / JOURNAL).write_bytes(MAGIC + first + b"".join(frames))
+    return path
+
+
+def raw_frame(payload: bytes) -> bytes:
+    return struct.pack("<IQ", len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
+
+
+def tensor_frame(**changes: object) -> bytes:
+    tensor = Tensor(TensorKey(OpKey("a")), "u8", (3,), shard=SHARD, offset=64, nbytes=3)
+    return frame("tensor", tensor_to_json(tensor) | changes)
+
+
+@pytest.mark.parametrize(
+    ("frames", "match"),
+    [
+        ([raw_frame(b"{")], "valid JSON"),
+        ([raw_frame(b"[]")], "another structure"),
+        ([raw_frame(b'{"surprise": 1}')], "known kinds"),
+        ([raw_frame(b'{"op": {}}')], "a record of schema 1"),
+        ([raw_frame(b'{"op": 5}')], "a record of schema 1"),
+        ([raw_frame(b'{"source": ["a"]}')], "a record of schema 1"),
+        ([tensor_frame(), tensor_frame()], "each key once"),
+        ([tensor_frame(shard="../../x")], "a shard named"),
+        ([tensor_frame(shape=[4])], "4 bytes of u8"),
+        ([tensor_frame(shape=["3"])], "not an integer"),
+        ([tensor_frame(offset=-1)], "not below 0"),
+        ([tensor_frame(dtype=3)], "a record of schema 1"),
+    ],
+)
+def test_a_journal_with_whole_but_wrong_frames_is_a_format_error(tmp_path, frames, match):
+    refused(FormatError, Run.open, journal(tmp_path, *frames), match=match)
+
+
+def test_a_journal_frame_of_giant_length_ends_the_run_there(tmp_path):
+    path = journal(tmp_path, struct.pack("<IQ", 2**32 - 1, 0) + b"x" * 100)
+    run = Run.open(path)
+    assert "ends inside a frame" in run.info.missing
+    assert not run.info.complete
+
+
+def test_a_journal_that_says_it_is_complete_is_not_believed(tmp_path):
+    path = journal(tmp_path, frame("info", info_to_json(RunInfo(complete=True))))
+    assert not Run.open(path).info.complete
+
+
+def test_a_journal_of_another_kind_is_a_format_error(tmp_path):
+    for data in (b"", b"syncpoint journal 2\n", b"something else entirely"):
+        path = journal(tmp_path)
+        (path / JOURNAL).write_bytes(data)
+        refused(FormatError, Run.open, path, match="a journal of version 1")
+
+
+def test_a_tensor_whose_shard_never_came_is_told_when_read(tmp_path):
+    run = Run.open(journal(tmp_path, tensor_frame()))
+    refused(FormatError, run.values, run.tensors[0], match="No such file")
+
+
+def test_repeated_keys_are_found_at_any_depth():
+    refused(FormatError, parse_json, b'{"a": [{"b": 1, "b": 2}]}', "x.json", match="'b' twice")
