@@ -1,0 +1,241 @@
+"""Every metric: its id, its name for people, its unit, and what it tells in plain words.
+
+The ids are those of the command line, of the result table and of every report. `t` is the target,
+`r` the reference, `d = t - r`; sums run over the *compared* elements: finite on both sides, not
+masked, not mismatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Better = Literal["higher", "lower", "one"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One entry of the catalogue."""
+
+    id: str
+    title: str
+    unit: str
+    """"" for plain numbers; "share" is a number from 0 to 1."""
+    better: Better | None
+    """In which direction the target is nearer to the reference; None where it says nothing."""
+    tier: Literal["base", "default"]
+    explanation: str
+
+
+def _counts() -> Iterator[Metric]:
+    def count(
+        id: str, title: str, explanation: str, better: Better | None = None, unit: str = "elements"
+    ) -> Metric:
+        return Metric(id, title, unit, better, "base", explanation)
+
+    yield count("count", "Elements", "How many elements each side has.")
+    yield count(
+        "compared",
+        "Compared",
+        "Elements that enter the sums: finite on both sides, not masked, not mismatched.",
+    )
+    yield count(
+        "masked",
+        "Masked",
+        "Attention-mask positions: at or below half the lowest finite value of their type, or "
+        "-inf, on both sides. They are left out of sums, peak and overflow.",
+    )
+    yield count(
+        "mismatched",
+        "Mismatched",
+        "Elements that are NaN, infinite or masked on one side only, or infinite with opposite "
+        "signs.",
+        "lower",
+    )
+    yield count("equal", "Equal", "Elements equal on both sides; -0 = 0, NaN = NaN.", "higher")
+    yield count(
+        "exact", "Equal share", "Share of all elements that are equal.", "higher", unit="share"
+    )
+
+
+def _errors() -> Iterator[Metric]:
+    def error(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
+        return Metric(id, title, unit, better, "base", explanation)
+
+    yield error(
+        "psnr",
+        "PSNR",
+        "dB",
+        "higher",
+        "Peak signal-to-noise ratio, 10 log10(max|r|² / mean d²). 20 dB more is an error ten times "
+        "smaller against the greatest reference value.",
+    )
+    yield error(
+        "sqnr",
+        "SQNR",
+        "dB",
+        "higher",
+        "Signal-to-noise ratio, 10 log10(Σr² / Σd²): the error against the whole signal, not its "
+        "peak.",
+    )
+    yield error("mae", "Mean absolute error", "", "lower", "Mean of |d|.")
+    yield error("mse", "Mean squared error", "", "lower", "Mean of d².")
+    yield error("rmse", "Root mean squared error", "", "lower", "Root of the mean of d².")
+    yield error("max_abs", "Greatest absolute error", "", "lower", "Greatest |d|.")
+    yield error(
+        "max_abs_index",
+        "Where it is",
+        "index",
+        None,
+        "Row-major index of the greatest |d|; the lowest of several.",
+    )
+    yield error("rel_l2", "Relative L2 error", "", "lower", "‖d‖ / ‖r‖; n/a when r is all zero.")
+    yield error("euclid", "Euclidean distance", "", "lower", "‖d‖, the root of the sum of d².")
+    yield error(
+        "cosine",
+        "Cosine similarity",
+        "",
+        "one",
+        "Whether both point the same way. Blind to scale: read it with the norm ratio. n/a for "
+        "one element and when a norm is 0.",
+    )
+    yield error(
+        "norm_ratio",
+        "Norm ratio",
+        "",
+        "one",
+        "‖t‖ / ‖r‖: the scale that cosine similarity does not see.",
+    )
+    yield error("peak", "Peak", "", None, "Greatest |r| of the compared elements.")
+
+
+def _side(side: str) -> Iterator[Metric]:
+    name = side.capitalize()
+
+    def of(what: str, title: str, explanation: str, unit: str = "") -> Metric:
+        return Metric(f"{side}_{what}", f"{name} {title}", unit, None, "base", explanation)
+
+    compared = f"of the {side}'s compared elements; of the modulus if complex"
+    yield of("mean", "mean", f"Mean {compared}.")
+    yield of("std", "deviation", f"Standard deviation (population) {compared}.")
+    yield of("min", "least", f"Least value {compared}.")
+    yield of("max", "greatest", f"Greatest value {compared}.")
+    yield of("l2", "norm", f"L2 norm of the {side}'s compared elements.")
+    yield of("nan", "NaN", f"NaN elements of the {side}.", "elements")
+    yield of("inf", "infinite", f"Infinite elements of the {side}, masked ones too.", "elements")
+    yield of(
+        "overflow",
+        "overflowing",
+        f"Elements of the {side} at or beyond the greatest finite value of the target's type; n/a "
+        "unless that is a plain float.",
+        "elements",
+    )
+    yield of("zero", "zeros", f"Zero elements of the {side}.", "elements")
+
+
+def _relative() -> Iterator[Metric]:
+    def relative(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
+        return Metric(id, title, unit, better, "default", explanation)
+
+    where = "over elements whose reference is not 0"
+    yield relative(
+        "max_rel", "Greatest relative error", "", "lower", f"Greatest |d| / |r| {where}."
+    )
+    yield relative("mean_rel", "Mean relative error", "", "lower", f"Mean of |d| / |r| {where}.")
+    yield relative(
+        "acc_rel", "Accumulated relative error", "", "lower", f"Sum of |t / r - 1| {where}."
+    )
+    yield relative(
+        "rel_count",
+        "Relative errors",
+        "elements",
+        None,
+        "Compared elements whose reference is not 0, so that a relative error exists.",
+    )
+    yield relative(
+        "rel_undefined",
+        "Undefined relative errors",
+        "elements",
+        "lower",
+        "Compared elements whose reference is 0 while the target is not.",
+    )
+    yield relative(
+        "mean_rel_robust",
+        "Robust mean relative error",
+        "",
+        "lower",
+        "Mean of |d| / max(|r|, 1/1000 of the rms of r): near-zero references do not dominate it.",
+    )
+    share = f"Mismatched elements count as failures; {where}."
+    yield relative(
+        "within_1e3",
+        "Within 1/1000",
+        "share",
+        "higher",
+        f"Share of elements with a relative error below 1/1000. {share}",
+    )
+    yield relative(
+        "within_5e3",
+        "Within 5/1000",
+        "share",
+        "higher",
+        f"Share of elements with a relative error below 5/1000. {share}",
+    )
+    yield relative(
+        "allclose",
+        "All close",
+        "share",
+        "higher",
+        "Share of compared and mismatched elements with |d| ≤ atol + rtol·|r|; the tolerances of "
+        "torch.testing for the coarser type unless others are given.",
+    )
+
+
+def _steps() -> Iterator[Metric]:
+    yield Metric(
+        "max_ulp",
+        "Greatest distance in ulp",
+        "ulp",
+        "lower",
+        "default",
+        "How many representable numbers of the coarser type lie between the two, at worst; for "
+        "integers their distance. n/a for booleans and quantized tensors.",
+    )
+    yield Metric(
+        "lsb",
+        "Error in quantization steps",
+        "steps",
+        "lower",
+        "default",
+        "Rms of d / quantization step; rounding alone gives 0.289. n/a unless a side is "
+        "quantized to evenly spaced integers.",
+    )
+    yield Metric(
+        "error_histogram",
+        "Error histogram",
+        "",
+        None,
+        "default",
+        "How many differences have each floor(log2 |d|); exact elements are left out.",
+    )
+
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType(
+    {
+        metric.id: metric
+        for group in (
+            _counts(),
+            _errors(),
+            _side("target"),
+            _side("reference"),
+            _relative(),
+            _steps(),
+        )
+        for metric in group
+    }
+)
+"""All metrics by id, in the order in which they are shown."""
+
+METRIC_IDS = tuple(CATALOGUE)

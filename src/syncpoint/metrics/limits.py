@@ -1,0 +1,222 @@
+"""Limits: what close and moderate mean for each precision.
+
+They stand beside the measurements and not in them, so that a saved comparison can be judged
+again under others. A verdict needs only a mapping of metric ids to numbers, which is what both
+a fresh measurement and a row of a saved table are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from syncpoint.errors import FormatError, InputError
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
+
+Numbers = Mapping[str, Any]
+"""Metric ids of the catalogue to numbers; None where a metric cannot be computed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of one precision: pairs of what is still close and still moderate, in dB."""
+
+    name: str
+    psnr: tuple[float, float] = (0.0, 0.0)
+    sqnr: tuple[float, float] = (0.0, 0.0)
+    exact: bool = False
+    """Every element must be equal."""
+    introduced: tuple[float, float] = (30.0, 100.0)
+    """Introduced as a multiple of expected error: up to the first close, from the second large."""
+
+
+PRESETS: dict[str, Limits] = {
+    limits.name: limits
+    for limits in (
+        Limits("f32", psnr=(100, 80), sqnr=(90, 70)),
+        Limits("tf32", psnr=(60, 50), sqnr=(50, 40)),
+        Limits("f16", psnr=(50, 40), sqnr=(42, 32), introduced=(4, 10)),
+        Limits("bf16", psnr=(40, 30), sqnr=(30, 20), introduced=(4, 10)),
+        Limits("int8", psnr=(35, 25), sqnr=(22, 12), introduced=(4, 10)),
+        Limits("fp8", psnr=(30, 20), sqnr=(22, 12), introduced=(4, 10)),
+        Limits("int4", psnr=(30, 20), sqnr=(14, 5), introduced=(4, 10)),
+        Limits("exact", exact=True),
+    )
+}
+"""From the finest to the coarsest precision; `exact` stands apart."""
+
+_COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
+_OF_DTYPE = {
+    "f64": "f32",
+    "f32": "f32",
+    "f16": "f16",
+    "bf16": "bf16",
+    "f8_e4m3fn": "fp8",
+    "f8_e5m2": "fp8",
+    "c64": "f32",
+    "c128": "f32",
+}
+
+
+def preset_of(dtype: str, quantized: bool = False) -> str:
+    """The preset of a tensor judged by its own element type alone."""
+    if quantized:
+        return "int4" if DTYPES[dtype].bits <= 4 else "int8"
+    if DTYPES[dtype].kind in (Kind.INT, Kind.BOOL):
+        return "exact"
+    return _OF_DTYPE[dtype]
+
+
+def coarsest(presets: list[str]) -> str:
+    """The coarsest of several presets; `exact` gives way to any other, and is all that is left
+    when nothing else is named."""
+    real = [p for p in presets if p != "exact"]
+    return max(real, key=_COARSENESS.__getitem__) if real else "exact"
+
+
+def coarser(a: str, b: str) -> bool:
+    """Whether preset `a` allows more than preset `b`."""
+    return _COARSENESS[a] > _COARSENESS[b]
+
+
+def preset(name: str) -> Limits:
+    """The preset called `name`."""
+    if name not in PRESETS:
+        raise InputError(
+            "a preset", repr(name), f"known are: auto, {', '.join(PRESETS)}, or --limits FILE"
+        )
+    return PRESETS[name]
+
+
+def load_limits(path: Path) -> Limits:
+    """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr` and `introduced` as
+    [close, moderate] pairs."""
+    import yaml
+
+    try:
+        said = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"a readable limits file at {path}", str(error)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FormatError(f"YAML in {path}", str(error).splitlines()[0]) from error
+    known = ("preset", "psnr", "sqnr", "introduced")
+    if not isinstance(said, dict) or not set(said) <= set(known):
+        raise FormatError(
+            f"a mapping with {', '.join(known)} in {path}", f"{str(said)[:60]!r}", "see docs/limits"
+        )
+    base = preset(str(said.get("preset", "f32")))
+    changes: dict[str, tuple[float, float]] = {}
+    for key in known[1:]:
+        if key not in said:
+            continue
+        value = said[key]
+        if not (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
+        ):
+            raise FormatError(f"{key}: [close, moderate] in {path}", repr(value))
+        changes[key] = (float(value[0]), float(value[1]))
+    return replace(base, name=path.stem, exact=False if changes else base.exact, **changes)
+
+
+def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
+    """The verdict on total error, and in a few words why it is not close.
+
+    The worst of psnr, sqnr and values that are non-finite or masked on one side only.
+    """
+    if not numbers["count"]:
+        return Verdict.NONE, Reason.EMPTY
+    if numbers["mismatched"]:
+        return Verdict.LARGE, f"{numbers['mismatched']} non-finite or masked on one side only"
+    if limits.exact:
+        unequal = numbers["count"] - numbers["equal"]
+        return (Verdict.LARGE, f"{unequal} unequal") if unequal else (Verdict.CLOSE, "")
+    if not numbers["compared"]:
+        return Verdict.NONE, Reason.EMPTY
+    worst = max(_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
+    if worst == 0:
+        return Verdict.CLOSE, ""
+    reasons = []
+    for metric in ("psnr", "sqnr"):
+        bounds = getattr(limits, metric)
+        level = _level(numbers[metric], bounds)
+        if level:
+            reasons.append(f"{metric} {numbers[metric]:.1f} dB below {bounds[level - 1]:g}")
+    return (Verdict.MODERATE if worst == 1 else Verdict.LARGE), ", ".join(reasons)
+
+
+def judge_introduced(ratio: float | None, limits: Limits) -> Verdict:
+    """The verdict on introduced error, given as a multiple of the expected error."""
+    if ratio is None:
+        return Verdict.NONE
+    close, large = limits.introduced
+    if ratio <= close:
+        return Verdict.CLOSE
+    return Verdict.LARGE if ratio >= large else Verdict.MODERATE
+
+
+def _level(value: float | None, bounds: tuple[float, float]) -> int:
+    """0 close, 1 moderate, 2 large, of a metric that is better when higher. What cannot be
+    computed is no pass."""
+    if value is None or value != value:
+        return 2
+    return 0 if value >= bounds[0] else 1 if value >= bounds[1] else 2
+
+
+def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | None:
+    """The limit of any metric that follows from those of psnr and sqnr, so that colours agree.
+
+    `level` 0 is the bound of close, 1 of moderate; None where a metric has no limit.
+    """
+    peak = numbers["peak"] or 0.0
+    signal = float(10.0 ** (-limits.sqnr[level] / 20))
+    rmse = float(peak * 10.0 ** (-limits.psnr[level] / 20))
+    if metric in ("psnr", "sqnr"):
+        return float(getattr(limits, metric)[level])
+    if metric == "mse":
+        return rmse * rmse
+    if metric == "rmse":
+        return rmse
+    if metric == "mae":
+        return 0.8 * rmse
+    if metric == "max_abs":
+        return 6 * rmse + peak * _unit(limits)
+    if metric == "rel_l2":
+        return signal
+    if metric == "cosine":
+        return 1 - signal * signal / 2
+    if metric == "mean_rel":
+        # Noise of constant size over Gaussian values gives 4.7 times rel_l2; see judge_metric.
+        return 6 * signal
+    return None
+
+
+def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
+    """The colour of one metric on its own, for people who chose to look through it."""
+    overall, _ = judge(numbers, limits)
+    if overall is Verdict.NONE or limits.exact or numbers["mismatched"]:
+        return overall
+    # mean_rel itself is infinite or huge near zeros; its robust twin has a floor under |r|.
+    value = numbers["mean_rel_robust" if metric == "mean_rel" else metric]
+    close, moderate = (bound(metric, numbers, limits, level) for level in (0, 1))
+    if close is None or moderate is None:
+        return overall
+    if value is None:
+        return Verdict.NONE
+    higher = metric in ("psnr", "sqnr", "cosine")
+    if (value >= close) if higher else (value <= close):
+        return Verdict.CLOSE
+    return (
+        Verdict.MODERATE if (value >= moderate if higher else value <= moderate) else Verdict.LARGE
+    )
+
+
+def _unit(limits: Limits) -> float:
+    for name, of in _OF_DTYPE.items():
+        if of == limits.name and name in ("f32", "f16", "bf16", "f8_e4m3fn"):
+            return 2 * DTYPES[name].unit
+    return 2 * DTYPES["f32"].unit

@@ -1,0 +1,223 @@
+#include "reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "decode.hpp"
+
+namespace syncpoint {
+namespace {
+
+// Unaligned on purpose: tensors inside files start anywhere.
+template <class Stored>
+Stored load(const std::byte* source, bool swapped) {
+  std::array<std::byte, sizeof(Stored)> bytes;
+  std::memcpy(bytes.data(), source, sizeof(Stored));
+  if (swapped) std::reverse(bytes.begin(), bytes.end());
+  return std::bit_cast<Stored>(bytes);
+}
+
+template <class Stored, class Convert>
+void convert_run(const std::byte* source, std::int64_t stride, bool swapped, std::size_t count,
+                 double* out, Convert convert) {
+  if (stride == static_cast<std::int64_t>(sizeof(Stored)) && !swapped) {
+    for (std::size_t i = 0; i < count; ++i) {
+      Stored stored;
+      std::memcpy(&stored, source + i * sizeof(Stored), sizeof(Stored));
+      out[i] = convert(stored);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i, source += stride) {
+    out[i] = convert(load<Stored>(source, swapped));
+  }
+}
+
+template <class Stored>
+double as_double(Stored stored) {
+  return static_cast<double>(stored);
+}
+
+// Calls visit(scale number, first element, number of elements) for every stretch of [begin, begin +
+// count) that shares a scale; element numbers count from `begin`.
+template <class Visit>
+void each_scale(const Quantization& q, std::int64_t begin, std::size_t count, Visit visit) {
+  if (q.scale.size() == 1) {
+    visit(std::size_t{0}, std::size_t{0}, count);
+    return;
+  }
+  for (std::size_t done = 0; done < count;) {
+    const std::int64_t logical = begin + static_cast<std::int64_t>(done);
+    const std::int64_t index = logical / q.inner % q.length;
+    const std::int64_t next = std::min((index / q.block + 1) * q.block, q.length);
+    const std::int64_t left = (next - index) * q.inner - logical % q.inner;
+    const std::size_t run = std::min(count - done, static_cast<std::size_t>(left));
+    visit(static_cast<std::size_t>(index / q.block), done, run);
+    done += run;
+  }
+}
+
+}  // namespace
+
+Reader::Reader(const Operand& operand, std::size_t capacity) : operand_(operand) {
+  values_.re.resize(capacity);
+  if (is_complex(operand.dtype)) values_.im.resize(capacity);
+  if (is_wide(operand.dtype)) values_.lo.resize(capacity);
+
+  if (operand.packed) return;
+  for (std::size_t i = 0; i < operand.shape.size(); ++i) {
+    const Axis axis{operand.shape[i], operand.strides[i]};
+    if (axis.extent == 1) continue;
+    if (!axes_.empty() && axes_.back().stride == axis.extent * axis.stride) {
+      axes_.back() = {axes_.back().extent * axis.extent, axis.stride};
+    } else {
+      axes_.push_back(axis);
+    }
+  }
+  if (axes_.empty()) axes_.push_back({1, 0});
+}
+
+const Values& Reader::read(std::int64_t begin, std::size_t count) {
+  values_.wide = false;
+  if (operand_.packed) {
+    read_packed(begin, count);
+  } else {
+    read_strided(begin, count);
+  }
+  if (!values_.lo.empty()) {
+    values_.wide = std::any_of(values_.lo.begin(), values_.lo.begin() + count,
+                               [](double lo) { return lo != 0.0; });
+  }
+  if (operand_.quantization.present()) dequantize(begin, count);
+  return values_;
+}
+
+void Reader::read_strided(std::int64_t begin, std::size_t count) {
+  const std::size_t last = axes_.size() - 1;
+  std::vector<std::int64_t> index(axes_.size());
+  const std::byte* row = operand_.data;
+  std::int64_t rest = begin;
+  for (std::size_t k = axes_.size(); k-- > 0;) {
+    index[k] = rest % axes_[k].extent;
+    rest /= axes_[k].extent;
+    if (k != last) row += index[k] * axes_[k].stride;
+  }
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t run =
+        std::min(count - done, static_cast<std::size_t>(axes_[last].extent - index[last]));
+    decode(row + index[last] * axes_[last].stride, axes_[last].stride, run, done);
+    done += run;
+    index[last] = 0;
+    for (std::size_t k = last; k-- > 0;) {
+      row += axes_[k].stride;
+      if (++index[k] < axes_[k].extent) break;
+      row -= axes_[k].stride * axes_[k].extent;
+      index[k] = 0;
+    }
+  }
+}
+
+void Reader::read_packed(std::int64_t begin, std::size_t count) {
+  const bool has_sign = operand_.dtype == DType::i4;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t logical = begin + static_cast<std::int64_t>(i);
+    const std::byte* source = operand_.data + logical / 2 * operand_.strides.back();
+    const auto nibble =
+        static_cast<std::uint8_t>(load<std::uint8_t>(source, false) >> (logical % 2 * 4));
+    values_.re[i] = has_sign ? decode_i4(nibble) : decode_u4(nibble);
+  }
+}
+
+void Reader::decode(const std::byte* source, std::int64_t stride, std::size_t count,
+                    std::size_t at) {
+  const bool swapped = operand_.swapped;
+  double* re = values_.re.data() + at;
+  double* im = values_.im.data() + at;
+  double* lo = values_.lo.data() + at;
+  const auto as = [&]<class Stored>(Stored, double* out, std::size_t offset, auto convert) {
+    convert_run<Stored>(source + offset, stride, swapped, count, out, convert);
+  };
+  switch (operand_.dtype) {
+    case DType::f64:
+      return as(double{}, re, 0, as_double<double>);
+    case DType::f32:
+      return as(float{}, re, 0, as_double<float>);
+    case DType::f16:
+      return as(std::uint16_t{}, re, 0, decode_f16);
+    case DType::bf16:
+      return as(std::uint16_t{}, re, 0, decode_bf16);
+    case DType::f8_e4m3fn:
+      return as(std::uint8_t{}, re, 0, decode_f8_e4m3fn);
+    case DType::f8_e5m2:
+      return as(std::uint8_t{}, re, 0, decode_f8_e5m2);
+    case DType::i64:
+      as(std::int64_t{}, re, 0, as_double<std::int64_t>);
+      return as(std::int64_t{}, lo, 0, beyond_double<std::int64_t>);
+    case DType::u64:
+      as(std::uint64_t{}, re, 0, as_double<std::uint64_t>);
+      return as(std::uint64_t{}, lo, 0, beyond_double<std::uint64_t>);
+    case DType::i32:
+      return as(std::int32_t{}, re, 0, as_double<std::int32_t>);
+    case DType::u32:
+      return as(std::uint32_t{}, re, 0, as_double<std::uint32_t>);
+    case DType::i16:
+      return as(std::int16_t{}, re, 0, as_double<std::int16_t>);
+    case DType::u16:
+      return as(std::uint16_t{}, re, 0, as_double<std::uint16_t>);
+    case DType::i8:
+      return as(std::int8_t{}, re, 0, as_double<std::int8_t>);
+    case DType::u8:
+      return as(std::uint8_t{}, re, 0, as_double<std::uint8_t>);
+    case DType::i4:
+      return as(std::uint8_t{}, re, 0, decode_i4);
+    case DType::u4:
+      return as(std::uint8_t{}, re, 0, decode_u4);
+    case DType::boolean:
+      return as(std::uint8_t{}, re, 0, [](std::uint8_t byte) { return byte ? 1.0 : 0.0; });
+    case DType::c64:
+      as(float{}, re, 0, as_double<float>);
+      return as(float{}, im, sizeof(float), as_double<float>);
+    case DType::c128:
+      as(double{}, re, 0, as_double<double>);
+      return as(double{}, im, sizeof(double), as_double<double>);
+  }
+}
+
+void Reader::dequantize(std::int64_t begin, std::size_t count) {
+  const Quantization& q = operand_.quantization;
+  double* re = values_.re.data();
+  if (!q.table.empty()) {
+    // A stored number outside the table stands for nothing.
+    const auto size = static_cast<double>(q.table.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool inside = re[i] >= 0 && re[i] < size;
+      re[i] = inside ? q.table[static_cast<std::size_t>(re[i])]
+                     : std::numeric_limits<double>::quiet_NaN();
+    }
+    values_.wide = false;
+  }
+  each_scale(q, begin, count, [&](std::size_t k, std::size_t first, std::size_t run) {
+    const double scale = q.scale[k];
+    const double zero = !q.table.empty() ? 0.0 : q.zero_point[q.zero_point.size() == 1 ? 0 : k];
+    for (std::size_t i = first; i < first + run; ++i) {
+      if (values_.wide) {
+        re[i] = scale * difference(re[i], values_.lo[i], zero, 0);
+      } else {
+        re[i] = scale * (re[i] - zero);
+      }
+    }
+  });
+  values_.wide = false;
+}
+
+void Reader::steps(std::int64_t begin, std::size_t count, double* out) const {
+  const Quantization& q = operand_.quantization;
+  each_scale(q, begin, count, [&](std::size_t k, std::size_t first, std::size_t run) {
+    std::fill(out + first, out + first + run, std::abs(q.scale[k]));
+  });
+}
+
+}  // namespace syncpoint

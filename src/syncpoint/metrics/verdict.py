@@ -1,0 +1,63 @@
+"""The words of a judgement: how bad, and where there is no verdict, why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How bad one sync point, or a whole comparison, is."""
+
+    CLOSE = "close"
+    MODERATE = "moderate"
+    LARGE = "large"
+    INHERITED = "inherited"
+    """Off, but this op only passed on what it was given."""
+    AMPLIFIED = "amplified"
+    """A model output that is off although no op is guilty."""
+    NONE = "none"
+    """Not measured; the reason says why."""
+
+    @property
+    def glyph(self) -> str:
+        """Shape says how bad, filling says whose fault; colour only repeats it."""
+        return _GLYPHS[self]
+
+    @property
+    def severity(self) -> int:
+        """0 close, 1 moderate, 2 large; what is passed on counts with its guilty op."""
+        return _SEVERITY[self]
+
+
+class Reason(StrEnum):
+    """Why there is no verdict."""
+
+    NO_TARGET_VALUE = "no target value"
+    NO_COUNTERPART = "no counterpart"
+    AMBIGUOUS = "ambiguous"
+    SHAPE = "shape"
+    EMPTY = "empty"
+    UNREADABLE = "unreadable"
+    RANDOM = "random"
+    EXCLUDED = "excluded"
+
+
+_GLYPHS = {
+    Verdict.CLOSE: "●",
+    Verdict.MODERATE: "▲",
+    Verdict.LARGE: "■",
+    Verdict.INHERITED: "□",
+    Verdict.AMPLIFIED: "◪",
+    Verdict.NONE: "–",
+}
+_SEVERITY = {
+    Verdict.CLOSE: 0,
+    Verdict.NONE: 0,
+    Verdict.INHERITED: 0,
+    Verdict.MODERATE: 1,
+    Verdict.LARGE: 2,
+    Verdict.AMPLIFIED: 2,
+}
+
+FAILING_REASONS = frozenset({Reason.UNREADABLE, Reason.SHAPE})
+"""No verdict for these reasons is a divergence all the same."""
