@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from syncpoint.run.model import Edge, OpKey
-from syncpoint.run.recorder import Recorder
+from syncpoint.run.model import WHOLE, Edge, OpKey, Part
+
+if TYPE_CHECKING:
+    from syncpoint.run.recorder import Recorder
 
 API = 1
 """Version of this protocol; a runtime from elsewhere declares the one it was written for."""
 
 Array = NDArray[Any]
 """A dense tensor in the dtype of `syncpoint.run.dtypes` (ml_dtypes for bf16 and fp8)."""
+
+Tree = Any
+"""A value, or any nesting of tuples, lists and dicts of values: arrays, tensors, plain ones."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,18 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class InputSpec:
+    """One input that a model says it takes."""
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    """None where the model does not say; -1 for an axis it leaves open."""
+    dtype: str = ""
+    """Element type by our name; "" where the model does not say."""
+    required: bool = True
+
+
+@dataclass(frozen=True)
 class Region:
     """A piece of a model between sync points, to be run on its own."""
 
@@ -46,6 +63,8 @@ class Region:
     inputs: tuple[Edge, ...]
     """Tensors that are given from outside; parameters are not among them."""
     outputs: tuple[Edge, ...]
+    part: Part = WHOLE
+    """Which execution it is a piece of; tells apart the graphs of samples of different shapes."""
 
 
 class Session(Protocol):
@@ -77,6 +96,28 @@ class Evaluates(Protocol):
         and cast ops count as identity. With `parameter_dtype`, floating-point parameters are
         first rounded to that type. None stands for an output that is not a tensor.
         """
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """A session that knows what its model takes."""
+
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """The model's inputs in order."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A session that evaluates, and whose pieces depend on the form of the inputs."""
+
+    def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
+        """Make `evaluate` possible for inputs of this form without running the model.
+
+        Not needed after `run` with such inputs.
+        """
+
+    def parameters_of(self, region: Region) -> list[OpKey]:
+        """The parameters that the region's ops read, each once."""
 
 
 @runtime_checkable

@@ -1,0 +1,79 @@
+"""The runtime "torch": a PyTorch model, op by op, as eager mode computes it.
+
+This module imports no torch until a model is opened.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import InputError, MissingExtra
+from syncpoint.runtimes.loading import is_reference
+from syncpoint.runtimes.protocol import Option
+
+if TYPE_CHECKING:
+    from syncpoint.runtimes.torch_session import TorchSession
+
+
+class TorchRuntime:
+    """Captures an nn.Module through torch.export."""
+
+    name = "torch"
+    extra = "torch"
+
+    def version(self) -> str | None:
+        """Version of torch, or None when it is not installed."""
+        try:
+            return installed_version("torch")
+        except PackageNotFoundError:
+            return None
+
+    def accepts(self, model: object) -> bool:
+        """Whether `model` is an nn.Module, or names one in code."""
+        if isinstance(model, str):
+            return is_reference(model)
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(model, torch.nn.Module)
+
+    def options(self) -> tuple[Option, ...]:
+        """The settings that `open` understands."""
+        return (
+            Option(
+                "dtype",
+                str,
+                "",
+                "element type to run a copy of the model in; empty leaves it as it is",
+                ("", "f64", "f32", "f16", "bf16"),
+            ),
+            Option("device", str, "cpu", "device to run on, such as cpu or cuda:0"),
+            Option(
+                "mode",
+                str,
+                "eval",
+                "run in eval mode, in train mode, or as the model is",
+                ("eval", "train", "as-is"),
+            ),
+            Option("seed", int, 0, "seed of the random numbers, set before every run"),
+            Option("threads", int, 0, "threads of torch's own kernels; 0 leaves them as they are"),
+        )
+
+    def open(self, model: object, options: Mapping[str, Any]) -> TorchSession:
+        """Load the model; the one given is left as it was."""
+        if self.version() is None:
+            raise MissingExtra("torch", self.extra, "the runtime torch")
+        if not self.accepts(model):
+            raise InputError(
+                "an nn.Module, or file.py:attribute that gives one", f"a {type(model).__qualname__}"
+            )
+        try:
+            from syncpoint.runtimes.torch_session import open_session
+        except ImportError as error:
+            if error.name and not error.name.startswith("torch"):
+                raise
+            raise MissingExtra("torch", self.extra, "the runtime torch") from error
+        defaults = {option.name: option.default for option in self.options()}
+        return open_session(model, {**defaults, **options})

@@ -1,0 +1,214 @@
+"""What a node of an FX graph is called: its module, its source lines, its edges, its attributes."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from syncpoint.run.model import Edge, Frame, OpKey, Role
+from syncpoint.runtimes.protocol import Tree
+from syncpoint.runtimes.torch_tensors import dtype_name
+
+_FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*$', re.M)
+_TORCH_FOLDER = str(Path(torch.__file__).parent) + "/"
+_CALL = re.compile(r"@\d+$")
+_GETATTR = re.compile(r"getattr\((?P<of>[^()]*), '(?P<name>[^']*)'\)")
+_ITEM = re.compile(r"\['?([^\]']*)'?\]")
+
+
+def frames(node: Node) -> tuple[Frame, ...]:
+    """The user's lines that made the node, innermost last; torch's own where there are none."""
+    found = [
+        Frame(m["file"], int(m["line"]), m["function"])
+        for m in _FRAME.finditer(node.meta.get("stack_trace") or "")
+        if not m["file"].startswith("<")
+    ]
+    users = [frame for frame in found if not frame.file.startswith(_TORCH_FOLDER)]
+    return tuple(users or found)
+
+
+def module_of(node: Node) -> tuple[str, str]:
+    """Dotted path and class name of the innermost module the node was made in."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return "", ""
+    path, kind = list(stack.values())[-1]
+    name = kind if isinstance(kind, str) else kind.__qualname__
+    return _dotted(path), name.rpartition(".")[2]
+
+
+def _dotted(path: str) -> str:
+    """`L['self'].layers[0]`, `layers.0@1` and their like, as `layers.0`."""
+    path = _CALL.sub("", path)
+    while (changed := _GETATTR.sub(r"\g<of>.\g<name>", path)) != path:
+        path = changed
+    path = path.removeprefix("L['self']").removeprefix("L__self__").replace("._modules[", "[")
+    return _ITEM.sub(r".\1", path).strip(".")
+
+
+def is_op(node: Node) -> bool:
+    """Whether the node computes something; checks that torch adds to a graph do not."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return bool(node.target._schema.returns)
+
+
+def is_random(node: Node) -> bool:
+    """Whether the node draws random numbers when it runs as it stands."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    given = dict(arguments(node))
+    for name in ("train", "training"):
+        if given.get(name) is False:
+            return False
+    return not any(given.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
+
+
+def mutates(node: Node) -> bool:
+    """Whether the node changes one of its inputs."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target._schema.is_mutable:
+        return True
+    if target in (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default):
+        # Their schemas do not say so, but they update the running statistics they are given.
+        given = dict(arguments(node))
+        learns = given.get("training", given.get("use_input_stats"))
+        return bool(learns) and given.get("running_mean") is not None
+    return False
+
+
+def arguments(node: Node) -> Iterator[tuple[str, Any]]:
+    """Every argument of the node by name, defaults included, in the order of the schema."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        yield from ((str(i), value) for i, value in enumerate(node.args))
+        yield from node.kwargs.items()
+        return
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(node.args):
+            yield argument.name, node.args[position]
+        elif argument.name in node.kwargs:
+            yield argument.name, node.kwargs[argument.name]
+        elif argument.has_default_value():
+            yield argument.name, argument.default_value
+
+
+def type_of(node: Node) -> str:
+    """The runtime's name of what the node does: `aten.linear.default`."""
+    target = node.target
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+def path_text(root: str, keys: tuple[Any, ...]) -> str:
+    """The path of a leaf as a user would write it: `out["logits"][0]`."""
+    text = root
+    for key in keys:
+        if isinstance(key, pytree.SequenceKey):
+            text += f"[{key.idx}]"
+        elif isinstance(key, pytree.MappingKey):
+            text += f"[{json.dumps(key.key) if isinstance(key.key, str) else key.key}]"
+        else:
+            text += f".{getattr(key, 'name', key)}"
+    return text
+
+
+def json_value(value: Tree) -> Tree:
+    """A non-tensor argument as JSON; non-finite numbers become text."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    return str(value).removeprefix("torch.")
+
+
+class Edges:
+    """Resolves the nodes of one graph to the tensors they stand for."""
+
+    def __init__(self, parameter_names: dict[str, str]) -> None:
+        self._parameter_names = parameter_names
+
+    def of(self, node: Node) -> Edge | None:
+        """The tensor that `node` is; None where it is not one tensor."""
+        if node.op == "placeholder":
+            return Edge(OpKey(node.name), role=Role.MODEL_INPUT)
+        if node.op == "get_attr":
+            name = self._parameter_names.get(str(node.target))
+            return None if name is None else Edge(OpKey(name), role=Role.PARAMETER)
+        if node.op != "call_function":
+            return None
+        producer, positions = _unwrapped(node)
+        if producer.op != "call_function":
+            return None
+        found = positions
+        if not isinstance(found, int):
+            return None
+        return Edge(OpKey(producer.name), index=found)
+
+    def inputs(self, node: Node) -> tuple[Edge, ...]:
+        """The tensors an op reads, in the order of its schema; one read twice is there twice."""
+        found: list[Edge] = []
+        for _, value in arguments(node):
+            for leaf in pytree.tree_leaves(value):
+                if isinstance(leaf, Node) and is_tensor(leaf):
+                    edge = self.of(leaf)
+                    if edge is not None:
+                        found.append(edge)
+        return tuple(found)
+
+
+def is_tensor(node: Node) -> bool:
+    """Whether the node's value is a tensor, as far as the export knows."""
+    if node.op == "get_attr":
+        return True
+    value = node.meta.get("val")
+    return value is None or isinstance(value, torch.Tensor)
+
+
+def _unwrapped(node: Node) -> tuple[Node, Any]:
+    """The op behind a chain of getitem, and which of its flattened outputs the chain picks."""
+    picks: list[Any] = []
+    while node.op == "call_function" and node.target is operator.getitem:
+        picks.append(node.args[1])
+        inner = node.args[0]
+        assert isinstance(inner, Node)
+        node = inner
+    positions = _positions(node)
+    for pick in reversed(picks):
+        positions = pick if isinstance(positions, int) else positions[pick]
+    return node, positions
+
+
+def _positions(node: Node) -> Tree:
+    """The structure of a node's value with each leaf replaced by its flattened position."""
+    leaves, spec = pytree.tree_flatten(node.meta.get("val"))
+    return pytree.tree_unflatten(list(range(len(leaves))), spec)

@@ -1,0 +1,112 @@
+"""Runtimes are found by name, by model and from elsewhere; options are checked."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from syncpoint.errors import InputError, SyncpointWarning
+from syncpoint.runtimes import registry
+from syncpoint.runtimes.protocol import Option
+
+
+class Elsewhere:
+    API = 1
+    name = "elsewhere"
+    extra = ""
+
+    def version(self):
+        return "1"
+
+    def accepts(self, model):
+        return model == "a thing"
+
+    def options(self):
+        return (
+            Option("level", int, 3, "how much"),
+            Option("fast", bool, False, "in a hurry"),
+            Option("rate", float, 0.5, "share"),
+            Option("form", str, "plain", "which", ("plain", "fancy")),
+        )
+
+    def open(self, model, options):
+        raise NotImplementedError
+
+
+class Outdated(Elsewhere):
+    API = 0
+
+
+@pytest.fixture
+def add(monkeypatch):
+    def added(**where):
+        entries = {n: EntryPoint(n, f"{__name__}:{w}", registry.GROUP) for n, w in where.items()}
+        monkeypatch.setattr(registry, "_added", lambda: entries)
+
+    return added
+
+
+def test_importing_the_registry_loads_no_framework():
+    code = (
+        "import sys, syncpoint.runtimes.registry as r; r.runtimes(); r.runtime('torch').options();"
+        "r.runtime('torch').accepts('a.b:c'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"found 'nope'; these are known: torch"):
+        registry.runtime("nope")
+
+
+def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
+    add(elsewhere="Elsewhere")
+    assert registry.find("a thing").name == "elsewhere"
+    assert registry.find("a.b:c").name == "torch"
+    assert [r.name for r in registry.runtimes()] == ["torch", "elsewhere"]
+
+
+def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
+    add(old="Outdated")
+    with pytest.raises(InputError, match="the runtime old to declare API = 1; found API = 0"):
+        registry.runtime("old")
+    with pytest.warns(SyncpointWarning, match="API = 0"):
+        assert [r.name for r in registry.runtimes()] == ["torch"]
+
+
+def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
+    add(broken="NoSuchClass")
+    with pytest.raises(InputError, match=r"the runtime broken to load .* AttributeError"):
+        registry.runtime("broken")
+
+
+def test_what_no_runtime_takes_says_what_was_tried(add):
+    add(elsewhere="Elsewhere")
+    with pytest.raises(InputError, match="found a dict object; tried: torch, elsewhere"):
+        registry.find({})
+    with pytest.raises(InputError, match="a model for the runtime elsewhere; found 'b'"):
+        registry.find("b", "elsewhere")
+
+
+def test_options_are_parsed_by_their_type():
+    parsed = registry.parse_options(
+        Elsewhere(), {"level": "7", "fast": "yes", "rate": 1, "form": "fancy"}
+    )
+    assert parsed == {"level": 7, "fast": True, "rate": 1.0, "form": "fancy"}
+    assert registry.parse_options(Elsewhere(), {})["level"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speed": "1"}, "found 'speed'; these are known: level, fast, rate, form"),
+        ({"level": "much"}, "a value of type int for the option level; found 'much'"),
+        ({"fast": "perhaps"}, "for the option fast; found 'perhaps'"),
+        ({"form": "odd"}, "one of 'plain', 'fancy' for the option form; found 'odd'"),
+        ({"level": [1]}, "for the option level"),
+    ],
+)
+def test_a_wrong_option_says_what_is_right(options, message):
+    with pytest.raises(InputError, match=message):
+        registry.parse_options(Elsewhere(), options)
