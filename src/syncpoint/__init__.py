@@ -1,3 +1,43 @@
-"""Syncpoint: where, by how much and why two executions of the same model disagree."""
+"""Syncpoint: where, by how much and why two executions of the same model disagree.
+
+import syncpoint as sp
+
+reference = sp.capture(model, inputs)
+target = sp.capture(model, inputs, dtype="bf16")
+print(sp.compare(target, reference))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from syncpoint.api import (
+        Comparison,
+        assert_parity,
+        capture,
+        compare,
+        open_comparison,
+        open_run,
+    )
+
+__all__ = [
+    "Comparison",
+    "__version__",
+    "assert_parity",
+    "capture",
+    "compare",
+    "open_comparison",
+    "open_run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names come from `syncpoint.api` on first use, so that importing the package is cheap."""
+    if name in __all__:
+        from syncpoint import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

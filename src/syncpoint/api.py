@@ -1,0 +1,315 @@
+"""The functions people call, and the one resolver from what they name to a run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.comparison.result import Result
+from syncpoint.errors import InputError, SyncpointError
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.judging import Choice
+    from syncpoint.matching.map_file import MapFile
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.inputs import Shape
+    from syncpoint.runtimes.protocol import Inputs
+
+Progress = Callable[[int, int], None]
+
+
+class Comparison(Result):
+    """A comparison as users hold it: the result, and the ways to show and keep it."""
+
+    @classmethod
+    def of(cls, result: Result) -> Comparison:
+        """The public form of a result."""
+        return cls(**{f.name: getattr(result, f.name) for f in fields(Result)})
+
+    def rejudged(self, choice: Choice) -> Comparison:
+        """The same measurements under other limits."""
+        return Comparison.of(super().rejudged(choice))
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Keep it as a `.cmp` folder."""
+        from syncpoint.comparison.storage import save
+
+        return save(self, Path(path), overwrite)
+
+    def to_csv(self, path: str | Path) -> Path:
+        """One line a sync point."""
+        from syncpoint.reports.csv_report import write_csv
+
+        return write_csv(self, Path(path))
+
+    def to_json(self, path: str | Path) -> Path:
+        """The form for other programs; strict JSON."""
+        from syncpoint.reports.json_report import write_json
+
+        return write_json(self, Path(path))
+
+    def __str__(self) -> str:
+        from syncpoint.reports.terminal import as_text
+
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        coverage = self.coverage
+        return (
+            f"<Comparison {self.verdict}: {coverage.compared} of {coverage.target_tensors} target"
+            " tensors compared>"
+        )
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run, or any dump that is known, by its path."""
+    from syncpoint.dumps.registry import open_dump
+
+    return open_dump(path)
+
+
+def open_comparison(path: str | Path) -> Comparison:
+    """Open a saved comparison."""
+    from syncpoint.comparison.storage import load
+
+    return Comparison.of(load(Path(path)))
+
+
+def capture(
+    model: object,
+    inputs: object = None,
+    *,
+    out: str | Path | None = None,
+    runtime: str | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Run:
+    """Run a model and record every intermediate tensor.
+
+    Without `out` the run lives in a temporary folder for as long as the returned object does.
+    """
+    from syncpoint.run.model import Kept, Part, RunInfo
+    from syncpoint.run.reader import Run
+    from syncpoint.run.recorder import Recorder
+    from syncpoint.run.writer import RunWriter
+    from syncpoint.runtimes.inputs import read_inputs
+    from syncpoint.runtimes.protocol import Declares
+    from syncpoint.runtimes.registry import find, parse_options
+
+    if record not in set(Kept):
+        raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+    chosen = find(model, runtime)
+    settings = parse_options(chosen, options)
+    session = chosen.open(model, settings)
+    declared = session.inputs() if isinstance(session, Declares) else ()
+    samples = read_inputs(inputs, shapes or {}, declared)
+    keep = None
+    if out is None:
+        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        out = Path(keep.name) / "capture.run"
+    info = RunInfo(
+        model=model if isinstance(model, str) else _describe(model),
+        runtime=chosen.name,
+        runtime_version=chosen.version() or "",
+        options=settings,
+        record=Kept(record),
+    )
+    with RunWriter(Path(out), info, overwrite=overwrite) as writer:
+        recorder = Recorder(writer, record=Kept(record), filter=filter, max_bytes=max_bytes)
+        for number, sample in enumerate(samples):
+            part = Part(sample=number) if len(samples) > 1 else Part()
+            session.run(sample, recorder.for_part(part))
+    run = Run.open(Path(out))
+    run.session = session
+    run.keep = keep
+    return run
+
+
+def compare(
+    target: object,
+    reference: object,
+    *,
+    inputs: object = None,
+    preset: str = "auto",
+    limits: str | Path | None = None,
+    map: str | Path | Mapping[str, Any] | None = None,
+    ignore: tuple[str, ...] | list[str] | str = (),
+    introduced: str = "local",
+    reference_model: object = None,
+    target_options: Mapping[str, Any] | None = None,
+    reference_options: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    store: str | Path | None = None,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare two runs, dumps or models (which are captured on the way, into `store` if given)."""
+    from syncpoint.comparison.engine import Options
+    from syncpoint.comparison.engine import compare as compare_runs
+
+    if introduced not in ("local", "off"):
+        raise InputError("introduced to be local or off", repr(introduced))
+    chosen = choice(preset, limits)
+    map_file = _map_file(map, (ignore,) if isinstance(ignore, str) else tuple(ignore))
+    target_run, reference_run = _both(
+        target, reference, inputs, target_options or {}, reference_options or {}, shapes, store
+    )
+    if reference_model is not None:
+        reference_run = _with_session(reference_run, reference_model, reference_options or {})
+    result = compare_runs(
+        target_run,
+        reference_run,
+        Options(chosen, map_file, introduced == "local", threads, progress),
+    )
+    return Comparison.of(result)
+
+
+def assert_parity(
+    target: object,
+    reference: object,
+    *,
+    preset: str = "auto",
+    fail_on: str = "large",
+    min_coverage: float = 0.5,
+    **options: Any,
+) -> Comparison:
+    """Compare, and raise an AssertionError that says where they part unless nothing is large."""
+    comparison = compare(target, reference, preset=preset, **options)
+    if comparison.exit_code(fail_on, min_coverage):
+        from syncpoint.reports.message import summary
+
+        raise AssertionError(summary(comparison, fail_on, min_coverage))
+    return comparison
+
+
+def choice(preset: str, limits: str | Path | None = None) -> Choice:
+    """The limits to judge by: a preset's name, or a file of one's own."""
+    from syncpoint.comparison.judging import AUTO
+    from syncpoint.metrics.limits import load_limits
+    from syncpoint.metrics.limits import preset as named
+
+    if limits is not None:
+        return load_limits(Path(limits))
+    return AUTO if preset == AUTO else named(preset)
+
+
+def _map_file(
+    said: str | Path | Mapping[str, Any] | None, ignore: tuple[str, ...]
+) -> MapFile | None:
+    from syncpoint.matching.map_file import MapFile
+
+    if said is None and not ignore:
+        return None
+    if said is None:
+        map_file = MapFile()
+    elif isinstance(said, str | Path):
+        map_file = MapFile.load(Path(said))
+    else:
+        map_file = MapFile.of(dict(said))
+    return map_file.ignoring(*ignore)
+
+
+def _both(
+    target: object,
+    reference: object,
+    inputs: object,
+    target_options: Mapping[str, Any],
+    reference_options: Mapping[str, Any],
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None,
+    store: str | Path | None,
+) -> tuple[Run, Run]:
+    """Both sides as runs. What is recorded is opened first, since its inputs serve the other."""
+    found = {"target": _recording(target), "reference": _recording(reference)}
+    settings = {"target": target_options, "reference": reference_options}
+    for side, thing in (("reference", reference), ("target", target)):
+        if found[side] is not None:
+            continue
+        other = found["target" if side == "reference" else "reference"]
+        fed = inputs if inputs is not None else _inputs_of(other)
+        if fed is None:
+            raise InputError(
+                f"inputs to run the {side} with",
+                "none",
+                "add --inputs, for example --inputs data.npz",
+            )
+        out = Path(store) / f"{side}.run" if store is not None else None
+        found[side] = capture(thing, fed, out=out, shapes=shapes, overwrite=True, **settings[side])
+    made_target, made_reference = found["target"], found["reference"]
+    if made_target is None or made_reference is None:
+        raise AssertionError("both sides were resolved above")
+    return made_target, made_reference
+
+
+def _recording(thing: object) -> Run | None:
+    """The run behind `thing`, or None if it is a model that must be run first."""
+    from syncpoint.run.reader import Run
+
+    if isinstance(thing, Run):
+        return thing
+    if isinstance(thing, str | Path):
+        path = Path(thing)
+        run = _open_recording(path)
+        if run is None and isinstance(thing, Path) and not path.exists():
+            raise InputError("a run, a dump or a model", f"no such path: {path}")
+        return run
+    return None
+
+
+def _open_recording(path: Path) -> Run | None:
+    from syncpoint.dumps.registry import find
+
+    if not path.exists():
+        return None
+    found = find(path)
+    return found.open(path) if found is not None else None
+
+
+def _inputs_of(run: Run | None) -> list[Inputs] | None:
+    from syncpoint.runtimes.inputs import inputs_of
+
+    return (inputs_of(run) or None) if run is not None else None
+
+
+def _with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
+    """The reference's model opened again, so that its ops can be run on the target's values.
+
+    It is run once on the recorded inputs: only a model that gives the recorded tensors again
+    is the one that was recorded.
+    """
+    inputs = _inputs_of(run)
+    if inputs is None:
+        raise InputError("recorded inputs in the reference run", "none")
+    again = capture(model, inputs, record="digest", **options)
+    recorded = {t.key: t.digest for t in run.tensors}
+    unlike = [str(t.key) for t in again.tensors if recorded.get(t.key, t.digest) != t.digest]
+    known = sum(t.key in recorded for t in again.tensors)
+    if unlike or not known:
+        raise InputError(
+            "the model that the reference run was recorded from",
+            f"other values at {unlike[0]}" if unlike else "a model with other ops",
+            "name the model and options of the recording",
+        )
+    run.session = again.session
+    return run
+
+
+def _describe(model: object) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+__all__ = [
+    "Comparison",
+    "SyncpointError",
+    "assert_parity",
+    "capture",
+    "compare",
+    "open_comparison",
+    "open_run",
+]

@@ -1,0 +1,26 @@
+"""The command line: one file per command, thin: parse, call the API, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from syncpoint.errors import EXIT_FAILED, SyncpointError
+
+
+def main() -> None:
+    """Entry point: errors become one line and an exit code."""
+    from syncpoint.cli.app import app
+
+    try:
+        app()
+    except SyncpointError as error:
+        sys.stderr.write(f"syncpoint: {error}\n")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does: nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.stderr.write("syncpoint: interrupted; what was finished stays usable\n")
+        sys.exit(130)

@@ -1,0 +1,50 @@
+"""The application: its commands and what holds for all of them.
+
+Nothing heavy is imported here or in the command files: each command imports what it needs when
+it runs, so that help is quick and works without any runtime installed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from syncpoint import __version__
+from syncpoint.cli.capture import capture
+from syncpoint.cli.compare import compare
+from syncpoint.cli.configuration import defaults
+from syncpoint.cli.convert import convert
+from syncpoint.cli.demo import demo
+from syncpoint.cli.doctor import doctor
+from syncpoint.cli.inspect import inspect
+from syncpoint.cli.report import report
+
+app = typer.Typer(
+    name="syncpoint",
+    help="Finds where, by how much and why two executions of the same model disagree.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"syncpoint {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    context.default_map = defaults()
+
+
+for command in (capture, compare, report, inspect, convert, doctor, demo):
+    app.command()(command)

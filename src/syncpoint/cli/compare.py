@@ -1,0 +1,90 @@
+"""`syncpoint compare`: pair the tensors of two runs, measure them, say who is guilty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncpoint.cli import options
+from syncpoint.errors import InputError
+
+
+def compare(
+    target: Annotated[
+        str, typer.Argument(help="The run you ship: a run, a dump, or a model to capture.")
+    ],
+    reference: Annotated[
+        str, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
+    ],
+    inputs: options.Inputs = None,
+    shape: options.Shapes = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the comparison as NAME.cmp.")
+    ] = None,
+    target_set: Annotated[
+        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
+    ] = None,
+    reference_set: Annotated[
+        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
+    ] = None,
+    metric: options.Metric = "psnr",
+    preset: options.Preset = "auto",
+    limits: options.Limits = None,
+    fail_on: options.FailOn = "large",
+    map_: Annotated[
+        Path | None, typer.Option("--map", help="YAML file with pairs to pin and names to ignore.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Leave out ops whose name or module matches.")
+    ] = None,
+    introduced: Annotated[
+        str, typer.Option(help="local: find what each op added; off: total error only.")
+    ] = "local",
+    reference_model: Annotated[
+        str | None,
+        typer.Option(help="The model a recorded reference came from, to run its ops again."),
+    ] = None,
+    min_coverage: options.MinCoverage = 0.5,
+    no_store: Annotated[
+        bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
+    ] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
+    csv: options.Csv = None,
+    json: options.Json = None,
+    rows: options.Rows = 24,
+    sort: options.Sort = "similarity",
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare a target with a reference and say where they part."""
+    from syncpoint import api
+    from syncpoint.cli.progress import measuring
+    from syncpoint.comparison.storage import is_comparison
+
+    options.one_of(fail_on, ("large", "moderate"), "--fail-on")
+    if output is not None and is_comparison(output):
+        raise InputError(f"no comparison at {output} yet", "one is there", "choose another -o")
+    store = output if output is not None and not no_store else None
+    with measuring() as progress:
+        comparison = api.compare(
+            target,
+            reference,
+            inputs=inputs,
+            preset=preset,
+            limits=limits,
+            map=map_,
+            ignore=ignore or (),
+            introduced=introduced,
+            reference_model=reference_model,
+            target_options=options.settings(target_set, "--target-set"),
+            reference_options=options.settings(reference_set, "--reference-set"),
+            shapes=options.shapes(shape),
+            store=store,
+            threads=threads,
+            progress=progress,
+        )
+    options.show(comparison, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json)
+    if output is not None:
+        typer.echo(f"comparison {comparison.save(output)}")
+    options.finish(comparison, fail_on, min_coverage)

@@ -1,0 +1,22 @@
+"""`syncpoint convert`: a run or dump written in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A run or a dump.")],
+    destination: Annotated[Path, typer.Argument(metavar="OUT", help="What to write.")],
+    to: Annotated[str, typer.Option(help="The format: npz, safetensors, npy or run.")],
+) -> None:
+    """Write a run or dump in another format."""
+    from syncpoint import api
+    from syncpoint.dumps.registry import save_dump
+
+    run = api.open_run(source)
+    save_dump(run, destination, to)
+    typer.echo(f"{destination}: {len(run.tensors)} tensors as {to}")

@@ -1,0 +1,34 @@
+"""`syncpoint doctor`: what this installation can do, and what it lacks."""
+
+from __future__ import annotations
+
+import platform
+
+import typer
+
+from syncpoint import __version__
+
+
+def doctor() -> None:
+    """Show versions, runtimes with their options, and dump formats."""
+    from syncpoint.dumps.protocol import Saves
+    from syncpoint.dumps.registry import formats
+    from syncpoint.runtimes.registry import runtimes
+
+    typer.echo(
+        f"syncpoint  {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    )
+    for runtime in runtimes():
+        version = runtime.version()
+        if version is None:
+            cure = f"pip install 'syncpoint[{runtime.extra}]'"
+            typer.echo(f"runtime    {runtime.name}: not installed ({cure})")
+            continue
+        typer.echo(f"runtime    {runtime.name} {version}")
+        for option in runtime.options():
+            allowed = f" ({', '.join(map(str, option.choices))})" if option.choices else ""
+            default = option.default if option.default != "" else "as is"
+            typer.echo(f"    --set {option.name}={default}{allowed}  {option.help}")
+    for dump in formats():
+        saves = "read and written" if isinstance(dump, Saves) else "read"
+        typer.echo(f"format     {dump.name}: {saves}")

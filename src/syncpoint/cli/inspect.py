@@ -1,0 +1,142 @@
+"""`syncpoint inspect`: what is in a run or a dump, and what one of its ops gave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncpoint.errors import InputError
+
+if TYPE_CHECKING:
+    from syncpoint.run.model import Op, Tensor
+    from syncpoint.run.reader import Run
+
+_EDGE = 3
+
+
+def inspect(
+    run: Annotated[str, typer.Argument(help="A run or a dump.")],
+    op: Annotated[str | None, typer.Argument(help="One op, by name or module path.")] = None,
+) -> None:
+    """List the ops of a run, or show the tensors of one op."""
+    from syncpoint import api
+
+    opened = api.open_run(run)
+    if op is None:
+        _list(opened)
+    else:
+        _detail(opened, op)
+
+
+def _list(run: Run) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from syncpoint.run.model import Role
+
+    info = run.info
+    facts = [
+        ("model", info.model),
+        ("runtime", f"{info.runtime} {info.runtime_version}".strip()),
+        ("device", info.device),
+        ("precision", info.precision),
+        ("options", ", ".join(f"{k}={v}" for k, v in info.options.items() if v not in ("", None))),
+        ("recorded", info.record),
+    ]
+    for name, value in facts:
+        if value:
+            typer.echo(f"{name:10} {value}")
+    if info.observer is not None:
+        equal = "yes" if info.observer.equal else f"no: {info.observer.detail}"
+        typer.echo(f"{'observer':10} same bits as an uninstrumented run: {equal}")
+    if not info.complete:
+        typer.echo(f"{'incomplete':10} {info.missing or 'its writer died'}")
+    for note in info.notes:
+        typer.echo(f"{'note':10} {note}")
+    roles = {role: sum(t.key.role is role for t in run.tensors) for role in Role}
+    counts = ", ".join(f"{n} {role}" for role, n in roles.items() if n)
+    typer.echo(f"{'tensors':10} {len(run.tensors)} ({counts})")
+    outputs: dict[Any, list[Tensor]] = {}
+    for tensor in run.tensors:
+        if tensor.key.role is Role.OUTPUT:
+            outputs.setdefault(tensor.key.op, []).append(tensor)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    for heading in ("op", "type", "output", "kept", "module", "source"):
+        table.add_column(heading, overflow="fold")
+    for item in run.ops:
+        made = outputs.get(item.key, [])
+        table.add_row(
+            str(item.key),
+            item.type,
+            " ".join(_form(t) for t in made),
+            "/".join(sorted({str(t.kept) for t in made})),
+            item.module,
+            str(item.source[-1]) if item.source else "",
+        )
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+
+
+def _form(tensor: Tensor) -> str:
+    from syncpoint.reports.numbers import shape_text
+
+    return f"{shape_text(tensor.shape)}:{tensor.dtype}"
+
+
+def _detail(run: Run, name: str) -> None:
+    ops = [op for op in run.ops if name in (op.key.op, str(op.key), op.module)]
+    keys = {op.key for op in ops}
+    tensors = [t for t in run.tensors if t.key.op in keys or name in (t.key.op.op, t.name)]
+    if not tensors:
+        from difflib import get_close_matches
+
+        names = [op.key.op for op in run.ops]
+        near = ", ".join(get_close_matches(name, names, 3)) or ", ".join(names[:3])
+        raise InputError(f"an op or tensor of {run.path}", repr(name), f"near it: {near}")
+    for op in ops:
+        _show_op(op)
+    for tensor in tensors:
+        _show_tensor(run, tensor)
+
+
+def _show_op(op: Op) -> None:
+    typer.echo(f"{op.key}  {op.type}")
+    if op.module:
+        typer.echo(f"  module     {op.module} ({op.module_type})")
+    for frame in op.source[-3:]:
+        typer.echo(f"  source     {frame} {frame.function}".rstrip())
+    for edge in op.inputs:
+        index = f":{edge.index}" if edge.index else ""
+        role = f" ({edge.role})" if edge.role != "output" else ""
+        typer.echo(f"  reads      {edge.op}{index}{role}")
+    for key, value in op.attributes.items():
+        typer.echo(f"  {key:10} {value}")
+
+
+def _show_tensor(run: Run, tensor: Tensor) -> None:
+    import numpy as np
+
+    from syncpoint.metrics import Operand, statistics
+    from syncpoint.run.model import Kept
+
+    typer.echo(f"{tensor.key}  {_form(tensor)}  {tensor.kept}")
+    found = tensor.statistics
+    if tensor.kept is Kept.VALUES:
+        values = run.values(tensor)
+        found = found or statistics(Operand(values, tensor.dtype, tensor.quantization))
+    if found is not None:
+        typer.echo(
+            f"  min {found.min:.6g}  max {found.max:.6g}  mean {found.mean:.6g}"
+            f"  std {found.std:.6g}  l2 {found.l2:.6g}"
+            f"  nan {found.nan}  inf {found.inf}  zero {found.zero}"
+        )
+    if tensor.digest:
+        typer.echo(f"  {tensor.digest_kind} {tensor.digest}")
+    if tensor.kept is Kept.VALUES:
+        with np.printoptions(threshold=20, edgeitems=_EDGE, linewidth=120, precision=6):
+            shown = values.astype(np.float64) if values.dtype.kind == "V" else values
+            for line in str(shown).splitlines()[:40]:
+                typer.echo(f"  {line}")

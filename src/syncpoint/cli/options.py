@@ -1,0 +1,136 @@
+"""Options that several commands share, and how their text becomes values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncpoint.errors import InputError
+
+if TYPE_CHECKING:
+    from syncpoint.api import Comparison
+    from syncpoint.runtimes.inputs import Shape
+
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        help="What the model is given: .npz, .npy, .safetensors, a run, module:function, a folder"
+        " or glob of samples, or random[:seed], zeros, ones (with --shape)."
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(help="Shape of an input for random, zeros and ones: NAME=1,3,224,224[:dtype]."),
+]
+Metric = Annotated[str, typer.Option(help="The metric to show and to sort by.")]
+Preset = Annotated[str, typer.Option(help="auto, f32, tf32, f16, bf16, int8, fp8, int4 or exact.")]
+Limits = Annotated[Path | None, typer.Option(help="YAML file with limits of your own.")]
+FailOn = Annotated[str, typer.Option(help="Exit with 1 from this verdict on: large or moderate.")]
+MinCoverage = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Exit with 3 if less of the target was compared.")
+]
+Csv = Annotated[Path | None, typer.Option(help="Write all rows and columns as CSV.")]
+Json = Annotated[Path | None, typer.Option(help="Write everything as strict JSON.")]
+Rows = Annotated[int, typer.Option(min=0, help="Rows to print; 0 prints all.")]
+Sort = Annotated[str, typer.Option(help="similarity (worst first) or operation (as executed).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]
+
+
+def settings(pairs: list[str] | None, flag: str = "--set") -> dict[str, str]:
+    """KEY=VALUE pairs of `--set`."""
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"{flag} KEY=VALUE", repr(pair))
+        found[key] = value
+    return found
+
+
+def shapes(said: list[str] | None) -> dict[str, Shape]:
+    """NAME=1,3,224,224[:dtype] of `--shape`."""
+    if not said:
+        return {}
+    from syncpoint.runtimes.inputs import parse_shape
+
+    return dict(parse_shape(text) for text in said)
+
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+}
+
+
+def byte_count(text: str | None) -> int | None:
+    """A number of bytes such as 500MB or 2GiB."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if found is None or (found[2] or "") not in _UNITS:
+        raise InputError("a number of bytes such as 500MB or 2GiB", repr(text))
+    return int(float(found[1]) * _UNITS[found[2] or ""])
+
+
+def one_of(value: str, allowed: tuple[str, ...], flag: str) -> str:
+    """A value out of a small set, or an error that names the set."""
+    if value not in allowed:
+        raise InputError(f"{flag} to be {' or '.join(allowed)}", repr(value))
+    return value
+
+
+def show(
+    comparison: Comparison,
+    *,
+    metric: str,
+    sort: str,
+    rows: int,
+    quiet: bool,
+    csv: Path | None,
+    json: Path | None,
+) -> None:
+    """Print a comparison and write the files that were asked for."""
+    from rich.console import Console
+
+    from syncpoint.metrics import CATALOGUE
+    from syncpoint.reports.message import headline, inputs_lines
+    from syncpoint.reports.terminal import print_comparison
+
+    if metric not in CATALOGUE:
+        raise InputError(
+            "a metric of the catalogue", repr(metric), f"one of {', '.join(CATALOGUE)}"
+        )
+    one_of(sort, ("similarity", "operation"), "--sort")
+    if quiet:
+        for line in [*inputs_lines(comparison), headline(comparison)]:
+            typer.echo(line)
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 200
+        print_comparison(comparison, console, metric=metric, sort=sort, rows=rows)
+    if csv is not None:
+        typer.echo(f"csv        {comparison.to_csv(csv)}")
+    if json is not None:
+        typer.echo(f"json       {comparison.to_json(json)}")
+
+
+def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
+    """Leave with the exit code of the comparison; where it is not a verdict, say why."""
+    from syncpoint.errors import EXIT_UNCOVERED
+    from syncpoint.reports.message import uncovered
+
+    one_of(fail_on, ("large", "moderate"), "--fail-on")
+    code = comparison.exit_code(fail_on, min_coverage)
+    if code == EXIT_UNCOVERED:
+        typer.echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,35 @@
+"""`syncpoint report`: show a saved comparison again, also under other limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncpoint.cli import options
+
+
+def report(
+    comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    metric: options.Metric = "psnr",
+    preset: Annotated[
+        str | None, typer.Option(help="Judge again under this preset, or auto.")
+    ] = None,
+    limits: options.Limits = None,
+    fail_on: options.FailOn = "large",
+    min_coverage: options.MinCoverage = 0.5,
+    csv: options.Csv = None,
+    json: options.Json = None,
+    rows: options.Rows = 24,
+    sort: options.Sort = "similarity",
+    quiet: options.Quiet = False,
+) -> None:
+    """Show a saved comparison; nothing is measured again."""
+    from syncpoint import api
+
+    found = api.open_comparison(comparison)
+    if preset is not None or limits is not None:
+        found = found.rejudged(api.choice(preset or "auto", limits))
+    options.show(found, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json)
+    options.finish(found, fail_on, min_coverage)

@@ -1,0 +1,1 @@
+"""Sync points -> measured comparison: engine, introduced error, the result and its table."""

@@ -1,0 +1,328 @@
+"""Introduced error in its local form, and the error that was to be expected.
+
+The reference's ops between two sync points are run in float64 on the values the target itself
+recorded there. Where the target's output departs from that, the target's op did it; what was
+wrong with its inputs is in both and cancels. The reference's parameters are used, so a wrong
+weight shows where it is used and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.measuring import (
+    Sides,
+    as_real,
+    dequantized,
+    fitted,
+    is_computed,
+    operand_of,
+)
+from syncpoint.comparison.regions import NoRegion, Regions
+from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.names import op_kind
+from syncpoint.matching.views import View
+from syncpoint.metrics import Measurement, Operand, Pair, measure
+from syncpoint.metrics.limits import coarser
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
+from syncpoint.runtimes.protocol import Evaluates, Region
+
+_UNITS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "fp8": "f8_e4m3fn"}
+_INTEGER_UNITS = {"int8": 2.0**-8, "int4": 2.0**-4, "tf32": 2.0**-11}
+"""Unit roundoff of the precisions that are no element type of their own."""
+_ACCUMULATING = frozenset(
+    {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "einsum", "gemm"}
+    | {"conv", "conv1d", "conv2d", "conv3d", "convolution", "convtranspose"}
+    | {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+    | {"scaled_dot_product_attention", "sum", "mean", "cumsum"}
+    | {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool2d"}
+)
+"""Ops whose error in float32 is that of a long sum."""
+
+
+def add_introduced(sides: Sides, rows: list[Row], session: Evaluates) -> list[Row]:
+    """The rows with what each op introduced, or why that is not known."""
+    return _Introducer(sides, rows, session).all()
+
+
+@dataclass(frozen=True)
+class _Exact:
+    """The float64 outputs of one region on the target's values, with what made them."""
+
+    region: Region
+    inputs: Mapping[Edge, NDArray[Any]]
+    outputs: dict[int, NDArray[Any]]
+
+
+class _Introducer:
+    def __init__(self, sides: Sides, rows: list[Row], session: Evaluates) -> None:
+        self.sides = sides
+        self.rows = rows
+        self.session = session
+        self.by_reference = {row.reference.key: row for row in rows if _has_values(sides, row)}
+        self.regions = Regions(sides.reference, set(self.by_reference))
+
+    def all(self) -> list[Row]:
+        done = dict.fromkeys(range(len(self.rows)), None)
+        out = list(self.rows)
+        groups: dict[tuple[OpKey, Part], list[int]] = {}
+        for at in done:
+            row = out[at]
+            if is_computed(row) and not row.unmeasured and row.basis == Kept.VALUES:
+                groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(at)
+        for (op, part), members in groups.items():
+            for at, row in zip(
+                members, self._group(op, part, [out[m] for m in members]), strict=True
+            ):
+                out[at] = row
+        return out
+
+    def _group(self, op: OpKey, part: Part, rows: list[Row]) -> Iterable[Row]:
+        """All rows of one reference op: one evaluation serves them."""
+        try:
+            region = self.regions.behind(op, [row.reference.key.index for row in rows], part)
+            inputs = {edge: self._fed(edge, part) for edge in region.inputs}
+            outputs = self._evaluate(region, inputs)
+        except (NoRegion, SyncpointError) as error:
+            return [replace(row, unknown=str(error)) for row in rows]
+        exact = _Exact(region, inputs, outputs)
+        # One more evaluation each serves all outputs, and none is needed where nothing is off.
+        extra: dict[str, dict[int, NDArray[Any]]] = {}
+        return [self._row(row, exact, extra) for row in rows]
+
+    def _evaluate(
+        self,
+        region: Region,
+        inputs: Mapping[Edge, NDArray[Any]],
+        dtype: str = "f64",
+        parameter_dtype: str | None = None,
+    ) -> dict[int, NDArray[Any]]:
+        values = self.session.evaluate(region, inputs, dtype, parameter_dtype)
+        return {
+            edge.index: value
+            for edge, value in zip(region.outputs, values, strict=True)
+            if value is not None
+        }
+
+    def _fed(self, edge: Edge, part: Part) -> NDArray[Any]:
+        """What the target had at the place where the reference reads `edge`."""
+        key = TensorKey(edge.op, edge.role, edge.index, part)
+        row = self.by_reference.get(key)
+        if row is not None:
+            target = _required(self.sides.target.tensor(row.target.key))
+            operand = operand_of(self.sides.target, target)
+            operand, _ = fitted(operand, View(row.view), row.reference.shape)
+            return as_real(operand).data
+        tensor = self.sides.reference.tensor(key)
+        if tensor is None or tensor.kept is not Kept.VALUES:
+            raise NoRegion(f"{edge.role} {edge.op} was not recorded")
+        return as_real(operand_of(self.sides.reference, tensor)).data
+
+    def _row(self, row: Row, exact: _Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
+        index = row.reference.key.index
+        if index not in exact.outputs:
+            return replace(row, unknown="the reference's op gives no tensor here")
+        truth = exact.outputs[index]
+        if truth.shape != row.reference.shape:
+            return replace(
+                row, unknown=f"the reference's op gives shape {truth.shape} on the target's values"
+            )
+        target = _required(self.sides.target.tensor(row.target.key))
+        reference = _required(self.sides.reference.tensor(row.reference.key))
+        operand, _ = fitted(
+            operand_of(self.sides.target, target), View(row.view), row.reference.shape
+        )
+        local = self.sides.precisions[0].local(
+            target.key, target.dtype, target.quantization is not None
+        )
+        found = _against(operand, truth, reference.dtype)
+        if found.mismatched:
+            # Where the reference itself was not finite in its own precision, float64 may be.
+            truth = _with_non_finite_of(truth, self.sides.reference.values(reference))
+            found = _against(operand, truth, reference.dtype)
+        if local == "exact":
+            ratio: float | None = 0.0 if found.equal == found.count else inf
+            expected: float | None = 0.0
+        elif found.compared == 0 and not found.mismatched:
+            return replace(row, unknown="nothing finite to compare")
+        elif found.rmse == 0 and not found.mismatched:
+            ratio, expected = 0.0, None
+        else:
+            expected = self._expected(operand, target, truth, exact, index, local, extra)
+            ratio = _ratio(found, expected)
+        made = Introduced(
+            found.rmse or 0.0,
+            found.psnr,
+            found.sqnr,
+            found.rel_l2,
+            found.max_abs,
+            expected,
+            ratio,
+            "f32" if local == "exact" else local,
+            tuple(str(o) for o in exact.region.ops) if len(exact.region.ops) > 1 else (),
+        )
+        return replace(row, introduced=made)
+
+    def _expected(
+        self,
+        operand: Operand,
+        target: Tensor,
+        truth: NDArray[Any],
+        exact: _Exact,
+        index: int,
+        local: str,
+        extra: dict[str, dict[int, NDArray[Any]]],
+    ) -> float:
+        """Root mean square of the error that the op's precision allows: the greatest of what
+        rounding the result, rounding the parameters and computing in this precision cost."""
+        costs = [_rounding(operand, truth)]
+        if len(exact.region.ops) > 1:
+            if "stepwise" not in extra:
+                extra["stepwise"] = self._stepwise(exact, operand.dtype)
+            costs.append(_distance(extra["stepwise"].get(index), truth))
+        parameters = self.sides.precisions[0].parameters(target.key.op)
+        if parameters in _UNITS and coarser(parameters, "f32"):
+            if "parameters" not in extra:
+                extra["parameters"] = self._evaluate(
+                    exact.region, exact.inputs, "f64", _UNITS[parameters]
+                )
+            costs.append(_distance(extra["parameters"].get(index), truth))
+        if "f32" not in extra:
+            try:
+                extra["f32"] = self._evaluate(exact.region, exact.inputs, "f32")
+            except SyncpointError:
+                extra["f32"] = {}
+        costs.append(
+            self._gain(exact.region, local, target) * _distance(extra["f32"].get(index), truth)
+        )
+        return max(costs)
+
+    def _gain(self, region: Region, local: str, target: Tensor) -> float:
+        """How much worse than in float32 the ops compute in the target's precision. Ops that
+        accumulate err in their accumulator, which is a float32 whatever they read and write."""
+        if any(op_kind(self._op(key).type) in _ACCUMULATING for key in region.ops):
+            return 1.0
+        return _unit(local, target.dtype) / DTYPES["f32"].unit
+
+    def _op(self, key: OpKey) -> Op:
+        op = self.sides.reference.op(key)
+        if op is None:
+            raise KeyError(key)
+        return op
+
+    def _stepwise(self, exact: _Exact, dtype: str) -> dict[int, NDArray[Any]]:
+        """The region's outputs where every op inside rounds its result to the target's type, as
+        a target that keeps the tensors in between, but does not show them, would."""
+        needed = {edge for key in exact.region.ops for edge in self._op(key).inputs}
+        needed |= set(exact.region.outputs)
+        known: dict[Edge, NDArray[Any]] = dict(exact.inputs)
+        numpy = DTYPES[dtype].numpy
+        if DTYPES[dtype].kind is not Kind.FLOAT:
+            return {}
+        try:
+            for key in exact.region.ops:
+                wanted = tuple(sorted((e for e in needed if e.op == key), key=lambda e: e.index))
+                fed = tuple(e for e in self._op(key).inputs if e in known)
+                step = Region((key,), fed, wanted, exact.region.part)
+                values = self.session.evaluate(step, {e: known[e] for e in fed}, "f64")
+                for edge, value in zip(wanted, values, strict=True):
+                    if value is None:
+                        continue
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        rounded = value.astype(numpy) if value.dtype.kind == "f" else value
+                    known[edge] = rounded
+        except SyncpointError:
+            return {}
+        return {e.index: known[e] for e in exact.region.outputs if e in known}
+
+
+def _has_values(sides: Sides, row: Row) -> bool:
+    """Whether the target's value at this row can be fed to the reference's ops."""
+    if row.basis != Kept.VALUES or row.target.key.role in (Role.PARAMETER, Role.MODEL_OUTPUT):
+        return False
+    return not row.unmeasured or row.unmeasured.startswith("random")
+
+
+def _required(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise KeyError("a paired tensor is not in its run")
+    return tensor
+
+
+def _against(operand: Operand, truth: NDArray[Any], reference_dtype: str) -> Measurement:
+    """The target against float64 values that stand for the reference. Mask positions are told
+    by the reference's own type: its lowest value is nothing special in float64."""
+    mask = mask_below(reference_dtype)
+    return measure([Pair(operand, Operand(truth, _name(truth), mask_below=mask))])[0]
+
+
+def mask_below(dtype: str) -> float | None:
+    """At or below this, a value of this type is a mask position."""
+    kind = DTYPES[dtype]
+    return -kind.max / 2 if kind.kind is Kind.FLOAT and kind.bits >= 16 else None
+
+
+def _name(array: NDArray[Any]) -> str:
+    from syncpoint.run.dtypes import from_numpy
+
+    return from_numpy(array.dtype).name
+
+
+def _with_non_finite_of(truth: NDArray[Any], recorded: NDArray[Any]) -> NDArray[Any]:
+    if truth.dtype.kind != "f":
+        return truth
+    wide = np.asarray(recorded, np.float64)
+    return np.where(np.isfinite(wide), truth, wide)
+
+
+def _rounding(operand: Operand, truth: NDArray[Any]) -> float:
+    """What rounding the exact result to the target's type costs."""
+    if operand.quantization is not None and truth.dtype.kind == "f":
+        return _quantizing(operand, truth)
+    dtype = DTYPES[operand.dtype]
+    if dtype.kind not in (Kind.FLOAT, Kind.COMPLEX) or truth.dtype.kind not in "fc":
+        return 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = truth.astype(dtype.numpy)
+    return _distance(rounded, truth)
+
+
+def _quantizing(operand: Operand, truth: NDArray[Any]) -> float:
+    """Half a step spread evenly: the mean square of rounding to a grid is step²/12."""
+    quantization = operand.quantization
+    if quantization is None or quantization.table:
+        return 0.0
+    ones = replace(operand, data=np.ones(operand.data.shape, np.float64), dtype="f64")
+    steps = dequantized(replace(ones, quantization=replace(quantization, zero_point=(0,))))
+    return float(np.sqrt(np.mean(np.square(steps)) / 12)) if truth.size else 0.0
+
+
+def _distance(values: NDArray[Any] | None, truth: NDArray[Any]) -> float:
+    if values is None or values.shape != truth.shape or not truth.size:
+        return 0.0
+    found = measure([Pair(Operand(values, _name(values)), Operand(truth, _name(truth)))])[0]
+    return found.rmse or 0.0
+
+
+def _unit(local: str, dtype: str) -> float:
+    if local in _INTEGER_UNITS:
+        return _INTEGER_UNITS[local]
+    if dtype == "f64" and local == "f32":
+        return DTYPES["f64"].unit
+    return DTYPES[_UNITS.get(local, "f32")].unit
+
+
+def _ratio(found: Measurement, expected: float) -> float:
+    if found.mismatched:
+        return inf
+    if not found.rmse:
+        return 0.0
+    return found.rmse / expected if expected > 0 else inf

@@ -1,0 +1,100 @@
+"""Numbers -> verdicts. Pure: rows in, rows out, so a saved comparison can be judged again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from syncpoint.comparison.rows import Row
+from syncpoint.metrics.coarse import judge_digest, judge_statistics
+from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
+from syncpoint.run.model import Kept, Role
+
+AUTO = "auto"
+Choice = str | Limits
+"""`auto`, or the limits that hold for every row."""
+
+
+def judged(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
+    """The rows with their verdicts under these limits."""
+    done = [_judge_row(row, choice) for row in rows]
+    if not any(row.introduced for row in done):
+        return done
+    guilty = any(_is_guilty(row) for row in done)
+    return [_amplified(row, done) if not guilty else row for row in done]
+
+
+def limits_of(row: Row, choice: Choice) -> Limits:
+    """The limits a row is judged by. Integers that must be equal stay so under any preset."""
+    if isinstance(choice, Limits) and row.preset != "exact":
+        return choice
+    return PRESETS[row.preset]
+
+
+def _judge_row(row: Row, choice: Choice) -> Row:
+    if row.unmeasured or row.numbers is None:
+        return replace(row, verdict=Verdict.NONE, reason=row.unmeasured or Reason.NO_TARGET_VALUE)
+    limits = limits_of(row, choice)
+    if row.basis == Kept.DIGEST:
+        verdict, reason = judge_digest(row.numbers, limits)
+    elif row.basis == Kept.STATISTICS:
+        verdict, reason = judge_statistics(row.numbers, limits)
+    else:
+        verdict, reason = judge(row.numbers, limits)
+    if row.target.key.role is Role.MODEL_INPUT and "same_input" in row.numbers:
+        same = row.numbers["same_input"]
+        verdict, reason = (Verdict.CLOSE, "") if same else (Verdict.LARGE, "the inputs differ")
+    introduced = Verdict.NONE
+    if row.introduced is not None:
+        own = choice if isinstance(choice, Limits) else PRESETS[row.introduced.preset]
+        introduced = judge_introduced(row.introduced.ratio, own)
+    if row.first_non_finite:
+        # As exact as its precision allows, perhaps, and still where the run breaks.
+        verdict, reason = Verdict.LARGE, f"first non-finite; {reason}"
+    elif verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
+        # Too small to matter by the limits, too large to be rounding: not to be passed over.
+        verdict = Verdict.MODERATE
+        ratio = row.introduced.ratio or 0.0
+        reason = f"within the limits, yet {ratio:.3g}x of what its precision allows"
+    elif verdict.severity and introduced is not Verdict.NONE:
+        if introduced is Verdict.CLOSE:
+            verdict = Verdict.INHERITED
+        elif introduced.severity < verdict.severity:
+            verdict = introduced
+            reason += "; most of it inherited"
+    return replace(row, verdict=verdict, reason=reason, introduced_verdict=introduced)
+
+
+def _is_guilty(row: Row) -> bool:
+    if row.target.key.role in (Role.PARAMETER, Role.MODEL_INPUT, Role.STATE):
+        return row.verdict.severity > 0
+    return row.guilty
+
+
+def _amplified(row: Row, rows: list[Row]) -> Row:
+    """A model output that is large although every op is as good as its precision allows."""
+    if row.target.key.role is not Role.MODEL_OUTPUT or row.verdict is not Verdict.LARGE:
+        return row
+    ratios = [r.introduced.ratio for r in rows if r.introduced and r.introduced.ratio is not None]
+    greatest = max(ratios, default=0.0)
+    return replace(
+        row,
+        verdict=Verdict.AMPLIFIED,
+        reason=f"{row.reason}; no op is guilty, none introduced more than {greatest:.1f}x of what"
+        " its precision allows: small errors grew on the way",
+    )
+
+
+def overall(rows: list[Row]) -> Verdict:
+    """The verdict on the whole comparison. What was not measured is no pass."""
+    verdicts = {row.verdict for row in rows}
+    failing = any(
+        row.verdict is Verdict.NONE and row.reason.split(":")[0] in FAILING_REASONS for row in rows
+    )
+    if Verdict.LARGE in verdicts or failing:
+        return Verdict.LARGE
+    if Verdict.AMPLIFIED in verdicts:
+        return Verdict.AMPLIFIED
+    if verdicts & {Verdict.MODERATE, Verdict.INHERITED}:
+        return Verdict.MODERATE
+    return Verdict.CLOSE if Verdict.CLOSE in verdicts else Verdict.NONE

@@ -1,0 +1,208 @@
+"""The result of a comparison: rows, what stayed unmatched, and the answers drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.comparison.judging import AUTO, Choice, judged, overall
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
+from syncpoint.metrics.limits import Limits
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.run.model import OpKey, Role
+
+if TYPE_CHECKING:
+    import polars
+
+_COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
+_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY})
+"""No verdict for these reasons does not lower the coverage."""
+
+
+@dataclass(frozen=True)
+class Lonely:
+    """A tensor without a partner, as it is shown."""
+
+    side: str
+    op: str
+    role: str
+    index: int
+    type: str
+    module: str
+    reason: str
+    detail: str = ""
+    counted: bool = True
+    """Whether it carries a value that could have been compared."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of each run was compared."""
+
+    target: float
+    reference: float
+    target_tensors: int
+    reference_tensors: int
+    paired: int
+    compared: int
+
+    def as_dict(self) -> dict[str, float | int]:
+        """For JSON."""
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """All sync points of a target and a reference run, measured and judged."""
+
+    target: Mapping[str, Any]
+    """What is known of the target run: label, path, digest, runtime, device, precision, notes."""
+    reference: Mapping[str, Any]
+    rows: list[Row]
+    unmatched: list[Lonely]
+    choice: Choice = AUTO
+    edges: Mapping[OpKey, tuple[OpKey, ...]] = field(default_factory=dict)
+    """Target ops with the ops they read, for the question what came first."""
+    warnings: tuple[str, ...] = ()
+    created: str = ""
+
+    def rejudged(self, choice: Choice) -> Result:
+        """The same measurements under other limits."""
+        return replace(self, rows=judged(self.rows, choice), choice=choice)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on the whole."""
+        return overall(self.rows)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Compared tensors over those that carry a value, for both runs."""
+        rows = [row for row in self.rows if row.target.key.role in _COMPUTED]
+        counted = [row for row in rows if not _out_of_count(row)]
+        compared = sum(row.verdict is not Verdict.NONE for row in counted)
+        lonely = [u for u in self.unmatched if u.counted]
+        totals = {
+            side: len(counted) + sum(u.side == side for u in lonely)
+            for side in ("target", "reference")
+        }
+        return Coverage(
+            compared / totals["target"] if totals["target"] else 0.0,
+            compared / totals["reference"] if totals["reference"] else 0.0,
+            totals["target"],
+            totals["reference"],
+            len(rows),
+            compared,
+        )
+
+    @property
+    def outputs(self) -> list[Row]:
+        """The rows of the model's outputs."""
+        return [row for row in self.rows if row.target.key.role is Role.MODEL_OUTPUT]
+
+    @property
+    def inputs_differ(self) -> list[Row]:
+        """Model inputs that were not the same on both sides."""
+        return [
+            row
+            for row in self.rows
+            if row.target.key.role is Role.MODEL_INPUT and row.verdict.severity > 0
+        ]
+
+    @property
+    def uncompared_outputs(self) -> list[str]:
+        """Model outputs that nothing was said about."""
+        rows = [
+            row.target.label
+            for row in self.outputs
+            if row.verdict is Verdict.NONE and not _out_of_count(row)
+        ]
+        lonely = [
+            f"{u.side} {u.op}:{u.index}"
+            for u in self.unmatched
+            if u.role == Role.MODEL_OUTPUT and u.counted
+        ]
+        return rows + lonely
+
+    def worst(self, count: int = 10, metric: str = "psnr") -> list[Row]:
+        """The rows that are furthest off, guilty ones first among equals."""
+        return sorted(self.rows, key=lambda row: badness(row, metric))[:count]
+
+    @property
+    def first_divergence(self) -> list[Row]:
+        """Where the runs part: several rows only if they lie on parallel branches.
+
+        The earliest ops whose introduced error is large; without introduced error, those whose
+        total is not close while everything they read is.
+        """
+        known = any(row.introduced for row in self.rows)
+        ops: dict[OpKey, Row] = {}
+        for row in sorted(self.rows, key=lambda r: r.target.order):
+            if row.target.key.role is Role.OUTPUT:
+                bad = (
+                    row.introduced_verdict is Verdict.LARGE or row.first_non_finite
+                    if known
+                    else row.verdict.severity > 0
+                )
+                if bad:
+                    ops.setdefault(row.target.key.op, row)
+        below: dict[OpKey, bool] = {}
+        for op, inputs in self.edges.items():
+            below[op] = any(below.get(i, False) or i in ops for i in inputs)
+        first = [row for op, row in ops.items() if not below.get(op, False)]
+        return first if self.edges else first[:1]
+
+    def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
+        """The exit code of the comparison, as INTERFACE.md defines it."""
+        bad = {Verdict.LARGE, Verdict.AMPLIFIED}
+        if fail_on == "moderate":
+            bad.add(Verdict.MODERATE)
+        if self.verdict in bad or self.inputs_differ:
+            return EXIT_DIVERGED
+        coverage = self.coverage
+        if not coverage.compared or coverage.target < min_coverage or self.uncompared_outputs:
+            return EXIT_UNCOVERED
+        return EXIT_CLOSE
+
+    @property
+    def preset_name(self) -> str:
+        """The limits in words."""
+        return self.choice.name if isinstance(self.choice, Limits) else self.choice
+
+    @cached_property
+    def table(self) -> polars.DataFrame:
+        """One row a sync point; the columns are those of docs/formats.md."""
+        from syncpoint.comparison.storage import frame
+
+        return frame(self.rows)
+
+
+def _out_of_count(row: Row) -> bool:
+    return row.verdict is Verdict.NONE and row.reason.split(":")[0] in _OUT_OF_COUNT
+
+
+_RANK = {
+    Verdict.LARGE: 0,
+    Verdict.AMPLIFIED: 0,
+    Verdict.MODERATE: 1,
+    Verdict.INHERITED: 2,
+    Verdict.CLOSE: 3,
+    Verdict.NONE: 4,
+}
+
+
+def badness(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
+    """Sorts the worst first: unreadable and shape, then by verdict, guilt and the metric."""
+    from syncpoint.metrics import CATALOGUE
+
+    failing = row.verdict is Verdict.NONE and row.reason.split(":")[0] in ("unreadable", "shape")
+    value = (row.numbers or {}).get(metric)
+    higher = metric in CATALOGUE and CATALOGUE[metric].better == "higher"
+    if value is None or value != value:
+        value = float("inf")
+    elif not higher:
+        value = -value
+    return (-1 if failing else _RANK[row.verdict], not row.guilty, value, row.target.order)

@@ -1,0 +1,87 @@
+"""One row of a comparison: a sync point, its numbers and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import TensorKey
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a sync point, with what a reader wants to know of it."""
+
+    key: TensorKey
+    type: str
+    dtype: str
+    shape: tuple[int, ...]
+    module: str = ""
+    source: str = ""
+    """`file.py:12`, the innermost line of the user's code."""
+    name: str = ""
+    """Of model inputs and outputs: the path the user knows."""
+    order: int = -1
+    """Place in the execution order of its run."""
+
+    @property
+    def label(self) -> str:
+        """The name to show."""
+        text = self.name or str(self.key.op)
+        if self.key.role == "output" and self.key.index:
+            text += f":{self.key.index}"
+        part = str(self.key.part)
+        return f"{text} [{part}]" if part else text
+
+
+@dataclass(frozen=True)
+class Introduced:
+    """What an op, or the region it stands for, added to the error it was given."""
+
+    rmse: float
+    psnr: float | None
+    sqnr: float | None
+    rel_l2: float | None
+    max_abs: float | None
+    expected: float | None
+    """Root mean square error that the precision of the op allows."""
+    ratio: float | None
+    """Introduced over expected; 0 when nothing was introduced, inf when nothing is allowed."""
+    preset: str
+    """Precision of the op itself, which decides how much of the expected is tolerated."""
+    region: tuple[str, ...] = ()
+    """Reference ops that were run together, where there are several."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sync point, what was measured there, and the verdict."""
+
+    target: End
+    reference: End
+    evidence: str
+    confidence: float
+    view: str
+    basis: str
+    """`values`, `statistics` or `digest`; "" where nothing was measured."""
+    preset: str
+    """The precision that `auto` assumes here."""
+    numbers: Mapping[str, Any] | None = None
+    introduced: Introduced | None = None
+    unknown: str = ""
+    """Why introduced error is not known, where somebody will ask."""
+    unmeasured: str = ""
+    """Why there are no numbers: one of the reasons of METRICS.md, and after a colon more."""
+    first_non_finite: bool = False
+    """Makes NaN or inf out of inputs that were fine, where the reference is finite."""
+    verdict: Verdict = Verdict.NONE
+    reason: str = ""
+    introduced_verdict: Verdict = Verdict.NONE
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def guilty(self) -> bool:
+        """Whether error is made here, as far as is known."""
+        return self.introduced_verdict.severity > 0 or self.first_non_finite

@@ -1,0 +1,1 @@
+"""Two runs -> sync points. A chain of matchers, strongest evidence first."""

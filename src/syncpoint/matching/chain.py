@@ -1,0 +1,38 @@
+"""The chain of matchers: strongest evidence first, each given what the others left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+from syncpoint.errors import InputError
+from syncpoint.matching.boundary import BoundaryMatcher
+from syncpoint.matching.map_file import MapFile, MapMatcher
+from syncpoint.matching.names import NameMatcher
+from syncpoint.matching.protocol import API, Matcher, Matching, Side
+from syncpoint.run.reader import Run
+
+
+def chain(map_file: MapFile | None = None) -> list[Matcher]:
+    """The matchers in order; those of other packages come last."""
+    matchers: list[Matcher] = [MapMatcher(map_file)] if map_file else []
+    matchers += [BoundaryMatcher(), NameMatcher()]
+    for entry in entry_points(group="syncpoint.matchers"):
+        matcher = entry.load()
+        if getattr(matcher, "API", None) != API:
+            raise InputError(
+                f"API = {API} in the matcher {entry.name}",
+                repr(getattr(matcher, "API", None)),
+                f"upgrade or remove the package {entry.dist.name if entry.dist else entry.value}",
+            )
+        matchers.append(matcher())
+    return matchers
+
+
+def match(target: Run, reference: Run, matchers: Sequence[Matcher]) -> Matching:
+    """Pair the tensors of two runs."""
+    matching = Matching(Side.of(target), Side.of(reference))
+    for matcher in matchers:
+        for pair in matcher.match(matching):
+            matching.add(pair)
+    return matching

@@ -1,0 +1,229 @@
+"""Names: module path, op type and the order of calls.
+
+An op is known by the module that made it and by its type. Where that is said of one op on each
+side, they are a pair. Where it is said of several, their order between surer pairs decides, and
+only as far as order can: an auto-numbered name such as `relu_1` is no more than order, since one
+missing op shifts all that follow. What two equally good alignments pair differently is ambiguous
+and stays unpaired.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from syncpoint.matching.protocol import Matching, Side, SyncPoint
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.model import Op, OpKey, Role
+
+_NUMBERED = re.compile(r"(.+?)_\d+")
+_LONGEST_ALIGNMENT = 6_000_000
+"""Cells of the alignment table; beyond it only equal sequences are aligned."""
+
+Token = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An op as this matcher sees it."""
+
+    key: OpKey
+    token: Token
+    shape: tuple[int, ...]
+
+
+class NameMatcher:
+    """Pairs ops by module path, type and order."""
+
+    name = "names"
+
+    def match(self, matching: Matching) -> Iterable[SyncPoint]:
+        """Unique names first, then order between them; first with equal shapes, then without."""
+        target = [_known(op, matching.target) for op in matching.target.ops]
+        reference = [_known(op, matching.reference) for op in matching.reference.ops]
+        target = [k for k in target if _free(matching, k, "target")]
+        reference = [k for k in reference if _free(matching, k, "reference")]
+
+        pairs = _unique(target, reference)
+        for with_shape in (True, False):
+            pairs, ambiguous = _between(target, reference, pairs, with_shape)
+        for side, keys in zip(("target", "reference"), ambiguous, strict=True):
+            run = matching.target if side == "target" else matching.reference
+            for key in keys:
+                for tensor in run.outputs[key]:
+                    matching.explain(
+                        side,
+                        tensor.key,
+                        Reason.AMBIGUOUS,
+                        "several ops of this module and type, and order does not tell which",
+                    )
+        by_target = {t.key: r.key for t, r in pairs}
+        by_reference = {r.key: t.key for t, r in pairs}
+        counts = Counter(k.token for k in target)
+        for t, r in pairs:
+            unique = counts[t.token] == 1
+            evidence = "module path and type" if t.token[2] else "name"
+            if not unique:
+                evidence += " and order"
+            confidence = 0.98 if unique else 0.9
+            if not unique and _operands_disagree(t.key, r.key, matching, by_target, by_reference):
+                evidence += "; operands disagree"
+                confidence = 0.5
+            yield from matching.pair_ops(t.key, r.key, evidence, confidence)
+
+
+def _free(matching: Matching, known: _Known, side: str) -> bool:
+    if side == "target":
+        return any(matching.free_target(t.key) for t in matching.target.outputs[known.key])
+    return any(matching.free_reference(t.key) for t in matching.reference.outputs[known.key])
+
+
+def _known(op: Op, side: Side) -> _Known:
+    first = side.outputs[op.key][0]
+    kind = op_kind(op.type)
+    name = op.key.op
+    if not kind:
+        # A dump without types: the name is all there is. Its number is order, not identity.
+        numbered = _NUMBERED.fullmatch(name)
+        kind, module = (numbered[1] if numbered else name), ""
+    else:
+        module = op.module
+    return _Known(op.key, (op.key.graph, op.key.path, module, kind), first.shape)
+
+
+def op_kind(op_type: str) -> str:
+    """The type of an op without what varies between forms of one model: namespace, overload."""
+    parts = op_type.split(".")
+    if parts[0] in ("aten", "prims") and len(parts) > 1:
+        return parts[1].rstrip("_")
+    return op_type.lower()
+
+
+def _unique(target: list[_Known], reference: list[_Known]) -> list[tuple[_Known, _Known]]:
+    mine = Counter(k.token for k in target)
+    theirs = Counter(k.token for k in reference)
+    once = {k.token: k for k in reference if theirs[k.token] == 1}
+    return [(k, once[k.token]) for k in target if mine[k.token] == 1 and k.token in once]
+
+
+Pairs = list[tuple[_Known, _Known]]
+
+
+def _between(
+    target: list[_Known], reference: list[_Known], pairs: Pairs, with_shape: bool
+) -> tuple[Pairs, tuple[set[OpKey], set[OpKey]]]:
+    """Align what lies between the pairs found so far; also tells what stays ambiguous."""
+    position_t = {k.key: i for i, k in enumerate(target)}
+    position_r = {k.key: i for i, k in enumerate(reference)}
+    anchors = _rising(sorted((position_t[t.key], position_r[r.key]) for t, r in pairs))
+    paired_t = {t.key for t, _ in pairs}
+    paired_r = {r.key for _, r in pairs}
+    found = list(pairs)
+    ambiguous: tuple[set[OpKey], set[OpKey]] = (set(), set())
+    last = (-1, -1)
+    for anchor in [*anchors, (len(target), len(reference))]:
+        mine = [k for k in target[last[0] + 1 : anchor[0]] if k.key not in paired_t]
+        theirs = [k for k in reference[last[1] + 1 : anchor[1]] if k.key not in paired_r]
+        last = anchor
+        if not mine or not theirs:
+            continue
+        a = [_label(k, with_shape) for k in mine]
+        b = [_label(k, with_shape) for k in theirs]
+        sure, unsure = _align(a, b)
+        found.extend((mine[i], theirs[j]) for i, j in sure)
+        for i, j in unsure:
+            ambiguous[0].add(mine[i].key)
+            ambiguous[1].add(theirs[j].key)
+    now_t = {t.key for t, _ in found}
+    now_r = {r.key for _, r in found}
+    return found, (ambiguous[0] - now_t, ambiguous[1] - now_r)
+
+
+def _label(known: _Known, with_shape: bool) -> Token:
+    return (*known.token, str(known.shape)) if with_shape else known.token
+
+
+def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest chain of pairs that rises on both sides: anchors may not cross."""
+    tails: list[int] = []
+    ends: list[int] = []
+    previous: list[int] = []
+    for i, (_, r) in enumerate(pairs):
+        at = bisect_left(tails, r)
+        if at == len(tails):
+            tails.append(r)
+            ends.append(i)
+        else:
+            tails[at] = r
+            ends[at] = i
+        previous.append(ends[at - 1] if at else -1)
+    chain = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        chain.append(pairs[at])
+        at = previous[at]
+    return chain[::-1]
+
+
+Positions = list[tuple[int, int]]
+
+
+def _align(a: list[Token], b: list[Token]) -> tuple[Positions, Positions]:
+    """The pairs that every longest common subsequence contains, and those that only some do."""
+    if a == b:
+        return [(i, i) for i in range(len(a))], []
+    if len(a) * len(b) > _LONGEST_ALIGNMENT:
+        return [], list(zip(range(len(a)), range(len(b)), strict=False))
+    codes = {token: n for n, token in enumerate(dict.fromkeys([*a, *b]))}
+    x = np.array([codes[t] for t in a])
+    y = np.array([codes[t] for t in b])
+    after = _common_lengths(x, y)
+    before = _common_lengths(x[::-1], y[::-1])[::-1, ::-1]
+    # A pair is in some longest alignment if what fits before and after it makes up the rest.
+    # Such an alignment has exactly one pair for each length before it: where only one
+    # candidate has that length, it is in all of them.
+    rank = before[:-1, :-1]
+    candidates = (x[:, None] == y[None, :]) & (rank + 1 + after[1:, 1:] == after[0, 0])
+    by_rank: dict[int, Positions] = {}
+    for i, j in zip(*np.nonzero(candidates), strict=True):
+        by_rank.setdefault(int(rank[i, j]), []).append((int(i), int(j)))
+    sure = [found[0] for found in by_rank.values() if len(found) == 1]
+    unsure = [pair for found in by_rank.values() if len(found) > 1 for pair in found]
+    return sorted(sure), sorted(unsure)
+
+
+def _common_lengths(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """At [i, j], the length of the longest common subsequence of x[i:] and y[j:]."""
+    best = np.zeros((len(x) + 1, len(y) + 1), np.int32)
+    for i in range(len(x) - 1, -1, -1):
+        # row[j] = max(below[j], row[j+1], 1 + below[j+1] where equal), the middle term by a
+        # running maximum from the right.
+        below = best[i + 1]
+        row = np.maximum(below[:-1], np.where(y == x[i], below[1:] + 1, 0))
+        best[i, :-1] = np.maximum.accumulate(row[::-1])[::-1]
+    return best
+
+
+def _operands_disagree(
+    target: OpKey,
+    reference: OpKey,
+    matching: Matching,
+    by_target: dict[OpKey, OpKey],
+    by_reference: dict[OpKey, OpKey],
+) -> bool:
+    """Whether both read tensors that are paired, but not with each other."""
+    mine = matching.target.run.op(target)
+    theirs = matching.reference.run.op(reference)
+    if mine is None or theirs is None:
+        return False
+    for a, b in zip(mine.inputs, theirs.inputs, strict=False):
+        if a.role is not Role.OUTPUT or b.role is not Role.OUTPUT:
+            continue
+        if a.op in by_target and b.op in by_reference and by_target[a.op] != b.op:
+            return True
+    return False

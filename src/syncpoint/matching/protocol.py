@@ -1,0 +1,148 @@
+"""What a matcher is given and what it yields: the seam of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from syncpoint.matching.views import View
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.model import Op, OpKey, Role, Tensor, TensorKey
+from syncpoint.run.reader import Run
+
+API = 1
+"""Version of this protocol; a matcher from elsewhere declares the one it was written for."""
+
+JUDGED_ROLES = frozenset({Role.OUTPUT, Role.MODEL_OUTPUT, Role.INPUT})
+"""What an execution computed; parameters and model inputs were given to it."""
+
+
+@dataclass(frozen=True)
+class SyncPoint:
+    """A target tensor and the reference tensor that should equal it."""
+
+    target: TensorKey
+    reference: TensorKey
+    evidence: str
+    """In words: what speaks for this pair."""
+    confidence: float
+    view: View = field(default_factory=View)
+    """Applied to the target, it gives the reference's layout."""
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A tensor that has no partner, and why."""
+
+    side: str
+    """`target` or `reference`."""
+    key: TensorKey
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass
+class Side:
+    """One run as the matchers see it."""
+
+    run: Run
+    ops: list[Op]
+    outputs: dict[OpKey, list[Tensor]]
+    """Computed tensors by op, in order of index and part."""
+    others: list[Tensor]
+    """Model inputs and outputs, parameters, states."""
+
+    @classmethod
+    def of(cls, run: Run) -> Side:
+        """The side that a run makes."""
+        outputs: dict[OpKey, list[Tensor]] = {}
+        others = []
+        for tensor in run.tensors:
+            if tensor.key.role in (Role.OUTPUT, Role.INPUT):
+                outputs.setdefault(tensor.key.op, []).append(tensor)
+            else:
+                others.append(tensor)
+        return cls(run, [op for op in run.ops if op.key in outputs], outputs, others)
+
+
+@dataclass
+class Matching:
+    """What is paired so far, and what is not."""
+
+    target: Side
+    reference: Side
+    pairs: list[SyncPoint] = field(default_factory=list)
+    reasons: dict[tuple[str, TensorKey], tuple[Reason, str]] = field(default_factory=dict)
+    """Why a tensor is unpaired, where a matcher knows more than that nothing was found."""
+    refused: set[tuple[str, TensorKey]] = field(default_factory=set)
+    """Tensors that no later matcher may pair either."""
+    ops: dict[OpKey, OpKey] = field(default_factory=dict)
+    """Target ops with their reference ops."""
+
+    def __post_init__(self) -> None:
+        self._taken_target = {p.target for p in self.pairs}
+        self._taken_reference = {p.reference for p in self.pairs}
+
+    def free_target(self, key: TensorKey) -> bool:
+        """Whether this target tensor may still be paired."""
+        return key not in self._taken_target and ("target", key) not in self.refused
+
+    def free_reference(self, key: TensorKey) -> bool:
+        """Whether this reference tensor may still be paired."""
+        return key not in self._taken_reference and ("reference", key) not in self.refused
+
+    def add(self, pair: SyncPoint) -> None:
+        """Keep a pair; the first evidence for a tensor wins, since the chain has the strongest
+        first."""
+        if not (self.free_target(pair.target) and self.free_reference(pair.reference)):
+            return
+        self.pairs.append(pair)
+        self._taken_target.add(pair.target)
+        self._taken_reference.add(pair.reference)
+        if pair.target.role is Role.OUTPUT and pair.reference.role is Role.OUTPUT:
+            self.ops.setdefault(pair.target.op, pair.reference.op)
+
+    def refuse(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
+        """Take a tensor out of the matching for good."""
+        self.reasons[side, key] = (reason, detail)
+        self.refused.add((side, key))
+
+    def explain(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
+        """Say why a tensor could not be paired; a later matcher may still do it."""
+        self.reasons[side, key] = (reason, detail)
+
+    def pair_ops(
+        self, target: OpKey, reference: OpKey, evidence: str, confidence: float
+    ) -> Iterator[SyncPoint]:
+        """The sync points of two ops that belong together: same role, index and part."""
+        mine = {
+            (t.key.role, t.key.index, t.key.part): t.key
+            for t in self.reference.outputs.get(reference, ())
+        }
+        for tensor in self.target.outputs.get(target, ()):
+            other = mine.get((tensor.key.role, tensor.key.index, tensor.key.part))
+            if other is not None:
+                yield SyncPoint(tensor.key, other, evidence, confidence)
+
+    def unmatched(self) -> list[Unmatched]:
+        """All tensors without a partner."""
+        left = []
+        for side, run in (("target", self.target), ("reference", self.reference)):
+            taken = self._taken_target if side == "target" else self._taken_reference
+            for tensor in run.run.tensors:
+                if tensor.key not in taken:
+                    reason, detail = self.reasons.get(
+                        (side, tensor.key), (Reason.NO_COUNTERPART, "")
+                    )
+                    left.append(Unmatched(side, tensor.key, reason, detail))
+        return left
+
+
+class Matcher(Protocol):
+    """Finds pairs among what is still unpaired."""
+
+    name: str
+
+    def match(self, matching: Matching) -> Iterable[SyncPoint]:
+        """Yield pairs with their evidence; may also refuse tensors with a reason."""

@@ -1,0 +1,83 @@
+"""Views: how a target tensor is turned so that it can be laid over its reference.
+
+A view is a short chain of steps, written as people would write it:
+`transpose(0,3,1,2)`, `reshape(4,-1)`, `slice(1,0,768)`, `squeeze()`. It never changes a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.errors import InputError
+
+_STEP = re.compile(r"\s*([a-z]+)\(([-\d,\s]*)\)\s*")
+
+
+def _transpose(array: NDArray[Any], *axes: int) -> NDArray[Any]:
+    return array.transpose(axes or None)
+
+
+def _slice(array: NDArray[Any], axis: int, start: int, stop: int) -> NDArray[Any]:
+    index: list[slice] = [slice(None)] * array.ndim
+    index[axis] = slice(start, stop)
+    return array[tuple(index)]
+
+
+def _squeeze(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape([n for n in array.shape if n != 1])
+
+
+_STEPS: dict[str, Callable[..., NDArray[Any]]] = {
+    "transpose": _transpose,
+    "reshape": lambda array, *shape: array.reshape(shape),
+    "slice": _slice,
+    "squeeze": _squeeze,
+    "flip": lambda array, *axes: np.flip(array, axes),
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """A chain of steps; the empty chain leaves a tensor as it is."""
+
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        self.steps()
+
+    def steps(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The parsed steps; an InputError where the text is not a view."""
+        steps, at = [], 0
+        while at < len(self.text):
+            found = _STEP.match(self.text, at)
+            if found is None or found[1] not in _STEPS:
+                raise InputError(
+                    f"a view made of {', '.join(f'{s}(...)' for s in _STEPS)}",
+                    repr(self.text),
+                    "write for example transpose(0,3,1,2)",
+                )
+            numbers = tuple(int(n) for n in found[2].split(",") if n.strip())
+            steps.append((found[1], numbers))
+            at = found.end()
+        return steps
+
+    def apply(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The array seen through this view; ValueError where it does not fit the shape."""
+        for name, numbers in self.steps():
+            try:
+                array = _STEPS[name](array, *numbers)
+            except (TypeError, IndexError) as error:
+                raise ValueError(f"{name}{numbers}: {error}") from error
+        return array
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __str__(self) -> str:
+        return self.text

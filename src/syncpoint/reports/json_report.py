@@ -1,0 +1,115 @@
+"""The comparison for other programs: the JSON of INTERFACE.md, strict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import End, Introduced, Row
+from syncpoint.errors import InputError
+
+SCHEMA = 1
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Plain data; non-finite numbers are strings, what cannot be computed is None."""
+    data = {
+        "schema": SCHEMA,
+        "verdict": result.verdict.value,
+        "coverage": result.coverage.as_dict(),
+        "preset": result.preset_name,
+        "target": dict(result.target),
+        "reference": dict(result.reference),
+        "warnings": list(result.warnings),
+        "first_divergence": [str(row.target.key) for row in result.first_divergence],
+        "sync_points": [_row(row) for row in result.rows],
+        "unmatched": [
+            {
+                "side": u.side,
+                "op": u.op,
+                "role": u.role,
+                "index": u.index,
+                "type": u.type,
+                "module": u.module,
+                "reason": u.reason,
+                "detail": u.detail,
+            }
+            for u in result.unmatched
+        ],
+        "findings": [],
+    }
+    strict = _strict(data)
+    return strict if isinstance(strict, dict) else {}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "target": _end(row.target),
+        "reference": _end(row.reference),
+        "evidence": row.evidence,
+        "confidence": row.confidence,
+        "view": row.view or None,
+        "basis": row.basis or None,
+        "preset": row.preset,
+        "metrics": dict(row.numbers) if row.numbers is not None else None,
+        "introduced": _introduced(row.introduced, row),
+        "expected": {"rmse": row.introduced.expected} if row.introduced else None,
+        "verdict": row.verdict.value,
+        "reason": row.reason or None,
+        "first_non_finite": row.first_non_finite,
+        "notes": list(row.notes),
+    }
+
+
+def _introduced(made: Introduced | None, row: Row) -> dict[str, Any] | None:
+    if made is None:
+        return {"unknown": row.unknown} if row.unknown else None
+    said: dict[str, Any] = {
+        f.name: getattr(made, f.name)
+        for f in fields(Introduced)
+        if f.name not in ("expected", "region")
+    }
+    return {**said, "region": list(made.region), "verdict": row.introduced_verdict.value}
+
+
+def _end(end: End) -> dict[str, Any]:
+    part = {
+        name: value
+        for name in ("sample", "step", "rank")
+        if (value := getattr(end.key.part, name)) >= 0
+    }
+    return {
+        "op": str(end.key.op),
+        "role": end.key.role.value,
+        "index": end.key.index,
+        "part": part,
+        "type": end.type,
+        "dtype": end.dtype,
+        "shape": list(end.shape),
+        "module": end.module,
+        "source": end.source,
+        "name": end.name,
+    }
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return "nan" if isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {str(k): _strict(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(v) for v in value]
+    return value
+
+
+def write_json(result: Result, path: Path) -> Path:
+    """Write it."""
+    try:
+        path.write_text(json.dumps(as_json(result), indent=1, allow_nan=False))
+    except OSError as error:
+        raise InputError(f"{path} to be written", str(error)) from error
+    return path

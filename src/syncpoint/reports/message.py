@@ -1,0 +1,172 @@
+"""A divergence in words: what, what share, the greatest difference and where, whose fault."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from syncpoint.comparison.judging import limits_of
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import EXIT_UNCOVERED
+from syncpoint.metrics.limits import PRESETS, Limits, bound
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.numbers import metric_text, ratio_text
+from syncpoint.run.model import Role
+
+_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+def where(row: Row) -> str:
+    """The place of a row: op, module and line."""
+    place = [p for p in (row.target.module or row.reference.module,) if p]
+    source = row.target.source or row.reference.source
+    if source:
+        place.append(source)
+    return f"{row.target.label} ({', '.join(place)})" if place else row.target.label
+
+
+def divergence(row: Row, result: Result) -> list[str]:
+    """The message of one row, a few lines: each is one statement."""
+    mark = "first non-finite" if row.first_non_finite else row.verdict.value
+    lines = [f"{row.verdict.glyph} {mark}: {where(row)}"]
+    if row.numbers is None or row.basis != "values":
+        if row.reason:
+            lines.append(f"  {row.reason}")
+        return lines
+    numbers = row.numbers
+    limits = limits_of(row, result.choice)
+    if numbers["count"]:
+        lines += _element_lines(row, numbers, limits)
+    lines += _guilt_lines(row, result)
+    return lines
+
+
+def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
+    lines = []
+    if numbers["mismatched"]:
+        lines.append(
+            f"  {numbers['mismatched']:,} of {numbers['count']:,} elements are non-finite or masked"
+            " on one side only"
+        )
+    if limits.exact:
+        off = numbers["count"] - numbers["equal"]
+        lines.append(f"  {off:,} of {numbers['count']:,} elements are unequal")
+    elif numbers["compared"]:
+        off_share = 1 - (numbers["allclose"] or 0.0)
+        lines.append(
+            f"  {off_share:.1%} of {numbers['compared']:,} elements outside the tolerance of their"
+            " precision"
+        )
+    if numbers["max_abs"] is not None and numbers["max_abs_index"] is not None:
+        at = _index(numbers["max_abs_index"], row.reference.shape)
+        allowed = bound("max_abs", numbers, limits, 0)
+        text = f"  greatest difference {metric_text('max_abs', numbers['max_abs'])} at {at}"
+        if allowed is not None and numbers["max_abs"] > allowed and not limits.exact:
+            text += f" (up to {metric_text('max_abs', allowed)} is close)"
+        lines.append(text)
+    if numbers["compared"] and not limits.exact:
+        lines.append(
+            f"  psnr {metric_text('psnr', numbers['psnr'])} dB (close from {limits.psnr[0]:g}),"
+            f" sqnr {metric_text('sqnr', numbers['sqnr'])} dB (close from {limits.sqnr[0]:g}),"
+            f" preset {limits.name}"
+        )
+    return lines
+
+
+def _guilt_lines(row: Row, result: Result) -> list[str]:
+    made = row.introduced
+    if made is None:
+        return [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+    precision = _NAMES.get(made.preset, made.preset)
+    if made.ratio == inf and not made.expected:
+        text = "introduced here: its precision allows no error at all"
+    else:
+        text = f"introduced here: {ratio_text(made.ratio)} of what {precision} allows"
+    lines = [f"  {text}"]
+    if made.region:
+        lines.append(
+            f"  somewhere in the reference's {', '.join(made.region)}, which lie between two sync"
+            " points"
+        )
+    followers = sum(
+        r.verdict is Verdict.INHERITED and r.target.order > row.target.order for r in result.rows
+    )
+    if followers and row.guilty:
+        lines.append(f"  {followers} later sync points are off and only inherited it")
+    return lines
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "its only element"
+    return str([int(i) for i in np.unravel_index(flat, shape)])
+
+
+def headline(result: Result) -> str:
+    """The verdict and the coverage, one line."""
+    coverage = result.coverage
+    return (
+        f"{result.verdict.glyph} {result.verdict}: compared {coverage.compared} of"
+        f" {coverage.target_tensors} target tensors ({coverage.target:.0%}) and of"
+        f" {coverage.reference_tensors} reference tensors ({coverage.reference:.0%}),"
+        f" preset {preset_text(result)}"
+    )
+
+
+def preset_text(result: Result) -> str:
+    """The limits in words; for `auto`, what it assumed."""
+    if result.preset_name != "auto":
+        return result.preset_name
+    used: dict[str, int] = {}
+    for row in result.rows:
+        if row.verdict is not Verdict.NONE:
+            used[row.preset] = used.get(row.preset, 0) + 1
+    order = list(PRESETS)
+    assumed = ", ".join(sorted(used, key=order.index))
+    return f"auto (assumed {assumed})" if assumed else "auto"
+
+
+def inputs_lines(result: Result) -> list[str]:
+    """What to say first of all when the two runs were not given the same."""
+    rows = result.inputs_differ
+    if not rows:
+        return []
+    names = ", ".join(row.target.label for row in rows)
+    return [f"■ the two runs were given different inputs: {names}; nothing below means much"]
+
+
+def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -> str:
+    """All that an assertion has to say."""
+    lines = [*inputs_lines(result), headline(result)]
+    if result.exit_code(fail_on, min_coverage) == EXIT_UNCOVERED:
+        lines.append(uncovered(result, min_coverage))
+    shown = result.first_divergence or [
+        row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
+    ]
+    for row in shown[:3]:
+        lines += divergence(row, result)
+    for row in result.outputs:
+        if row.verdict.severity and row not in shown:
+            lines += divergence(row, result)
+    return "\n".join(lines)
+
+
+def uncovered(result: Result, min_coverage: float) -> str:
+    """Why too little was compared to pass."""
+    coverage = result.coverage
+    if not coverage.compared:
+        return "nothing was compared: no target tensor found its counterpart in the reference"
+    if coverage.target < min_coverage:
+        return (
+            f"only {coverage.target:.0%} of the target was compared, {min_coverage:.0%} is asked"
+            " for (--min-coverage)"
+        )
+    return f"a model output was not compared: {', '.join(result.uncompared_outputs)}"
+
+
+def is_output(row: Row) -> bool:
+    """Whether a row is one of the model's outputs."""
+    return row.target.key.role is Role.MODEL_OUTPUT

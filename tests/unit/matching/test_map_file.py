@@ -1,0 +1,111 @@
+"""What the user pins wins; what the user ignores is out; what is wrong is said in one line."""
+
+import numpy as np
+import pytest
+
+from runs import run
+from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.matching.chain import chain, match
+from syncpoint.matching.map_file import MapFile
+from syncpoint.matching.views import View
+from syncpoint.metrics.verdict import Reason
+
+X = np.zeros((2, 3), np.float32)
+
+
+def dump(*names):
+    return run(*((n, "", "", (), X) for n in names))
+
+
+def matched(target, reference, said):
+    return match(target, reference, chain(MapFile.of(said)))
+
+
+def test_a_pin_comes_before_names_and_carries_its_view():
+    said = {"pairs": [{"target": "a", "reference": "b", "view": "transpose(1,0)"}]}
+    found = matched(dump("a", "b"), dump("a", "b"), said)
+    first = found.pairs[0]
+    assert (first.target.op.op, first.reference.op.op, str(first.view)) == (
+        "a",
+        "b",
+        "transpose(1,0)",
+    )
+    assert first.confidence == 1
+    assert len(found.pairs) == 1
+
+
+def test_a_regex_pins_many():
+    said = {"pairs": [{"target": r"blocks\.(\d)\.x", "reference": r"layers.\1.y", "regex": True}]}
+    found = matched(dump("blocks.0.x", "blocks.1.x"), dump("layers.0.y", "layers.1.y"), said)
+    assert {(p.target.op.op, p.reference.op.op) for p in found.pairs} == {
+        ("blocks.0.x", "layers.0.y"),
+        ("blocks.1.x", "layers.1.y"),
+    }
+
+
+def test_ignored_ops_are_excluded_on_both_sides():
+    found = matched(dump("a", "rope_0x"), dump("a", "rope_0x"), {"ignore": ["rope.*"]})
+    assert [p.target.op.op for p in found.pairs] == ["a"]
+    assert {(u.side, u.reason) for u in found.unmatched()} == {
+        ("target", Reason.EXCLUDED),
+        ("reference", Reason.EXCLUDED),
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ([], FormatError),
+        ({"pears": []}, FormatError),
+        ({"pairs": [{"target": "a"}]}, FormatError),
+        ({"pairs": [{"target": "a", "reference": "b", "veiw": "x"}]}, FormatError),
+        ({"pairs": [{"target": "a", "reference": "b", "view": "rotate(1)"}]}, InputError),
+        ({"pairs": [{"target": "(", "reference": "b", "regex": True}]}, InputError),
+        ({"ignore": "a"}, FormatError),
+        ({"ignore": ["("]}, InputError),
+        ({"mask": {}}, Unsupported),
+    ],
+)
+def test_a_wrong_map_is_one_line(said, error):
+    with pytest.raises(error) as caught:
+        MapFile.of(said)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pin", [("nobody", "a"), ("a", "nobody")])
+def test_a_pin_that_names_nobody_is_an_error(pin):
+    with pytest.raises(InputError, match="nobody"):
+        matched(dump("a"), dump("a"), {"pairs": [{"target": pin[0], "reference": pin[1]}]})
+
+
+def test_map_file_that_is_no_yaml(tmp_path):
+    path = tmp_path / "map.yaml"
+    path.write_text("pairs: [")
+    with pytest.raises(FormatError, match=r"map\.yaml"):
+        MapFile.load(path)
+    with pytest.raises(InputError, match="readable"):
+        MapFile.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("view", "shape"),
+    [
+        ("transpose(1,0)", (3, 2)),
+        ("reshape(6)", (6,)),
+        ("reshape(3,-1) transpose(1,0)", (2, 3)),
+        ("slice(1,0,2)", (2, 2)),
+        ("flip(0)", (2, 3)),
+        ("", (2, 3)),
+    ],
+)
+def test_views_apply_in_order(view, shape):
+    array = np.arange(6).reshape(2, 3)
+    seen = View(view).apply(array)
+    assert seen.shape == shape
+    assert set(seen.ravel().tolist()) <= set(range(6))
+
+
+@pytest.mark.parametrize("view", ["transpose(0,1,2)", "slice(5,0,1)", "slice(1)", "reshape(4)"])
+def test_a_view_that_does_not_fit_is_a_value_error(view):
+    with pytest.raises(ValueError):
+        View(view).apply(np.zeros((2, 3)))
