@@ -1,0 +1,40 @@
+"""What `syncpoint --help` costs against importing the two libraries it is made with.
+
+One JSON line; both commands take turns, so that a busy machine slows both.
+"""
+
+import json
+import subprocess
+import sys
+from statistics import median
+from time import perf_counter
+
+HELP = [sys.executable, "-c", "import sys; sys.argv = ['syncpoint', '--help']\n"
+        "from syncpoint.cli import main; main()"]  # fmt: skip
+LIBRARIES = [sys.executable, "-c", "import typer, rich"]
+
+
+def seconds(command):
+    start = perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return perf_counter() - start
+
+
+def main(rounds=15):
+    seconds(HELP), seconds(LIBRARIES)
+    ratios = [seconds(HELP) / seconds(LIBRARIES) for _ in range(rounds)]
+    print(
+        json.dumps(
+            {
+                "figure": "syncpoint --help vs import typer, rich",
+                "ratio": round(median(ratios), 2),
+                "low": round(min(ratios), 2),
+                "high": round(max(ratios), 2),
+                "limit": 1.6,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

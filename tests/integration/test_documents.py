@@ -1,0 +1,105 @@
+"""Every command and every example in README and docs is run."""
+
+import re
+import shlex
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import syncpoint
+
+import syncpoint as sp
+from syncpoint.matching.map_file import MapFile
+from syncpoint.metrics.limits import load_limits
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def place(tmp_path):
+    """What the commands of the documents take for granted."""
+    model = ROOT / "src" / "syncpoint" / "cli" / "demo_model.py.txt"
+    (tmp_path / "model.py").write_text(model.read_text())
+    (tmp_path / "ours.yaml").write_text("preset: f16\npsnr: [45, 35]\n")
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    for side in ("target", "reference"):
+        np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
+    return tmp_path
+
+
+def commands(page):
+    text = page.read_text()
+    inline = re.findall(r"`(syncpoint (?:report|inspect|compare|doctor)[^`\n]* ?[^`\n]*)`", text)
+    lines = [line.strip().removeprefix("$ ") for line in text.splitlines()]
+    block = [line for line in lines if re.match(r"syncpoint [a-z]", line)]
+    return [*block, *(c for c in inline if "RUN" not in c)]
+
+
+def test_every_command_runs(place):
+    ran = 0
+    for page in PAGES:
+        for command in commands(page):
+            words = shlex.split(command)[1:]
+            if words[:2] == ["compare", "target.safetensors"]:
+                for side in ("target", "reference"):
+                    syncpoint(
+                        "convert", f"{side}.npz", f"{side}.safetensors", "--to", "safetensors",
+                        cwd=place, code=0,
+                    )  # fmt: skip
+            if words[0] == "convert":
+                (place / words[2]).unlink(missing_ok=True)
+            found = syncpoint(*words, cwd=place)
+            assert found.returncode in (0, 1), (command, found.stderr)
+            ran += 1
+    assert ran >= 10
+
+
+def test_the_python_of_the_readme_runs(place):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    with chdir(place):
+        exec(compile(code, "README.md", "exec"), {"model": model, "inputs": (torch.ones(2, 4),)})
+        assert (place / "all.csv").is_file()
+
+
+def test_the_example_files_of_the_documents_are_valid(tmp_path):
+    blocks = {page.name: re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S) for page in PAGES}
+    (tmp_path / "map.yaml").write_text(blocks["matching.md"][0])
+    assert len(MapFile.load(tmp_path / "map.yaml").pins) == 2
+    (tmp_path / "limits.yaml").write_text(blocks["limits.md"][0])
+    assert load_limits(tmp_path / "limits.yaml").psnr == (45, 35)
+
+
+def test_the_limits_page_has_the_presets_of_the_code():
+    from syncpoint.metrics.limits import PRESETS
+
+    text = (ROOT / "docs" / "limits.md").read_text()
+    for name, limits in PRESETS.items():
+        if not limits.exact:
+            cells = [f"{a:g} / {b:g}" for a, b in (limits.psnr, limits.sqnr, limits.introduced)]
+            assert f"| {name} | {' | '.join(cells)} |" in text
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), (page, link)
+
+
+def test_the_public_names_are_those_of_the_interface():
+    assert set(sp.__all__) - {"__version__"} == {
+        "Comparison",
+        "assert_parity",
+        "capture",
+        "compare",
+        "open_comparison",
+        "open_run",
+    }
+    for name in sp.__all__:
+        assert getattr(sp, name) is not None
+    with pytest.raises(AttributeError):
+        _ = sp.nonsense
