@@ -241,6 +241,37 @@ def test_one_sided_mask_is_a_divergence():
     )
 
 
+class AddedMask(nn.Module):
+    """Scores with the lowest value of their type added, as many libraries mask."""
+
+    def __init__(self, lost=False):
+        super().__init__()
+        self.lost = lost
+
+    def forward(self, scores, keep):
+        bias = torch.where(keep, 0.0, torch.finfo(scores.dtype).min).to(scores.dtype)
+        if self.lost:
+            bias = bias * 0.0
+        return (scores + bias).softmax(-1)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_mask_that_overflows_by_a_score_is_still_a_mask(dtype):
+    """In float16, -65504 plus -40 is -inf; neither that nor -65504 plus 5 is an error."""
+    torch.manual_seed(0)
+    inputs = (60 * torch.randn(4, 16), torch.rand(4, 16) > 0.4)
+    reference = sp.capture(AddedMask(), inputs)
+    comparison = sp.compare(sp.capture(AddedMask(), inputs, dtype=dtype), reference)
+    rows = {r.target.key.op.op: r for r in op_rows(comparison)}
+    assert {r.verdict for r in rows.values()} == {Verdict.CLOSE}
+    assert rows["add"].numbers["masked"] > 0
+    if dtype == "f16":
+        assert rows["add"].numbers["target_inf"] > 0
+    lost = sp.compare(sp.capture(AddedMask(lost=True), inputs, dtype=dtype), reference)
+    bad = {r.target.key.op.op for r in op_rows(lost) if r.introduced_verdict is Verdict.LARGE}
+    assert bad == {"add"}
+
+
 class Overflowing(nn.Module):
     def __init__(self, scale):
         super().__init__()

@@ -145,8 +145,7 @@ class _Introducer:
         )
         found = _against(operand, truth, reference.dtype)
         if found.mismatched:
-            # Where the reference itself was not finite in its own precision, float64 may be.
-            truth = _with_non_finite_of(truth, self.sides.reference.values(reference))
+            truth = _with_marks_of(truth, operand, operand_of(self.sides.reference, reference))
             found = _against(operand, truth, reference.dtype)
         if local == "exact":
             ratio: float | None = 0.0 if found.equal == found.count else inf
@@ -276,11 +275,18 @@ def _name(array: NDArray[Any]) -> str:
     return from_numpy(array.dtype).name
 
 
-def _with_non_finite_of(truth: NDArray[Any], recorded: NDArray[Any]) -> NDArray[Any]:
+def _with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> NDArray[Any]:
+    """The truth with NaN, inf and mask where the target and the recorded reference both have
+    one: float64 stays finite where the reference's own precision does not, and a mask of
+    float16, -65504 plus a score, is an ordinary number for it."""
     if truth.dtype.kind != "f":
         return truth
-    wide = np.asarray(recorded, np.float64)
-    return np.where(np.isfinite(wide), truth, wide)
+    wide = dequantized(recorded)
+    masked = wide <= (mask_below(recorded.dtype) or -inf)
+    marked = ~np.isfinite(wide) | masked
+    seen = dequantized(target)
+    marked &= ~np.isfinite(seen) | (seen <= (mask_below(target.dtype) or -inf))
+    return np.where(marked, np.where(masked, -inf, wide), truth)
 
 
 def _rounding(operand: Operand, truth: NDArray[Any]) -> float:

@@ -41,6 +41,8 @@ def values(rng: np.random.Generator, recipe: str, count: int) -> np.ndarray:
             return normal * 10.0 ** rng.uniform(-323, -280, count)
         case "offset":
             return 1e7 + normal
+        case "ramp":  # every chunk has another mean
+            return np.arange(count) / 1e3 + normal
         case "small integers":
             return rng.integers(-9, 9, count).astype(np.float64)
         case "masks":

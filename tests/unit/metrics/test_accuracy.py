@@ -139,7 +139,7 @@ def fsum_of(numbers: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("count", [16383, 16384, 16385, 40000, 150001])
-@pytest.mark.parametrize("recipe", ["normal", "exponents", "offset"])
+@pytest.mark.parametrize("recipe", ["normal", "exponents", "offset", "ramp"])
 def test_sums_over_many_chunks(count, recipe):
     rng = np.random.default_rng(count)
     r = tensors.values(rng, recipe, count)

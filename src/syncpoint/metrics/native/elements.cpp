@@ -36,6 +36,15 @@ bool is_low(const Values& v, std::size_t i, double mask_below) {
   return !v.complex() && v.re[i] <= mask_below;
 }
 
+// The lowest finite number of some type, held perhaps by a wider one: code writes finfo(...).min
+// of the type it will cast to. On its own it is an ordinary number.
+bool is_lowest_of_a_type(const Values& v, std::size_t i, double mask_below) {
+  constexpr double kLowest[] = {-65504.0, -0x1.fep127, -0x1.fffffep127,
+                                std::numeric_limits<double>::lowest()};
+  if (v.complex() || std::isinf(mask_below)) return false;
+  return std::find(std::begin(kLowest), std::end(kLowest), v.re[i]) != std::end(kLowest);
+}
+
 std::int64_t count_zeros(const Values& v, std::size_t count) {
   const double* re = v.re.data();
   if (!v.complex()) return lane_count(count, [=](std::size_t i) { return re[i] == 0; });
@@ -159,6 +168,8 @@ Elements::Fate Elements::fate_of(std::size_t i) {
   const bool t_low = is_low(t, i, pair_.target.mask_below);
   const bool r_low = is_low(r, i, pair_.reference.mask_below);
   if (t_low && r_low) return Fate::masked;
+  if (t_low && is_lowest_of_a_type(r, i, pair_.reference.mask_below)) return Fate::masked;
+  if (r_low && is_lowest_of_a_type(t, i, pair_.target.mask_below)) return Fate::masked;
   if (has_nan(t, i) || has_inf(t, i) || has_nan(r, i) || has_inf(r, i)) {
     return same(t, r, i) ? Fate::equal : Fate::mismatched;
   }
