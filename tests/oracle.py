@@ -202,6 +202,8 @@ def is_lowest(side: Operand, x: Element) -> bool:
     can_mask = side.dtype in TORCH_TOLERANCES and side.quantization is None
     if side.dtype in ("c64", "c128") or not (can_mask or side.mask_below is not None):
         return False
+    if side.mask_below == -INF:  # finite masks are turned off
+        return False
     return x.finite and x.re in {
         float(ml_dtypes.finfo(FLOATS[n]).min) for n in ("f64", "f32", "f16", "bf16")
     }

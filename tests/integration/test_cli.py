@@ -278,6 +278,8 @@ BAD = {
     "unknown introduced": "compare t.run r.run --introduced maybe",
     "no limits file": "compare t.run r.run --limits none.yaml",
     "no map file": "compare t.run r.run --map none.yaml",
+    "metric without a direction": "compare t.run r.run --metric error_histogram",
+    "comparison over a file": "compare t.run r.run -o x.npz",
     "no comparison": "report r.run",
     "unknown op": "inspect r.run nobody",
     "unknown format": "convert r.run {tmp}/a.zip --to zip",

@@ -343,3 +343,66 @@ def test_ties_of_indices_are_close():
     assert rows["argmax", 0].numbers["equal"] < rows["argmax", 0].numbers["count"]
     assert rows["argmax", 0].verdict is Verdict.CLOSE
     assert rows["topk", 1].verdict is Verdict.CLOSE
+
+
+def test_a_target_left_in_training_mode_is_found():
+    """Random on one side only is no excuse."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+    inputs = (torch.randn(4, 8),)
+    reference = sp.capture(model, inputs, mode="eval")
+    comparison = sp.compare(sp.capture(model, inputs, mode="train"), reference)
+    assert [r.target.type for r in comparison.first_divergence] == ["aten.dropout.default"]
+    assert comparison.exit_code() == 1
+
+
+def test_a_random_model_output_is_not_passed_over():
+    inputs = (torch.ones(4, 8),)
+    runs = [sp.capture(nn.Dropout(0.5), inputs, mode="train", seed=s) for s in (1, 2)]
+    assert sp.compare(*runs).exit_code() == 3
+
+
+def test_the_reference_is_its_recording_even_if_the_model_was_changed_since():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    inputs = (torch.randn(4, 8),)
+    reference = sp.capture(model, inputs)
+    with torch.no_grad():
+        model[2].weight.mul_(1.5)
+    comparison = sp.compare(sp.capture(model, inputs), reference)
+    assert [r.target.key.op.op for r in comparison.first_divergence] == ["linear_1"]
+
+
+def test_indices_that_repeat_are_wrong_however_good_their_scores():
+    class Choosing(nn.Module):
+        def __init__(self, wrong):
+            super().__init__()
+            self.wrong = wrong
+
+        def forward(self, scores):
+            found = torch.topk(scores, 2).indices
+            return found[:, :1].expand(-1, 2).clone() if self.wrong else found.clone()
+
+    scores = torch.ones(3, 5) + 1e-7 * torch.arange(5)
+    reference = sp.capture(Choosing(False), (scores,))
+    comparison = sp.compare(sp.capture(Choosing(True), (scores,)), reference)
+    assert comparison.exit_code() == 1
+
+
+@pytest.mark.parametrize("how", ["argmax", "max", "topk", "pool"])
+def test_model_outputs_that_are_indices_may_tie(how):
+    class Choosing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scores = nn.Linear(16, 64)
+
+        def forward(self, x):
+            y = self.scores(x)
+            if how == "pool":
+                return functional.max_pool1d(y, 4, return_indices=True)[1]
+            return y.topk(3).indices if how == "topk" else getattr(y, how)(-1)
+
+    torch.manual_seed(0)
+    model = Choosing()
+    inputs = (torch.randn(512, 16),)
+    comparison = sp.compare(sp.capture(model, inputs, dtype="bf16"), sp.capture(model, inputs))
+    assert comparison.verdict is Verdict.CLOSE

@@ -105,10 +105,9 @@ def show(
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
-    if metric not in CATALOGUE:
-        raise InputError(
-            "a metric of the catalogue", repr(metric), f"one of {', '.join(CATALOGUE)}"
-        )
+    choices = [name for name, entry in CATALOGUE.items() if entry.better is not None]
+    if metric not in choices:
+        raise InputError("a metric to rank by", repr(metric), f"one of {', '.join(choices)}")
     one_of(sort, ("similarity", "operation"), "--sort")
     if quiet:
         for line in [*inputs_lines(comparison), headline(comparison)]:

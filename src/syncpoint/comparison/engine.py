@@ -8,16 +8,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judged
-from syncpoint.comparison.measuring import Progress, Sides, dequantized, measured, operand_of, rows
+from syncpoint.comparison.measuring import (
+    Progress,
+    Sides,
+    dequantized,
+    fitted,
+    measured,
+    operand_of,
+    rows,
+)
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching
+from syncpoint.matching.views import View
+from syncpoint.metrics import Operand
 from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -43,7 +54,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     matchers: Sequence[Matcher] = chain(options.map_file)
     matching = match(target, reference, matchers)
     sides = Sides(target, reference)
-    made = rows(sides, matching.pairs)
+    made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
     made = measured(sides, made, options.threads, options.progress)
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
@@ -132,23 +143,40 @@ def _with_input_check(sides: Sides, row: Row) -> Row:
         same = True
     else:
         try:
-            same = _same_when_rounded(sides, target, reference)
+            same = _same_when_rounded(sides, row, target, reference)
         except SyncpointError:
             return row
     return replace(row, numbers={**row.numbers, "same_input": same})
 
 
-def _same_when_rounded(sides: Sides, target: Tensor, reference: Tensor) -> bool:
-    t = operand_of(sides.target, target)
+def _same_when_rounded(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> bool:
+    """Whether the two are no further apart than rounding one number to both types explains."""
+    t, _ = fitted(operand_of(sides.target, target), View(row.view), reference.shape)
     r = operand_of(sides.reference, reference)
-    if t.quantization or r.quantization:
+    mine, theirs = dequantized(t), dequantized(r)
+    if mine.shape != theirs.shape:
         return False
-    if DTYPES[t.dtype].kind is not Kind.FLOAT or DTYPES[r.dtype].kind is not Kind.FLOAT:
-        return False
-    finer, other = (t, r) if DTYPES[t.dtype].unit < DTYPES[r.dtype].unit else (r, t)
-    with np.errstate(over="ignore"):
-        rounded = finer.data.astype(DTYPES[other.dtype].numpy)
-    return bool(np.array_equal(rounded.astype(np.float64), dequantized(other), equal_nan=True))
+    allowed = sum(_rounding_of(o, theirs) for o in (t, r))
+    with np.errstate(invalid="ignore"):
+        same = (np.abs(mine - theirs) <= allowed) | (mine == theirs)
+    same |= np.isnan(mine) & np.isnan(theirs)
+    for operand, values, other in ((t, mine, theirs), (r, theirs, mine)):
+        if DTYPES[operand.dtype].kind is Kind.FLOAT:
+            beyond = np.abs(other) > DTYPES[operand.dtype].max
+            same |= beyond & np.isinf(values) & (np.sign(values) == np.sign(other))
+    return bool(same.all())
+
+
+def _rounding_of(operand: Operand, values: NDArray[Any]) -> NDArray[Any] | float:
+    """The most by which rounding to this operand's type moves a value."""
+    if operand.quantization is not None:
+        return 0.5001 * max(abs(s) for s in operand.quantization.scale)
+    dtype = DTYPES[operand.dtype]
+    if dtype.kind is not Kind.FLOAT:
+        return 0.0
+    least = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
+    moved: NDArray[Any] = np.maximum(1.0001 * dtype.unit * np.abs(values), least)
+    return moved
 
 
 def _with_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
@@ -158,6 +186,10 @@ def _with_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
     }
     if not any(bad.values()):
         return made
+    if not any(op.inputs for op in sides.target.ops):
+        # A dump knows no edges: the first in its order is all that can be said.
+        first = min((r for r in made if bad.get(r.target.key)), key=lambda r: r.target.order)
+        return [replace(r, first_non_finite=r is first) for r in made]
     out = []
     for row in made:
         mark = False
@@ -191,7 +223,7 @@ def _lonely(matching: Matching) -> list[Lonely]:
     left = []
     runs = {"target": matching.target.run, "reference": matching.reference.run}
     orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
-    seen_through = _compared_through_alias(matching)
+    seen_through = _standing_in(matching)
     for unmatched in matching.unmatched():
         key = unmatched.key
         op = orders[unmatched.side].get(key.op)
@@ -217,17 +249,20 @@ def _lonely(matching: Matching) -> list[Lonely]:
     return left
 
 
-def _compared_through_alias(matching: Matching) -> set[tuple[str, TensorKey]]:
-    """Model outputs without a partner whose value is compared at the op that made it: a dump
-    of intermediates has no model outputs of its own."""
-    found = set()
-    sides = (
-        ("target", matching.target, {p.target for p in matching.pairs}),
-        ("reference", matching.reference, {p.reference for p in matching.pairs}),
-    )
-    for name, side, paired in sides:
-        paired_names = {str(key) for key in paired}
+def _standing_in(matching: Matching) -> dict[tuple[str, TensorKey], TensorKey]:
+    """Model outputs of one run that the other does not name, being a dump of intermediates:
+    each with the target tensor that is compared in its place, at the op that made it."""
+    found = {}
+    by_reference = {pair.reference: pair.target for pair in matching.pairs}
+    by_target = {pair.target: pair.target for pair in matching.pairs}
+    for name, side, other, paired in (
+        ("target", matching.target, matching.reference, by_target),
+        ("reference", matching.reference, matching.target, by_reference),
+    ):
+        if any(t.key.role is Role.MODEL_OUTPUT for t in other.others):
+            continue
+        by_text = {str(key): at for key, at in paired.items()}
         for tensor in side.others:
-            if tensor.key.role is Role.MODEL_OUTPUT and tensor.alias_of in paired_names:
-                found.add((name, tensor.key))
+            if tensor.key.role is Role.MODEL_OUTPUT and tensor.alias_of in by_text:
+                found[name, tensor.key] = by_text[tensor.alias_of]
     return found

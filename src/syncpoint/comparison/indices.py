@@ -1,4 +1,4 @@
-"""Outputs that are indices: argmax, top-k, sort.
+"""Outputs that are indices: argmax, top-k, sort, pooling.
 
 Two equal scores may be chosen in either order, so indices are judged by the reference's scores
 at the places they choose, wherever those scores were recorded.
@@ -6,20 +6,32 @@ at the places they choose, wherever those scores were recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.rows import End
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.names import op_kind
 from syncpoint.metrics import Operand
 from syncpoint.metrics.limits import preset_of
-from syncpoint.run.model import Kept, Role, TensorKey
+from syncpoint.run.model import Kept, TensorKey
 from syncpoint.run.reader import Run
 
-_INDEX_OUTPUT = {"argmax": 0, "argmin": 0, "argsort": 0, "topk": 1, "sort": 1}
+_INDEX_OUTPUT = {
+    **dict.fromkeys(("argmax", "argmin", "argsort"), 0),
+    **dict.fromkeys(("topk", "sort", "max", "min", "median", "kthvalue", "mode"), 1),
+    **dict.fromkeys(("cummax", "cummin"), 1),
+    **{f"max_pool{n}d_with_indices": 1 for n in (1, 2, 3)},
+}
+"""Which output of an op holds indices into its first input."""
+
+
+_DISTINCT = frozenset({"topk", "sort", "argsort"})
+"""Ops that choose no place twice; a target that does is wrong, however good its scores."""
 
 
 @dataclass(frozen=True)
@@ -32,33 +44,51 @@ class Scores:
 
 
 def chosen_scores(
-    run: Run, end: End, target: NDArray[Any], reference: NDArray[Any]
+    run: Run, key: TensorKey, target: NDArray[Any], reference: NDArray[Any]
 ) -> Scores | None:
-    """The scores behind two index tensors; None where this is not such an output, or its scores
-    are not at hand, or an index is out of range."""
-    kind = end.type.removeprefix("aten.").split(".")[0].lower()
-    if end.order < 0 or _INDEX_OUTPUT.get(kind) != end.key.index or end.key.role is not Role.OUTPUT:
+    """The scores behind two index tensors that stand at the op output `key` of the reference.
+
+    None where this is not such an output, its scores are not at hand, or an index is wrong.
+    """
+    op = run.op(key.op)
+    if op is None or not op.inputs or _INDEX_OUTPUT.get(op_kind(op.type)) != key.index:
         return None
-    op = run.ops[end.order]
-    if not op.inputs:
+    if target.dtype.kind not in "iu" or reference.dtype.kind not in "iu":
         return None
     edge = op.inputs[0]
-    tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, end.key.part))
+    tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, key.part))
     if tensor is None or tensor.kept is not Kept.VALUES:
         return None
     try:
         scores = run.values(tensor)
     except SyncpointError:
         return None
-    picked = [_pick(scores, index, op.attributes) for index in (target, reference)]
-    if picked[0] is None or picked[1] is None:
+    pick = _pick_pooled if "pool" in op.type else _pick
+    mine, theirs = (pick(scores, index, op.attributes) for index in (target, reference))
+    if mine is None or theirs is None:
         return None
-    preset = preset_of(tensor.dtype, tensor.quantization is not None)
-    a, b = (Operand(p, tensor.dtype, tensor.quantization) for p in picked if p is not None)
-    return Scores(a, b, preset)
+    if op_kind(op.type) in _DISTINCT and _repeats(target, op.attributes.get("dim", -1)):
+        return None
+    quantized = tensor.quantization is not None
+    if quantized and tensor.quantization and tensor.quantization.axis is not None:
+        return None
+    return Scores(
+        Operand(mine, tensor.dtype, tensor.quantization),
+        Operand(theirs, tensor.dtype, tensor.quantization),
+        preset_of(tensor.dtype, quantized),
+    )
 
 
-def _pick(scores: NDArray[Any], index: NDArray[Any], attributes: Any) -> NDArray[Any] | None:
+def _repeats(index: NDArray[Any], axis: int) -> bool:
+    if not index.ndim:
+        return False
+    ordered = np.sort(index, axis)
+    return bool((np.diff(ordered, axis=axis) == 0).any())
+
+
+def _pick(
+    scores: NDArray[Any], index: NDArray[Any], attributes: Mapping[str, Any]
+) -> NDArray[Any] | None:
     axis = attributes.get("dim", -1 if index.ndim == scores.ndim else None)
     if axis is None:
         scores, axis = scores.reshape(-1), 0
@@ -67,9 +97,30 @@ def _pick(scores: NDArray[Any], index: NDArray[Any], attributes: Any) -> NDArray
         return None
     elif index.ndim == scores.ndim - 1:
         index = np.expand_dims(index, axis)
+    return _taken(scores, index, axis)
+
+
+def _pick_pooled(
+    scores: NDArray[Any], index: NDArray[Any], attributes: Mapping[str, Any]
+) -> NDArray[Any] | None:
+    """Pooling counts its indices within the plane of one channel."""
+    window = attributes.get("kernel_size")
+    spatial = len(window) if isinstance(window, list | tuple) else scores.ndim - 2
+    if index.ndim != scores.ndim or not 0 < spatial < scores.ndim:
+        return None
+    planes = scores.shape[:-spatial]
+    flat = scores.reshape(*planes, prod(scores.shape[-spatial:]))
+    places = index.reshape(*index.shape[:-spatial], prod(index.shape[-spatial:]))
+    return _taken(flat, places, -1)
+
+
+def _taken(scores: NDArray[Any], index: NDArray[Any], axis: int) -> NDArray[Any] | None:
     size = scores.shape[axis]
     if index.ndim != scores.ndim or index.size == 0:
         return None
     if int(index.min()) < -size or int(index.max()) >= size:
+        return None
+    around = [n for i, n in enumerate(index.shape) if i != axis % index.ndim]
+    if around != [n for i, n in enumerate(scores.shape) if i != axis % scores.ndim]:
         return None
     return np.take_along_axis(scores, index.astype(np.int64), axis)

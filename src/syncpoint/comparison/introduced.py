@@ -90,6 +90,7 @@ class _Introducer:
         try:
             region = self.regions.behind(op, [row.reference.key.index for row in rows], part)
             inputs = {edge: self._fed(edge, part) for edge in region.inputs}
+            inputs |= self._recorded_parameters(region)
             outputs = self._evaluate(region, inputs)
         except (NoRegion, SyncpointError) as error:
             return [replace(row, unknown=str(error)) for row in rows]
@@ -125,6 +126,19 @@ class _Introducer:
         if tensor is None or tensor.kept is not Kept.VALUES:
             raise NoRegion(f"{edge.role} {edge.op} was not recorded")
         return as_real(operand_of(self.sides.reference, tensor)).data
+
+    def _recorded_parameters(self, region: Region) -> dict[Edge, NDArray[Any]]:
+        """The parameters as they were when the reference was recorded. The model itself may
+        have been changed since, which is how faults are planted in notebooks."""
+        found = {}
+        for key in region.ops:
+            for edge in self._op(key).inputs:
+                if edge.role is not Role.PARAMETER or edge in found:
+                    continue
+                tensor = self.sides.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
+                if tensor is not None and tensor.kept is Kept.VALUES:
+                    found[edge] = self.sides.reference.values(tensor)
+        return found
 
     def _row(self, row: Row, exact: _Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
         index = row.reference.key.index

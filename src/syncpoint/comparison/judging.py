@@ -36,7 +36,7 @@ def _judge_row(row: Row, choice: Choice) -> Row:
         return replace(row, verdict=Verdict.NONE, reason=row.unmeasured or Reason.NO_TARGET_VALUE)
     limits = limits_of(row, choice)
     if row.basis == Kept.DIGEST:
-        verdict, reason = judge_digest(row.numbers, limits)
+        verdict, reason = judge_digest(row.numbers)
     elif row.basis == Kept.STATISTICS:
         verdict, reason = judge_statistics(row.numbers, limits)
     else:
@@ -51,6 +51,8 @@ def _judge_row(row: Row, choice: Choice) -> Row:
     if row.first_non_finite:
         # As exact as its precision allows, perhaps, and still where the run breaks.
         verdict, reason = Verdict.LARGE, f"first non-finite; {reason}"
+    elif row.output:
+        pass
     elif verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
         # Too small to matter by the limits, too large to be rounding: not to be passed over.
         verdict = Verdict.MODERATE
@@ -73,7 +75,7 @@ def _is_guilty(row: Row) -> bool:
 
 def _amplified(row: Row, rows: list[Row]) -> Row:
     """A model output that is large although every op is as good as its precision allows."""
-    if row.target.key.role is not Role.MODEL_OUTPUT or row.verdict is not Verdict.LARGE:
+    if not row.output or row.verdict is not Verdict.LARGE or row.introduced_verdict.severity:
         return row
     ratios = [r.introduced.ratio for r in rows if r.introduced and r.introduced.ratio is not None]
     greatest = max(ratios, default=0.0)

@@ -20,10 +20,10 @@ from syncpoint.errors import SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, Pair, measure, statistics
-from syncpoint.metrics.coarse import compare_statistics
+from syncpoint.metrics.coarse import compare_statistics, scaled
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Reason
-from syncpoint.run.model import Kept, OpKey, Role, Statistics, Tensor
+from syncpoint.run.model import Kept, OpKey, Role, Statistics, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _BATCH_BYTES = 64 << 20
@@ -42,9 +42,20 @@ class Sides:
 
     def __post_init__(self) -> None:
         self.precisions = (Precisions(self.target), Precisions(self.reference))
+        self._aliases: dict[str, TensorKey] | None = None
         self._order = tuple(
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
         )
+
+    def made_by(self, key: TensorKey) -> TensorKey:
+        """Where a tensor of the reference was computed: for a model output, its op's output."""
+        if key.role is not Role.MODEL_OUTPUT:
+            return key
+        if self._aliases is None:
+            outputs = (t.key for t in self.reference.tensors if t.key.role is Role.OUTPUT)
+            self._aliases = {str(k): k for k in outputs}
+        tensor = self.reference.tensor(key)
+        return self._aliases.get(tensor.alias_of, key) if tensor else key
 
     def order(self, side: int, op: OpKey) -> int:
         """Place of an op in the execution order of its run, or -1."""
@@ -67,8 +78,9 @@ class Sides:
         )
 
 
-def rows(sides: Sides, points: Iterable[SyncPoint]) -> list[Row]:
-    """Rows without numbers yet; those that cannot be measured say why."""
+def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> list[Row]:
+    """Rows without numbers yet; those that cannot be measured say why. `outputs` are target
+    tensors that stand for a model output, besides those recorded as one."""
     made = []
     for point in points:
         target = sides.target.tensor(point.target)
@@ -85,6 +97,7 @@ def rows(sides: Sides, points: Iterable[SyncPoint]) -> list[Row]:
             str(point.view),
             basis,
             coarsest(presets),
+            output=point.target.role is Role.MODEL_OUTPUT or point.target in outputs,
         )
         if not basis:
             row = replace(
@@ -92,11 +105,16 @@ def rows(sides: Sides, points: Iterable[SyncPoint]) -> list[Row]:
                 unmeasured=f"{Reason.NO_TARGET_VALUE}: {target.kept} against {reference.kept}"
                 " of unlike kind",
             )
-        order = row.target.order
-        if order >= 0 and sides.target.ops[order].random:
+        if _is_random(sides.target, row.target) and _is_random(sides.reference, row.reference):
             row = replace(row, unmeasured=f"{Reason.RANDOM}: draws random numbers")
         made.append(row)
     return made
+
+
+def _is_random(run: Run, end: End) -> bool:
+    """Whether an op draws random numbers. On one side only, as when a target was left in
+    training mode, it is measured like any other."""
+    return end.order >= 0 and run.ops[end.order].random
 
 
 def _basis(target: Tensor, reference: Tensor) -> str:
@@ -105,9 +123,16 @@ def _basis(target: Tensor, reference: Tensor) -> str:
     if kept == {Kept.VALUES}:
         return Kept.VALUES
     if Kept.DIGEST in kept:
-        same_kind = target.digest and target.digest_kind == reference.digest_kind
-        return Kept.DIGEST if same_kind and target.dtype == reference.dtype else ""
+        return Kept.DIGEST if _digests_comparable(target, reference) else ""
     return Kept.STATISTICS
+
+
+def _digests_comparable(target: Tensor, reference: Tensor) -> bool:
+    """Whether equal bytes would mean equal numbers."""
+    return bool(target.digest) and (
+        (target.digest_kind, target.dtype, target.quantization)
+        == (reference.digest_kind, reference.dtype, reference.quantization)
+    )
 
 
 def measured(
@@ -171,21 +196,29 @@ def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         same = target.digest == reference.digest and target.shape == reference.shape
         return replace(row, numbers={"count": target.count, "same_bytes": same}), None
     if row.basis == Kept.STATISTICS:
-        if not row.view and target.count != reference.count:
+        if not row.view and _without_ones(target.shape) != _without_ones(reference.shape):
             return replace(row, unmeasured=_shapes(target.shape, reference.shape)), None
         both = (_statistics(sides.target, target), _statistics(sides.reference, reference))
-        return replace(row, numbers=compare_statistics(*both)), None
+        if both[0] is None or both[1] is None:
+            why = "statistics of values with several scales"
+            return replace(row, unmeasured=f"{Reason.NO_TARGET_VALUE}: {why}"), None
+        numbers = compare_statistics(both[0], both[1])
+        if not row.view and _digests_comparable(target, reference):
+            numbers["same_bytes"] = target.digest == reference.digest
+        return replace(row, numbers=numbers), None
     t, r = operand_of(sides.target, target), operand_of(sides.reference, reference)
     t, view = fitted(t, View(row.view), logical_shape(r))
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
         return replace(row, unmeasured=_shapes(logical_shape(t), logical_shape(r))), None
-    scores = chosen_scores(sides.reference, row.reference, t.data, r.data)
+    scores = chosen_scores(
+        sides.reference, sides.made_by(row.reference.key), as_real(t).data, as_real(r).data
+    )
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"
         ways = [
-            p.through(e.key.op)
-            for p, e in zip(sides.precisions, (row.target, row.reference), strict=True)
+            precisions.through(end.key.op)
+            for precisions, end in zip(sides.precisions, (row.target, row.reference), strict=True)
         ]
         preset = coarsest([scores.preset, *ways])
         row = replace(row, notes=(*row.notes, note), preset=preset)
@@ -195,6 +228,10 @@ def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
 
 def _shapes(target: tuple[int, ...], reference: tuple[int, ...]) -> str:
     return f"{Reason.SHAPE}: {_text(target)} against {_text(reference)}"
+
+
+def _without_ones(shape: tuple[int, ...]) -> list[int]:
+    return [n for n in shape if n != 1]
 
 
 def _text(shape: tuple[int, ...]) -> str:
@@ -219,9 +256,7 @@ def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operan
         if view:
             operand = as_real(operand)
             operand = replace(operand, data=view.apply(operand.data))
-        elif data.shape != shape and [n for n in data.shape if n != 1] == [
-            n for n in shape if n != 1
-        ]:
+        elif data.shape != shape and _without_ones(data.shape) == _without_ones(shape):
             view = View(f"reshape({','.join(map(str, shape))})")
             operand = as_real(operand)
             operand = replace(operand, data=operand.data.reshape(shape))
@@ -265,10 +300,17 @@ def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) ->
     return values.reshape(shape)
 
 
-def _statistics(run: Run, tensor: Tensor) -> Statistics:
-    if tensor.statistics is not None:
-        return tensor.statistics
-    return statistics(operand_of(run, tensor))
+def _statistics(run: Run, tensor: Tensor) -> Statistics | None:
+    """The statistics of the real numbers; those of stored integers are scaled where one scale
+    holds for all of them."""
+    if tensor.kept is Kept.VALUES:
+        return statistics(operand_of(run, tensor))
+    found, quantization = tensor.statistics, tensor.quantization
+    if found is None or quantization is None:
+        return found
+    if len(quantization.scale) != 1 or len(quantization.zero_point) != 1 or quantization.table:
+        return None
+    return scaled(found, quantization.scale[0], quantization.zero_point[0])
 
 
 def is_computed(row: Row) -> bool:

@@ -101,7 +101,7 @@ class Result:
     @property
     def outputs(self) -> list[Row]:
         """The rows of the model's outputs."""
-        return [row for row in self.rows if row.target.key.role is Role.MODEL_OUTPUT]
+        return [row for row in self.rows if row.output]
 
     @property
     def inputs_differ(self) -> list[Row]:
@@ -118,7 +118,7 @@ class Result:
         rows = [
             row.target.label
             for row in self.outputs
-            if row.verdict is Verdict.NONE and not _out_of_count(row)
+            if row.verdict is Verdict.NONE and not row.reason.startswith(Reason.EXCLUDED)
         ]
         lonely = [
             f"{u.side} {u.op}:{u.index}"
@@ -153,7 +153,8 @@ class Result:
         for op, inputs in self.edges.items():
             below[op] = any(below.get(i, False) or i in ops for i in inputs)
         first = [row for op, row in ops.items() if not below.get(op, False)]
-        return first if self.edges else first[:1]
+        # A dump knows no edges: only the order then tells what came first.
+        return first if any(self.edges.values()) else first[:1]
 
     def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
         """The exit code of the comparison, as INTERFACE.md defines it."""
@@ -200,9 +201,11 @@ def badness(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
 
     failing = row.verdict is Verdict.NONE and row.reason.split(":")[0] in ("unreadable", "shape")
     value = (row.numbers or {}).get(metric)
-    higher = metric in CATALOGUE and CATALOGUE[metric].better == "higher"
+    better = CATALOGUE[metric].better if metric in CATALOGUE else None
     if value is None or value != value:
         value = float("inf")
-    elif not higher:
+    elif better == "one":
+        value = -abs(value - 1)
+    elif better != "higher":
         value = -value
     return (-1 if failing else _RANK[row.verdict], not row.guilty, value, row.target.order)

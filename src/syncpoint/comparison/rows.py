@@ -74,6 +74,8 @@ class Row:
     """Why introduced error is not known, where somebody will ask."""
     unmeasured: str = ""
     """Why there are no numbers: one of the reasons of METRICS.md, and after a colon more."""
+    output: bool = False
+    """One of the model's outputs, which are judged by total error whoever is guilty."""
     first_non_finite: bool = False
     """Makes NaN or inf out of inputs that were fine, where the reference is finite."""
     verdict: Verdict = Verdict.NONE

@@ -82,6 +82,7 @@ _JUDGED: dict[str, Any] = {
     "verdict": pl.String,
     "reason": pl.String,
     "unmeasured": pl.String,
+    "output": pl.Boolean,
     "first_non_finite": pl.Boolean,
     "notes": pl.List(pl.String),
 }
@@ -108,6 +109,7 @@ COLUMNS: dict[str, Any] = {
 """Every column of the table, in order, with its type."""
 
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE}
+_BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 """Metrics that are no single number; JSON in the table."""
 
@@ -168,6 +170,8 @@ def _flat(row: Row) -> dict[str, Any]:
 
 def save(result: Result, path: Path, overwrite: bool = False) -> Path:
     """Write a comparison; it appears under its name only when whole."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"a folder or nothing at {path}", "a file", "choose another -o")
     if path.exists():
         # The runs of models that were captured for it may be there already.
         others = [p for p in path.iterdir() if p.suffix != ".run"]
@@ -275,7 +279,8 @@ def _choice(said: Any) -> Choice:
 def _row(flat: Mapping[str, Any]) -> Row:
     numbers = {name: flat[name] for name in _NUMBERS if flat[name] is not None}
     if numbers:
-        numbers = {name: None for name in METRIC_COLUMNS if flat["basis"] == "values"} | numbers
+        expected = METRIC_COLUMNS if flat["basis"] == "values" else _BOUNDS
+        numbers = dict.fromkeys(expected) | numbers
         for name in _PACKED & set(numbers):
             if numbers[name] is not None:
                 numbers[name] = tuple(tuple(pair) for pair in json.loads(numbers[name]))

@@ -19,10 +19,10 @@ class BoundaryMatcher:
             target = [t for t in matching.target.others if t.key.role is role]
             reference = [t for t in matching.reference.others if t.key.role is role]
             if role is Role.MODEL_OUTPUT:
-                yield from _by_position(target, reference, role)
-                continue
-            yield from _by_name(target, reference, role)
-            if role is Role.MODEL_INPUT:
+                yield from _by_path(target, reference)
+            else:
+                yield from _by_name(target, reference, role)
+            if role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT):
                 yield from _by_position(
                     [t for t in target if matching.free_target(t.key)],
                     [r for r in reference if matching.free_reference(r.key)],
@@ -36,6 +36,15 @@ def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Itera
         other = named.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
         if other is not None:
             yield SyncPoint(tensor.key, other.key, f"{role} of the same name", 1.0)
+
+
+def _by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
+    """Outputs by the path a user knows, such as `out["logits"]`."""
+    named = {(r.name, r.key.part): r for r in reference if r.name}
+    for tensor in target:
+        other = named.get((tensor.name, tensor.key.part))
+        if other is not None:
+            yield SyncPoint(tensor.key, other.key, "model-output of the same path", 1.0)
 
 
 def _by_position(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:

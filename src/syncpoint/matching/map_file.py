@@ -57,7 +57,7 @@ class MapFile:
         except OSError as error:
             raise InputError(f"a readable map file at {path}", str(error)) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise FormatError(f"YAML in {path}", str(error).splitlines()[0]) from error
+            raise FormatError(f"YAML in {path}", " ".join(str(error).split())) from error
         return cls.of(said or {}, str(path))
 
     @classmethod

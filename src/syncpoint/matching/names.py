@@ -35,6 +35,8 @@ class _Known:
     key: OpKey
     token: Token
     shape: tuple[int, ...]
+    typed: bool
+    """Whether it is known by module and type; else its name is all there is."""
 
 
 class NameMatcher:
@@ -49,9 +51,11 @@ class NameMatcher:
         target = [k for k in target if _free(matching, k, "target")]
         reference = [k for k in reference if _free(matching, k, "reference")]
 
-        pairs = _unique(target, reference)
+        pairs = _unique(target, reference) + _same_names(target, reference)
         for with_shape in (True, False):
             pairs, ambiguous = _between(target, reference, pairs, with_shape)
+        pairs, doubtful = _unless_names_disagree(pairs, target, reference)
+        ambiguous = (ambiguous[0] | doubtful[0], ambiguous[1] | doubtful[1])
         for side, keys in zip(("target", "reference"), ambiguous, strict=True):
             run = matching.target if side == "target" else matching.reference
             for key in keys:
@@ -60,14 +64,15 @@ class NameMatcher:
                         side,
                         tensor.key,
                         Reason.AMBIGUOUS,
-                        "several ops of this module and type, and order does not tell which",
+                        "several ops of this kind, and order does not tell which; pin them with a"
+                        " map",
                     )
         by_target = {t.key: r.key for t, r in pairs}
         by_reference = {r.key: t.key for t, r in pairs}
         counts = Counter(k.token for k in target)
         for t, r in pairs:
-            unique = counts[t.token] == 1
-            evidence = "module path and type" if t.token[2] else "name"
+            unique = counts[t.token] == 1 or (not t.typed and t.key == r.key)
+            evidence = "module path and type" if t.typed else "name"
             if not unique:
                 evidence += " and order"
             confidence = 0.98 if unique else 0.9
@@ -93,7 +98,8 @@ def _known(op: Op, side: Side) -> _Known:
         kind, module = (numbered[1] if numbered else name), ""
     else:
         module = op.module
-    return _Known(op.key, (op.key.graph, op.key.path, module, kind), first.shape)
+    token = (op.key.graph, op.key.path, module, kind)
+    return _Known(op.key, token, first.shape, bool(op.type))
 
 
 def op_kind(op_type: str) -> str:
@@ -104,14 +110,45 @@ def op_kind(op_type: str) -> str:
     return op_type.lower()
 
 
-def _unique(target: list[_Known], reference: list[_Known]) -> list[tuple[_Known, _Known]]:
+Pairs = list[tuple[_Known, _Known]]
+
+
+def _unique(target: list[_Known], reference: list[_Known]) -> Pairs:
     mine = Counter(k.token for k in target)
     theirs = Counter(k.token for k in reference)
     once = {k.token: k for k in reference if theirs[k.token] == 1}
     return [(k, once[k.token]) for k in target if mine[k.token] == 1 and k.token in once]
 
 
-Pairs = list[tuple[_Known, _Known]]
+def _same_names(target: list[_Known], reference: list[_Known]) -> Pairs:
+    """Numbered names of dumps, where both sides have exactly the same: containers may keep
+    them in another order than they were made in, and nothing is missing that could shift them."""
+    groups: dict[Token, tuple[dict[str, _Known], dict[str, _Known]]] = {}
+    for side, known in enumerate((target, reference)):
+        for k in known:
+            if not k.typed:
+                groups.setdefault(k.token, ({}, {}))[side][str(k.key)] = k
+    pairs = []
+    for mine, theirs in groups.values():
+        if len(mine) > 1 and mine.keys() == theirs.keys():
+            pairs += [(mine[name], theirs[name]) for name in mine]
+    return pairs
+
+
+def _unless_names_disagree(
+    pairs: Pairs, target: list[_Known], reference: list[_Known]
+) -> tuple[Pairs, tuple[set[OpKey], set[OpKey]]]:
+    """Pairs of dumps by order whose names speak against it are no pairs: `act_1` with `act_0`
+    while there is an `act_1` on the other side too."""
+    mine, theirs = {k.key for k in target}, {k.key for k in reference}
+    kept, doubtful = [], (set[OpKey](), set[OpKey]())
+    for t, r in pairs:
+        if not t.typed and not r.typed and t.key != r.key and (t.key in theirs or r.key in mine):
+            doubtful[0].add(t.key)
+            doubtful[1].add(r.key)
+        else:
+            kept.append((t, r))
+    return kept, doubtful
 
 
 def _between(

@@ -101,7 +101,7 @@ def load_limits(path: Path) -> Limits:
     except OSError as error:
         raise InputError(f"a readable limits file at {path}", str(error)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FormatError(f"YAML in {path}", str(error).splitlines()[0]) from error
+        raise FormatError(f"YAML in {path}", " ".join(str(error).split())) from error
     known = ("preset", "psnr", "sqnr", "introduced")
     if not isinstance(said, dict) or not set(said) <= set(known):
         raise FormatError(

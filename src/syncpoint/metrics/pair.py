@@ -41,7 +41,8 @@ class Operand:
     """Its axis is one of the logical shape."""
     mask_below: float | None = None
     """Values at or below it are mask positions; None takes half the lowest finite value of
-    f64, f32, f16 and bf16, and none for other and for quantized types."""
+    f64, f32, f16 and bf16, and none for other and for quantized types. -inf: no finite value of
+    this side is a mask."""
     shape: tuple[int, ...] | None = None
     """Only for packed i4 and u4: the logical shape. `data` is then 1-D uint8, two elements a
     byte, low nibble first, row-major without gaps."""

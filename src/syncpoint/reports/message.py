@@ -14,7 +14,6 @@ from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.limits import PRESETS, Limits, bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.numbers import metric_text, ratio_text
-from syncpoint.run.model import Role
 
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
@@ -169,4 +168,4 @@ def uncovered(result: Result, min_coverage: float) -> str:
 
 def is_output(row: Row) -> bool:
     """Whether a row is one of the model's outputs."""
-    return row.target.key.role is Role.MODEL_OUTPUT
+    return row.output

@@ -92,7 +92,9 @@ class Evaluates(Protocol):
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`.
 
-        Explicit casts and dtype arguments inside the region are rewritten to `dtype`, quantize
+        `inputs` may hold parameters too, which then take the place of the model's own: a live
+        model may have been changed since it was recorded. Explicit casts and dtype arguments
+        inside the region are rewritten to `dtype`, quantize
         and cast ops count as identity. With `parameter_dtype`, floating-point parameters are
         first rounded to that type. None stands for an output that is not a tensor.
         """

@@ -69,7 +69,7 @@ class Evaluator:
     def parameter(
         self, program: Program, edge: Edge, dtype: torch.dtype, rounded_to: str | None
     ) -> torch.Tensor:
-        """A parameter in `dtype`, rounded to another type before if asked."""
+        """The model's own parameter in `dtype`, rounded to another type before if asked."""
         value = program.parameter(edge)
         if not value.is_floating_point() and not value.is_complex():
             return value
@@ -102,13 +102,23 @@ class _Pieces:
         self._dtype = dtype
         self._rounded_to = rounded_to
         self._values: dict[Edge, Any] = {}
+        self._given_parameters: dict[Edge, torch.Tensor] = {}
 
     def run(self, region: Region, inputs: Mapping[Edge, Array]) -> list[Array | None]:
         program = self._program
         nodes = [(key, program.nodes[key.op]) for key in region.ops]
         for _, node in nodes:
             check(node)
-        given = {edge: self._given(edge, inputs[edge]) for edge in inputs}
+        self._given_parameters = {
+            edge: self._cast(to_torch(value))
+            for edge, value in inputs.items()
+            if edge.role is Role.PARAMETER
+        }
+        given = {
+            edge: self._given(edge, value)
+            for edge, value in inputs.items()
+            if edge.role is not Role.PARAMETER
+        }
         self._values.update(given)
         reads = Counter(e for _, node in nodes for e in program.edges.inputs(node))
         reads.update(region.outputs)
@@ -148,10 +158,23 @@ class _Pieces:
         learns = edge in self._program.learns or seen.requires_grad
         return value.requires_grad_() if learns and _is_real(value) else value
 
+    def _cast(self, value: torch.Tensor) -> torch.Tensor:
+        """A given parameter in the type of this evaluation, rounded before if asked."""
+        if not _is_real(value):
+            return value
+        if self._rounded_to is not None:
+            value = cast(value, torch_dtype(self._rounded_to))
+        return cast(value, self._dtype)
+
+    def _parameter(self, edge: Edge) -> torch.Tensor:
+        if edge in self._given_parameters:
+            return self._given_parameters[edge]
+        return self._evaluator.parameter(self._program, edge, self._dtype, self._rounded_to)
+
     def _fetch(self, node: Node) -> Tree:
         edge = self._program.edges.of(node)
         if edge is not None and edge.role is Role.PARAMETER:
-            return self._evaluator.parameter(self._program, edge, self._dtype, self._rounded_to)
+            return self._parameter(edge)
         if edge is not None and edge in self._values:
             return self._values[edge]
         seen = node.meta.get("val")
@@ -170,9 +193,7 @@ class _Pieces:
 
     def _output(self, edge: Edge, lent: set[int]) -> Array | None:
         if edge.role is Role.PARAMETER:
-            value: Any = self._evaluator.parameter(
-                self._program, edge, self._dtype, self._rounded_to
-            )
+            value: Any = self._parameter(edge)
         elif edge in self._values:
             value = self._values[edge]
         else:

@@ -316,7 +316,94 @@ def test_digests_tell_equal_from_unequal_only():
         return made
 
     assert compare(kept("1"), kept("1")).verdict is Verdict.CLOSE
-    assert compare(kept("1"), kept("2")).verdict is Verdict.MODERATE
+    assert compare(kept("1"), kept("2")).verdict is Verdict.LARGE
     for other in (kept("1", kind="crc32"), kept("1", dtype="f16")):
         found = compare(kept("1"), other)
         assert found.verdict is Verdict.NONE and found.exit_code() == 3
+
+
+def test_a_dump_is_judged_by_the_outputs_that_the_reference_names():
+    """Its last tensor is ruined; whoever is guilty, the model's output is not close."""
+    x = RNG.standard_normal(8).astype(np.float32)
+    reference = run(("a", "t", "m", (), x), ("b", "u", "m", ("a",), x), outputs=[("b", x)])
+    target = run(("a", "t", "m", (), x), ("b", "u", "m", ("a",), 2 * x))
+    found = compare(target, reference)
+    assert [r.target.key.op.op for r in found.outputs] == ["b"]
+    assert found.exit_code() == 1
+    assert found.uncompared_outputs == []
+
+
+def test_outputs_pair_by_their_paths_before_their_positions():
+    x = RNG.standard_normal(8).astype(np.float32)
+
+    def made(order):
+        values = {"a": x, "b": -x}
+        built = run(
+            *((n, n, n, (), values[n]) for n in "ab"), outputs=[(n, values[n]) for n in order]
+        )
+        built.tensors = [
+            replace(t, name=f'out["{t.key.op.op}"]') if t.key.role is Role.MODEL_OUTPUT else t
+            for t in built.tensors
+        ]
+        return built
+
+    assert compare(made("ba"), made("ab")).verdict is Verdict.CLOSE
+    # An output that only one of two models has is not passed over.
+    assert compare(made("a"), made("ab")).exit_code() == 3
+
+
+def test_dumps_without_edges_have_one_first_divergence():
+    good = {n: RNG.standard_normal(8).astype(np.float32) for n in ("k", "l", "m", "n")}
+    bad = {n: (np.full_like(v, nan) if n > "k" else v) for n, v in good.items()}
+    made = [run(*((n, "", "", (), v) for n, v in side.items())) for side in (bad, good)]
+    found = compare(*made)
+    assert [r.target.key.op.op for r in found.first_divergence] == ["l"]
+    assert [r.target.key.op.op for r in found.rows if r.first_non_finite] == ["l"]
+
+
+def test_statistics_of_another_shape_are_not_compared():
+    from syncpoint.metrics import statistics
+    from syncpoint.run.model import Kept
+
+    def kept(values):
+        made = run(("a", "", "", (), values))
+        found = statistics(operand(values))
+        made.tensors = [replace(made.tensors[0], kept=Kept.STATISTICS, statistics=found)]
+        return made
+
+    x = RNG.standard_normal((4, 6)).astype(np.float32)
+    found = compare(kept(x.T.copy()), kept(x))
+    assert found.rows[0].reason.startswith("shape")
+    assert found.exit_code() == 1
+
+
+def test_quantized_statistics_are_scaled_before_they_are_compared():
+    from syncpoint.metrics import statistics
+    from syncpoint.run.model import Kept, Quantization
+
+    x = RNG.standard_normal(500).astype(np.float32)
+    stored = np.clip(np.round(x / 0.05) + 3, -128, 127).astype(np.int8)
+    made = run(("a", "", "", (), stored))
+    made.tensors = [
+        replace(
+            made.tensors[0],
+            kept=Kept.STATISTICS,
+            statistics=statistics(operand(stored)),
+            quantization=Quantization((0.05,), (3,)),
+        )
+    ]
+    found = compare(made, run(("a", "", "", (), x)))
+    assert (found.rows[0].verdict, found.rows[0].basis) == (Verdict.CLOSE, "statistics")
+
+
+def test_inputs_rounded_to_two_types_are_the_same_input():
+    import ml_dtypes
+
+    x = np.concatenate([RNG.standard_normal(100), [1e5, -1e6, 1e-9, 0.0]]).astype(np.float32)
+    sides = [
+        run(("a", "", "", (), x), inputs=[("x", x.astype(kind))])
+        for kind in (ml_dtypes.bfloat16, np.float16)
+    ]
+    assert compare(*sides).inputs_differ == []
+    moved = run(("a", "", "", (), x), inputs=[("x", (x * 1.02).astype(ml_dtypes.bfloat16))])
+    assert len(compare(moved, sides[1]).inputs_differ) == 1

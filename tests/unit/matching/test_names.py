@@ -94,7 +94,22 @@ def test_equal_dumps_pair_by_name():
     reference = run(*((n, "", "", (), X) for n in names))
     found, matching = pairs(target, reference)
     assert found == {n: n for n in names}
-    assert {p.evidence for p in matching.pairs} == {"name", "name and order"}
+    assert {p.evidence for p in matching.pairs} == {"name"}
+
+
+def test_the_order_in_a_container_does_not_matter_where_the_names_are_the_same():
+    names = [f"act_{i}" for i in range(12)]
+    target = run(*((n, "", "", (), X) for n in names))
+    reference = run(*((n, "", "", (), X) for n in sorted(names)))
+    assert pairs(target, reference)[0] == {n: n for n in names}
+
+
+def test_order_is_no_evidence_where_names_speak_against_it():
+    target = run(*((f"act_{i}", "", "", (), X) for i in (1, 2, 3)))
+    reference = run(*((f"act_{i}", "", "", (), X) for i in (0, 1, 2)))
+    found, matching = pairs(target, reference)
+    assert found == {}
+    assert Reason.AMBIGUOUS in {u.reason for u in matching.unmatched()}
 
 
 def test_operands_that_belong_to_other_pairs_lower_the_confidence():

@@ -81,6 +81,7 @@ def quantized_pairs(draw: st.DrawFn) -> Pair:
         recipe = draw(st.sampled_from(("small integers", "bits", "normal")))
         count = math.prod(shape)
         array = tensors.make_pair(rng, (name, name), recipe, "equal", count)[0]
+        tensors.sprinkle(rng, array, name, draw(st.sampled_from((0.0, 0.3))))
         quantization = draw(tensors.quantizations(shape, draw(SEEDS))) if quantized else None
         if name in ("i4", "u4") and draw(st.booleans()):
             sides.append(Operand(tensors.pack(array), name, quantization, shape=shape))

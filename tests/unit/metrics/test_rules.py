@@ -200,6 +200,18 @@ def test_the_same_mask_in_another_type_agrees():
     assert (near.masked, near.mismatched) == (1, 0)
 
 
+def test_a_mask_may_be_the_lowest_number_of_another_type():
+    # A wider type holds the lowest number of the type that its writer meant to cast to.
+    got = of([-inf, LOWEST32, 1], [-65504, -65504, 1], F32, F64)
+    assert (got.masked, got.mismatched, got.compared) == (2, 0, 1)
+    # Not on a side whose finite masks are turned off.
+    off = Operand(np.array([-65504.0]), "f64", mask_below=-inf)
+    assert measure([Pair(operand(np.array([LOWEST32], F32)), off)])[0].mismatched == 1
+    # On both sides it is a number like others.
+    plain = of([-65504, 1], [-65504, 1], F32, F64)
+    assert (plain.masked, plain.compared) == (0, 2)
+
+
 def test_a_saturated_score_is_not_a_mask():
     got = of([-65504, 1], [-1e6, 1], F16, F32)
     assert (got.masked, got.mismatched, got.compared) == (0, 1, 1)
@@ -377,6 +389,13 @@ def test_steps_are_those_of_the_target_where_both_are_quantized():
     assert measure([Pair(t, r)])[0].lsb == 2.0
     plain = operand(np.array([3.0], F32))
     assert measure([Pair(plain, r)])[0].lsb == 0.5
+
+
+def test_each_element_keeps_its_step_when_others_are_left_out():
+    side = quantized([1, 1, 1], Quantization((1.0, 2.0, 4.0), axis=0))
+    got = measure([Pair(side, operand(np.array([nan, 0, 4], F32)))])[0]
+    assert got.compared == 2
+    assert got.lsb == sqrt(0.5)  # one step off and none; with the step of the first it would be 2
 
 
 def test_packed_nibbles_come_low_one_first():
