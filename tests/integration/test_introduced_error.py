@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -340,7 +341,10 @@ def test_ties_of_indices_are_close():
     target = sp.capture(Choosing(), (scores,), dtype="bf16")
     comparison = sp.compare(target, reference)
     rows = {(r.target.key.op.op, r.target.key.index): r for r in op_rows(comparison)}
-    assert rows["argmax", 0].numbers["equal"] < rows["argmax", 0].numbers["count"]
+    chosen = [
+        run.values(run.tensor(rows["argmax", 0].target.key)).tolist() for run in (target, reference)
+    ]
+    assert chosen[0] != chosen[1]
     assert rows["argmax", 0].verdict is Verdict.CLOSE
     assert rows["topk", 1].verdict is Verdict.CLOSE
 
@@ -405,4 +409,110 @@ def test_model_outputs_that_are_indices_may_tie(how):
     model = Choosing()
     inputs = (torch.randn(512, 16),)
     comparison = sp.compare(sp.capture(model, inputs, dtype="bf16"), sp.capture(model, inputs))
+    assert comparison.verdict is Verdict.CLOSE
+
+
+def test_a_wrong_choice_among_scores_with_an_offset_is_found():
+    class Choosing(nn.Module):
+        def __init__(self, least):
+            super().__init__()
+            self.least = least
+
+        def forward(self, scores):
+            return torch.argmax(-scores if self.least else scores, -1)
+
+    scores = 1e6 + torch.arange(8.0).repeat(4, 1)
+    reference = sp.capture(Choosing(False), (scores,))
+    assert sp.compare(sp.capture(Choosing(True), (scores,)), reference).exit_code() == 1
+
+
+def test_one_wrong_choice_among_many_is_found():
+    torch.manual_seed(0)
+    scores = torch.randn(5000, 10)
+
+    class Choosing(nn.Module):
+        def __init__(self, wrong):
+            super().__init__()
+            self.wrong = wrong
+
+        def forward(self, scores):
+            found = scores.argmax(-1)
+            return (
+                torch.where(torch.arange(5000) == 7, scores.argmin(-1), found)
+                if self.wrong
+                else found
+            )
+
+    runs = [sp.capture(Choosing(wrong), (scores,)) for wrong in (True, False)]
+    assert sp.compare(*runs).exit_code() == 1
+
+
+class Constants(nn.Module):
+    def forward(self, x):
+        return (x == 0.1).float() + (x > 0.1).float() + torch.remainder(x, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_constants_that_are_other_numbers_in_float64_raise_no_alarm(dtype):
+    x = torch.cat([torch.full((4,), 0.1), torch.linspace(-1, 1, 32)])
+    reference = sp.capture(Constants(), (x,), dtype=dtype)
+    comparison = sp.compare(sp.capture(Constants(), (x,), dtype=dtype), reference)
+    assert {r.verdict for r in comparison.rows} == {Verdict.CLOSE}
+
+
+@pytest.mark.parametrize("mean", [0.0, 50.0, 1000.0])
+def test_a_faulty_normalisation_is_found_whatever_the_mean_of_its_input(mean):
+    torch.manual_seed(0)
+    inputs = (mean + torch.randn(8, 64),)
+    reference = sp.capture(nn.LayerNorm(64), inputs)
+    wrong = nn.LayerNorm(64)
+    with torch.no_grad():
+        wrong.weight *= 1.5
+    comparison = sp.compare(sp.capture(wrong, inputs, dtype="bf16"), reference)
+    assert [r.target.key.op.op for r in comparison.first_divergence] == ["layer_norm"]
+
+
+def test_float64_computed_in_float32_is_found(tmp_path):
+    class Product(nn.Module):
+        def forward(self, x):
+            return x @ x.T
+
+    x = torch.randn(32, 64, dtype=torch.float64)
+    reference = sp.capture(Product(), (x,))
+    narrow = (x.float() @ x.float().T).double().numpy()
+    name = next(op.key.op for op in reference.ops if "matmul" in op.type)
+    np.savez(tmp_path / "target.npz", **{name: narrow})
+    row = next(r for r in sp.compare(tmp_path / "target.npz", reference).rows if r.introduced)
+    assert row.introduced_verdict is Verdict.LARGE
+
+
+def test_a_mask_in_a_narrow_type_does_not_loosen_the_limits():
+    class Masked(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x, mask):
+            return (x + mask) * self.factor
+
+    inputs = (torch.randn(16, 16), torch.zeros(16, 16, dtype=torch.bfloat16))
+    runs = [sp.capture(Masked(f), inputs) for f in (1.008, 1.0)]
+    comparison = sp.compare(*runs)
+    assert comparison.exit_code() == 1
+    assert {r.preset for r in op_rows(comparison)} == {"f32"}
+
+
+def test_one_more_constant_does_not_shift_the_others():
+    class Adding(nn.Module):
+        def __init__(self, more):
+            super().__init__()
+            self.more = more
+
+        def forward(self, x):
+            if self.more:
+                x = x * torch.tensor([1.0, 1.0])
+            return x + torch.tensor([3.0, 4.0])
+
+    x = torch.randn(4, 2)
+    comparison = sp.compare(*(sp.capture(Adding(more), (x,)) for more in (True, False)))
     assert comparison.verdict is Verdict.CLOSE

@@ -20,15 +20,16 @@ from syncpoint.comparison.measuring import (
     measured,
     operand_of,
     rows,
+    steps_of,
 )
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.map_file import MapFile
-from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching
+from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
 from syncpoint.matching.views import View
-from syncpoint.metrics import Operand
+from syncpoint.metrics import Operand, statistics
 from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -151,31 +152,57 @@ def _with_input_check(sides: Sides, row: Row) -> Row:
 
 def _same_when_rounded(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> bool:
     """Whether the two are no further apart than rounding one number to both types explains."""
-    t, _ = fitted(operand_of(sides.target, target), View(row.view), reference.shape)
+    if (target.dtype, target.quantization) == (reference.dtype, reference.quantization):
+        return False
+    kinds = {DTYPES[target.dtype].kind, DTYPES[reference.dtype].kind}
+    if Kind.COMPLEX in kinds or Kind.BOOL in kinds:
+        return False
+    try:
+        t, _ = fitted(operand_of(sides.target, target), View(row.view), reference.shape)
+    except ValueError:
+        return False
     r = operand_of(sides.reference, reference)
     mine, theirs = dequantized(t), dequantized(r)
     if mine.shape != theirs.shape:
         return False
-    allowed = sum(_rounding_of(o, theirs) for o in (t, r))
+    mine, theirs = _clipped(mine, r), _clipped(theirs, t)
+    allowed = _rounding_of(t, theirs) + _rounding_of(r, theirs)
     with np.errstate(invalid="ignore"):
         same = (np.abs(mine - theirs) <= allowed) | (mine == theirs)
     same |= np.isnan(mine) & np.isnan(theirs)
-    for operand, values, other in ((t, mine, theirs), (r, theirs, mine)):
-        if DTYPES[operand.dtype].kind is Kind.FLOAT:
-            beyond = np.abs(other) > DTYPES[operand.dtype].max
-            same |= beyond & np.isinf(values) & (np.sign(values) == np.sign(other))
     return bool(same.all())
 
 
-def _rounding_of(operand: Operand, values: NDArray[Any]) -> NDArray[Any] | float:
+def _clipped(values: NDArray[Any], by: Operand) -> NDArray[Any]:
+    """What is left of the values in the range of the other side's type."""
+    dtype = DTYPES[by.dtype]
+    if by.quantization is not None:
+        ends = [replace(by, data=np.full_like(by.data, end)) for end in _integer_range(by)]
+        low, high = (dequantized(end) for end in ends)
+        inside: NDArray[Any] = np.clip(values, np.minimum(low, high), np.maximum(low, high))
+        return inside
+    if dtype.kind is Kind.FLOAT:
+        return np.where(np.abs(values) > dtype.max, np.copysign(np.inf, values), values)
+    return values
+
+
+def _integer_range(operand: Operand) -> tuple[int, int]:
+    bits = DTYPES[operand.dtype].bits
+    return (
+        (0, 2**bits - 1) if operand.dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    )
+
+
+def _rounding_of(operand: Operand, values: NDArray[Any]) -> NDArray[Any]:
     """The most by which rounding to this operand's type moves a value."""
-    if operand.quantization is not None:
-        return 0.5001 * max(abs(s) for s in operand.quantization.scale)
     dtype = DTYPES[operand.dtype]
-    if dtype.kind is not Kind.FLOAT:
-        return 0.0
-    least = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
-    moved: NDArray[Any] = np.maximum(1.0001 * dtype.unit * np.abs(values), least)
+    moved: NDArray[Any] = np.zeros(values.shape)
+    if operand.quantization is not None:
+        moved = 0.5001 * np.abs(steps_of(operand))
+    elif dtype.kind is Kind.FLOAT:
+        least = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
+        finite = np.where(np.isfinite(values), np.abs(values), 0.0)
+        moved = np.maximum(1.0001 * dtype.unit * finite, least)
     return moved
 
 
@@ -197,11 +224,26 @@ def _with_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
             op = sides.target.ops[row.target.order]
             part = row.target.key.part
             mark = row.target.key.role is Role.OUTPUT and not any(
-                bad.get(TensorKey(edge.op, edge.role, edge.index, part), False)
+                _not_finite(sides, TensorKey(edge.op, edge.role, edge.index, part), bad)
                 for edge in op.inputs
             )
         out.append(replace(row, first_non_finite=mark) if mark else row)
     return out
+
+
+def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool]) -> bool:
+    """Whether an input of an op is already broken; one without a partner, such as a cast that
+    only the target has, is looked at by itself."""
+    if key not in bad:
+        tensor = sides.target.tensor(key)
+        bad[key] = False
+        if tensor is not None and tensor.key.role is Role.OUTPUT and tensor.kept is Kept.VALUES:
+            try:
+                found = statistics(operand_of(sides.target, tensor))
+            except SyncpointError:
+                return False
+            bad[key] = found.nan + found.inf > 0
+    return bad[key]
 
 
 def _turns_non_finite(row: Row) -> bool:
@@ -231,7 +273,10 @@ def _lonely(matching: Matching) -> list[Lonely]:
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
         counted = key.role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
-        if (unmatched.side, key) in seen_through:
+        other = matching.reference if unmatched.side == "target" else matching.target
+        if (unmatched.side, key) in seen_through and not _names_outputs(other):
+            # A dump of intermediates has no model outputs of its own; a model that has some,
+            # but not this one, is another matter.
             counted = False
         left.append(
             Lonely(
@@ -250,19 +295,22 @@ def _lonely(matching: Matching) -> list[Lonely]:
 
 
 def _standing_in(matching: Matching) -> dict[tuple[str, TensorKey], TensorKey]:
-    """Model outputs of one run that the other does not name, being a dump of intermediates:
-    each with the target tensor that is compared in its place, at the op that made it."""
+    """Model outputs without a partner, each with the target tensor that is compared in its
+    place, at the op that made it."""
     found = {}
     by_reference = {pair.reference: pair.target for pair in matching.pairs}
     by_target = {pair.target: pair.target for pair in matching.pairs}
-    for name, side, other, paired in (
-        ("target", matching.target, matching.reference, by_target),
-        ("reference", matching.reference, matching.target, by_reference),
+    for name, side, paired in (
+        ("target", matching.target, by_target),
+        ("reference", matching.reference, by_reference),
     ):
-        if any(t.key.role is Role.MODEL_OUTPUT for t in other.others):
-            continue
         by_text = {str(key): at for key, at in paired.items()}
         for tensor in side.others:
-            if tensor.key.role is Role.MODEL_OUTPUT and tensor.alias_of in by_text:
+            unpaired = tensor.key.role is Role.MODEL_OUTPUT and tensor.key not in paired
+            if unpaired and tensor.alias_of in by_text:
                 found[name, tensor.key] = by_text[tensor.alias_of]
     return found
+
+
+def _names_outputs(side: Side) -> bool:
+    return any(tensor.key.role is Role.MODEL_OUTPUT for tensor in side.others)

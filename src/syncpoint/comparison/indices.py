@@ -6,6 +6,7 @@ at the places they choose, wherever those scores were recorded.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.names import op_kind
 from syncpoint.metrics import Operand
-from syncpoint.metrics.limits import preset_of
+from syncpoint.metrics.limits import Limits, preset_of, unit_of
 from syncpoint.run.model import Kept, TensorKey
 from syncpoint.run.reader import Run
 
@@ -38,9 +39,24 @@ _DISTINCT = frozenset({"topk", "sort", "argsort"})
 class Scores:
     """What was chosen on each side, in the reference's own scores."""
 
-    target: Operand
-    reference: Operand
+    target: NDArray[Any]
+    reference: NDArray[Any]
     preset: str
+    spread: float
+    """Greatest distance of a score from the mean of those it competed with."""
+    greatest: float
+
+    def agreed(self, limits: Limits) -> tuple[Operand, Operand]:
+        """Both sides as numbers that are equal where a choice is as good as the reference's:
+        by no more worse than what the limits call close for a single score."""
+        allowed = 6 * self.spread * 10 ** (-limits.psnr[0] / 20) + self.greatest * unit_of(limits)
+        with np.errstate(invalid="ignore"):
+            good = np.abs(self.target - self.reference) <= allowed
+        good |= np.isnan(self.target) & np.isnan(self.reference)
+        return (
+            Operand(np.where(good, self.reference, self.target), "f64"),
+            Operand(self.reference, "f64"),
+        )
 
 
 def chosen_scores(
@@ -63,20 +79,26 @@ def chosen_scores(
         scores = run.values(tensor)
     except SyncpointError:
         return None
+    if tensor.quantization is not None or scores.dtype.kind == "c" or not scores.size:
+        return None
+    axis = op.attributes.get("dim")
+    if axis is not None and not (isinstance(axis, int) and -scores.ndim <= axis < scores.ndim):
+        return None
+    scores = scores.astype(np.float64)
     pick = _pick_pooled if "pool" in op.type else _pick
     mine, theirs = (pick(scores, index, op.attributes) for index in (target, reference))
     if mine is None or theirs is None:
         return None
-    if op_kind(op.type) in _DISTINCT and _repeats(target, op.attributes.get("dim", -1)):
+    if op_kind(op.type) in _DISTINCT and _repeats(target, -1 if axis is None else axis):
         return None
-    quantized = tensor.quantization is not None
-    if quantized and tensor.quantization and tensor.quantization.axis is not None:
+    finite = np.where(np.isfinite(scores), scores, np.nan)
+    if np.isnan(finite).all():
         return None
-    return Scores(
-        Operand(mine, tensor.dtype, tensor.quantization),
-        Operand(theirs, tensor.dtype, tensor.quantization),
-        preset_of(tensor.dtype, quantized),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # slices without a finite score
+        spread = np.nanmax(np.abs(finite - np.nanmean(finite, axis=axis, keepdims=True)))
+        greatest = np.nanmax(np.abs(finite))
+    return Scores(mine, theirs, preset_of(tensor.dtype), float(spread), float(greatest))
 
 
 def _repeats(index: NDArray[Any], axis: int) -> bool:

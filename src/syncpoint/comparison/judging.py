@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.comparison.rows import Row
+from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.metrics.coarse import judge_digest, judge_statistics
 from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
@@ -54,8 +54,11 @@ def _judge_row(row: Row, choice: Choice) -> Row:
     elif row.output:
         pass
     elif verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
-        # Too small to matter by the limits, too large to be rounding: not to be passed over.
-        verdict = Verdict.MODERATE
+        # Within the limits of what came before it, too large to be this op's rounding: not to be
+        # passed over, and large if it would be so by the op's own precision.
+        verdict = max(
+            Verdict.MODERATE, _own_verdict(row.introduced, choice), key=lambda v: v.severity
+        )
         ratio = row.introduced.ratio or 0.0
         reason = f"within the limits, yet {ratio:.3g}x of what its precision allows"
     elif verdict.severity and introduced is not Verdict.NONE:
@@ -67,10 +70,25 @@ def _judge_row(row: Row, choice: Choice) -> Row:
     return replace(row, verdict=verdict, reason=reason, introduced_verdict=introduced)
 
 
+def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
+    """The introduced error judged by the limits of the op's own precision."""
+    limits = choice if isinstance(choice, Limits) else PRESETS[introduced.preset]
+    verdict = Verdict.CLOSE
+    for value, (close, moderate) in (
+        (introduced.psnr, limits.psnr),
+        (introduced.sqnr, limits.sqnr),
+    ):
+        if value is not None and value < close and not limits.exact:
+            found = Verdict.MODERATE if value >= moderate else Verdict.LARGE
+            verdict = max(verdict, found, key=lambda v: v.severity)
+    return verdict
+
+
 def _is_guilty(row: Row) -> bool:
-    if row.target.key.role in (Role.PARAMETER, Role.MODEL_INPUT, Role.STATE):
-        return row.verdict.severity > 0
-    return row.guilty
+    """Whether error may come from here: also where introduced error is not known."""
+    if row.target.key.role is Role.OUTPUT and row.introduced is not None:
+        return row.guilty
+    return row.target.key.role is not Role.MODEL_OUTPUT and row.verdict.severity > 0
 
 
 def _amplified(row: Row, rows: list[Row]) -> Row:

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from syncpoint.comparison.indices import chosen_scores
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.rows import End, Row
-from syncpoint.errors import SyncpointError
+from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, Pair, measure, statistics
 from syncpoint.metrics.coarse import compare_statistics, scaled
-from syncpoint.metrics.limits import coarsest
+from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Kept, OpKey, Role, Statistics, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -41,7 +41,10 @@ class Sides:
     reference: Run
 
     def __post_init__(self) -> None:
-        self.precisions = (Precisions(self.target), Precisions(self.reference))
+        self.precisions = (
+            Precisions(self.target, self.reference),
+            Precisions(self.reference, self.target),
+        )
         self._aliases: dict[str, TensorKey] | None = None
         self._order = tuple(
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
@@ -207,22 +210,23 @@ def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
             numbers["same_bytes"] = target.digest == reference.digest
         return replace(row, numbers=numbers), None
     t, r = operand_of(sides.target, target), operand_of(sides.reference, reference)
-    t, view = fitted(t, View(row.view), logical_shape(r))
+    try:
+        t, view = fitted(t, View(row.view), logical_shape(r))
+    except ValueError:
+        why = f"the view {row.view} does not fit {_text(logical_shape(t))}"
+        return replace(row, unmeasured=f"{Reason.SHAPE}: {why}"), None
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
         return replace(row, unmeasured=_shapes(logical_shape(t), logical_shape(r))), None
-    scores = chosen_scores(
-        sides.reference, sides.made_by(row.reference.key), as_real(t).data, as_real(r).data
-    )
+    scores = chosen_scores(sides.reference, sides.made_by(row.reference.key), t.data, r.data)
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"
         ways = [
             precisions.through(end.key.op)
             for precisions, end in zip(sides.precisions, (row.target, row.reference), strict=True)
         ]
-        preset = coarsest([scores.preset, *ways])
-        row = replace(row, notes=(*row.notes, note), preset=preset)
-        return row, Pair(scores.target, scores.reference)
+        agreed = scores.agreed(PRESETS[coarsest([scores.preset, *ways])])
+        return replace(row, notes=(*row.notes, note)), Pair(*agreed)
     return row, Pair(t, r)
 
 
@@ -240,6 +244,10 @@ def _text(shape: tuple[int, ...]) -> str:
 
 def operand_of(run: Run, tensor: Tensor) -> Operand:
     """A recorded tensor as the kernel reads it."""
+    if tensor.quantization is not None:
+        wrong = tensor.quantization.misfit(tensor.shape)
+        if wrong:
+            raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
     return Operand(run.values(tensor), tensor.dtype, tensor.quantization)
 
 
@@ -250,19 +258,18 @@ def logical_shape(operand: Operand) -> tuple[int, ...]:
 
 def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
     """The target seen through its view; axes of length one may come and go on their own, since
-    they change neither the order nor the meaning of any value."""
+    they change neither the order nor the meaning of any value.
+
+    Raises ValueError where the view does not fit the target.
+    """
     data = operand.data
-    try:
-        if view:
-            operand = as_real(operand)
-            operand = replace(operand, data=view.apply(operand.data))
-        elif data.shape != shape and _without_ones(data.shape) == _without_ones(shape):
-            view = View(f"reshape({','.join(map(str, shape))})")
-            operand = as_real(operand)
-            operand = replace(operand, data=operand.data.reshape(shape))
-    except ValueError:
-        # The view does not fit this shape: the row then says both shapes.
-        return operand, view
+    if view:
+        operand = as_real(operand)
+        return replace(operand, data=view.apply(operand.data)), view
+    if data.shape != shape and _without_ones(data.shape) == _without_ones(shape):
+        operand = as_real(operand)
+        view = View(f"reshape({','.join(map(str, shape))})")
+        return replace(operand, data=operand.data.reshape(shape)), view
     return operand, view
 
 
@@ -286,8 +293,21 @@ def dequantized(operand: Operand) -> NDArray[Any]:
             _along(x, quantization.axis, quantization.block, stored) for x in (scale, zero)
         )
     if quantization.table:
-        return np.asarray(quantization.table, np.float64)[stored.astype(np.int64)] * scale
+        table = np.asarray([*quantization.table, np.nan], np.float64)
+        index = stored.astype(np.int64)
+        outside = (index < 0) | (index >= len(quantization.table))
+        return table[np.where(outside, len(quantization.table), index)] * scale
     return (stored.astype(np.float64) - zero) * scale
+
+
+def steps_of(operand: Operand) -> NDArray[Any]:
+    """The quantization step at every element."""
+    quantization = operand.quantization
+    if quantization is None:
+        return np.zeros(operand.data.shape)
+    ones = replace(operand, data=np.ones(operand.data.shape), dtype="f64")
+    plain = replace(quantization, zero_point=(0,), table=())
+    return dequantized(replace(ones, quantization=plain))
 
 
 def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) -> NDArray[Any]:

@@ -14,9 +14,16 @@ from syncpoint.run.reader import Run
 class Precisions:
     """Precision by op of one run, found in one walk along the execution order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, other: Run) -> None:
+        """`other` is the run it is compared with: what both were given in the same type
+        carries no rounding of either."""
+        given = (Role.MODEL_INPUT, Role.PARAMETER, Role.STATE)
+        types = {(t.key, t.dtype) for t in other.tensors if t.key.role in given}
+        same = {t.key for t in run.tensors if (t.key, t.dtype) in types}
         self._own: dict[tuple[OpKey, Role], list[str]] = {}
         for tensor in run.tensors:
+            if tensor.key in same:
+                continue
             own = preset_of(tensor.dtype, tensor.quantization is not None)
             known = self._own.setdefault((tensor.key.op, tensor.key.role), [])
             if own not in known:

@@ -138,16 +138,12 @@ class Result:
         The earliest ops whose introduced error is large; without introduced error, those whose
         total is not close while everything they read is.
         """
-        known = any(row.introduced for row in self.rows)
         ops: dict[OpKey, Row] = {}
         for row in sorted(self.rows, key=lambda r: r.target.order):
             if row.target.key.role is Role.OUTPUT:
-                bad = (
-                    row.introduced_verdict is Verdict.LARGE or row.first_non_finite
-                    if known
-                    else row.verdict.severity > 0
-                )
-                if bad:
+                known = row.introduced is not None
+                large = row.introduced_verdict is Verdict.LARGE if known else row.verdict.severity
+                if large or row.first_non_finite:
                     ops.setdefault(row.target.key.op, row)
         below: dict[OpKey, bool] = {}
         for op, inputs in self.edges.items():

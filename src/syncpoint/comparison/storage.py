@@ -55,6 +55,7 @@ _COARSE: dict[str, Any] = {
         for name in ("max", "min", "mean", "l2")
         for kind in ("diff", "rel_diff")
     },
+    "inf": pl.Int64,
     "psnr_bound": pl.Float64,
     "sqnr_bound": pl.Float64,
     "same_bytes": pl.Boolean,

@@ -98,7 +98,11 @@ def _files(root: Path) -> Iterator[str]:
         base = Path(parent).relative_to(root)
         for file in files:
             if file.endswith(_SUFFIX):
-                yield (base / file).as_posix()
+                name = (base / file).as_posix()
+                if not name.isprintable():
+                    # Tables, terminals and JSON cannot hold bytes that are no text.
+                    raise FormatError(f"printable file names in {root}", ascii(name), "rename it")
+                yield name
 
 
 def _natural(name: str) -> list[tuple[int, str | int]]:

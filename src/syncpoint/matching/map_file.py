@@ -72,9 +72,13 @@ class MapFile:
             )
         unknown = set(said) - {"pairs", "ignore"}
         if unknown:
-            raise FormatError(f"only pairs and ignore in {where}", ", ".join(sorted(unknown)))
+            names = ", ".join(sorted(map(str, unknown)))
+            raise FormatError(f"only pairs and ignore in {where}", names)
         pins = []
-        for entry in said.get("pairs") or ():
+        listed = said.get("pairs") or ()
+        if not isinstance(listed, list | tuple):
+            raise FormatError(f"a list under pairs in {where}", repr(listed)[:60])
+        for entry in listed:
             if not isinstance(entry, dict) or not {"target", "reference"} <= set(entry):
                 raise FormatError(f"target and reference in each pair of {where}", repr(entry))
             if set(entry) - _PAIR_KEYS:
@@ -170,7 +174,12 @@ def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
         for name in sorted(_names(op)):
             hit = pattern.fullmatch(name)
             if hit:
-                yield op.key, hit.expand(pin.reference)
+                try:
+                    wanted = hit.expand(pin.reference)
+                except (re.error, IndexError) as error:
+                    found = f"{pin.reference!r}: {error}"
+                    raise InputError(f"groups of {pin.target!r} in a pin", found) from error
+                yield op.key, wanted
                 break
 
 

@@ -23,7 +23,8 @@ from syncpoint.run.model import Op, OpKey, Role
 
 _NUMBERED = re.compile(r"(.+?)_\d+")
 _LONGEST_ALIGNMENT = 6_000_000
-"""Cells of the alignment table; beyond it only equal sequences are aligned."""
+"""Cells of the alignment table; beyond it the equal ends of both sequences are cut off."""
+_MARGIN = 200
 
 Token = tuple[str, ...]
 
@@ -46,8 +47,10 @@ class NameMatcher:
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
         """Unique names first, then order between them; first with equal shapes, then without."""
-        target = [_known(op, matching.target) for op in matching.target.ops]
-        reference = [_known(op, matching.reference) for op in matching.reference.ops]
+        sides = (matching.target, matching.reference)
+        # A dump knows neither modules nor types: against it, names are all that both have.
+        typed = all(any(op.type for op in side.ops) for side in sides)
+        target, reference = ([_known(op, side, typed) for op in side.ops] for side in sides)
         target = [k for k in target if _free(matching, k, "target")]
         reference = [k for k in reference if _free(matching, k, "reference")]
 
@@ -88,18 +91,15 @@ def _free(matching: Matching, known: _Known, side: str) -> bool:
     return any(matching.free_reference(t.key) for t in matching.reference.outputs[known.key])
 
 
-def _known(op: Op, side: Side) -> _Known:
+def _known(op: Op, side: Side, typed: bool) -> _Known:
     first = side.outputs[op.key][0]
-    kind = op_kind(op.type)
-    name = op.key.op
-    if not kind:
-        # A dump without types: the name is all there is. Its number is order, not identity.
-        numbered = _NUMBERED.fullmatch(name)
-        kind, module = (numbered[1] if numbered else name), ""
-    else:
-        module = op.module
-    token = (op.key.graph, op.key.path, module, kind)
-    return _Known(op.key, token, first.shape, bool(op.type))
+    if typed and op.type:
+        token = (op.key.graph, op.key.path, op.module, op_kind(op.type))
+        return _Known(op.key, token, first.shape, True)
+    # The name is all there is. Its number is order, not identity.
+    numbered = _NUMBERED.fullmatch(op.key.op)
+    name = numbered[1] if numbered else op.key.op
+    return _Known(op.key, (op.key.graph, op.key.path, "", name), first.shape, False)
 
 
 def op_kind(op_type: str) -> str:
@@ -215,7 +215,7 @@ def _align(a: list[Token], b: list[Token]) -> tuple[Positions, Positions]:
     if a == b:
         return [(i, i) for i in range(len(a))], []
     if len(a) * len(b) > _LONGEST_ALIGNMENT:
-        return [], list(zip(range(len(a)), range(len(b)), strict=False))
+        return _align_long(a, b)
     codes = {token: n for n, token in enumerate(dict.fromkeys([*a, *b]))}
     x = np.array([codes[t] for t in a])
     y = np.array([codes[t] for t in b])
@@ -232,6 +232,25 @@ def _align(a: list[Token], b: list[Token]) -> tuple[Positions, Positions]:
     sure = [found[0] for found in by_rank.values() if len(found) == 1]
     unsure = [pair for found in by_rank.values() if len(found) > 1 for pair in found]
     return sorted(sure), sorted(unsure)
+
+
+def _align_long(a: list[Token], b: list[Token]) -> tuple[Positions, Positions]:
+    """Long sequences that are mostly equal: the equal ends are taken as they are, but for a
+    margin in which a repeated token might still go either way."""
+    shorter = min(len(a), len(b))
+    head = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    tail = next((i for i in range(shorter - head) if a[-1 - i] != b[-1 - i]), shorter - head)
+    head, tail = max(0, head - _MARGIN), max(0, tail - _MARGIN)
+    inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
+    if len(inner_a) * len(inner_b) > _LONGEST_ALIGNMENT:
+        return [], list(zip(range(len(a)), range(len(b)), strict=False))
+    sure, unsure = _align(inner_a, inner_b)
+    ends = [(i, i) for i in range(head)]
+    ends += [(len(a) - tail + i, len(b) - tail + i) for i in range(tail)]
+    return (
+        sorted(ends + [(i + head, j + head) for i, j in sure]),
+        [(i + head, j + head) for i, j in unsure],
+    )
 
 
 def _common_lengths(x: np.ndarray, y: np.ndarray) -> np.ndarray:

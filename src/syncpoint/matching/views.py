@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
 
-_STEP = re.compile(r"\s*([a-z]+)\(([-\d,\s]*)\)\s*")
+_STEP = re.compile(r"\s*([a-z]+)\(\s*((?:-?\d+\s*(?:,\s*-?\d+\s*)*)?)\)\s*")
 
 
 def _transpose(array: NDArray[Any], *axes: int) -> NDArray[Any]:

@@ -28,6 +28,7 @@ def compare_statistics(target: Statistics, reference: Statistics) -> dict[str, A
         numbers[f"{name}_rel_diff"] = abs(t - r) / abs(r) if finite and r else None
     unlike = abs(target.nan - reference.nan) + abs(target.inf - reference.inf)
     numbers["mismatched"] = unlike
+    numbers["inf"] = reference.inf
     numbers["psnr_bound"] = numbers["sqnr_bound"] = None
     if finite and not unlike:
         # The root mean square of d is at least each of these.
@@ -85,6 +86,8 @@ def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
         proven = numbers["psnr_bound"] < inf or numbers.get("same_bytes") is False
         return (Verdict.LARGE, "unequal") if proven else (Verdict.CLOSE, _UNSURE)
     worst, reason = Verdict.CLOSE, _UNSURE
+    if numbers.get("inf") and numbers.get("same_bytes") is False:
+        worst, reason = Verdict.MODERATE, "bytes differ, and the sign of infinities is not kept"
     for metric in ("psnr", "sqnr"):
         bound = numbers[f"{metric}_bound"]
         close, moderate = getattr(limits, metric)

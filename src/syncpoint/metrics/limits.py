@@ -126,7 +126,8 @@ def load_limits(path: Path) -> Limits:
 def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     """The verdict on total error, and in a few words why it is not close.
 
-    The worst of psnr, sqnr and values that are non-finite or masked on one side only.
+    The worst of psnr, sqnr, the greatest difference, and values that are non-finite or masked
+    on one side only.
     """
     if not numbers["count"]:
         return Verdict.NONE, Reason.EMPTY
@@ -138,14 +139,20 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     if not numbers["compared"]:
         return Verdict.NONE, Reason.EMPTY
     worst = max(_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
+    reasons = []
+    bounds = [bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
+    lone = sum((numbers["max_abs"] or 0.0) > b for b in bounds)
+    if lone > worst:
+        # One wild element among a million is lost in every mean.
+        worst = lone
+        reasons.append(f"max_abs {numbers['max_abs']:.3g} above {bounds[lone - 1]:.3g}")
     if worst == 0:
         return Verdict.CLOSE, ""
-    reasons = []
     for metric in ("psnr", "sqnr"):
-        bounds = getattr(limits, metric)
-        level = _level(numbers[metric], bounds)
+        least = getattr(limits, metric)
+        level = _level(numbers[metric], least)
         if level:
-            reasons.append(f"{metric} {numbers[metric]:.1f} dB below {bounds[level - 1]:g}")
+            reasons.append(f"{metric} {numbers[metric]:.1f} dB below {least[level - 1]:g}")
     return (Verdict.MODERATE if worst == 1 else Verdict.LARGE), ", ".join(reasons)
 
 
@@ -184,7 +191,7 @@ def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | 
     if metric == "mae":
         return 0.8 * rmse
     if metric == "max_abs":
-        return 6 * rmse + peak * _unit(limits)
+        return 6 * rmse + peak * unit_of(limits)
     if metric == "rel_l2":
         return signal
     if metric == "cosine":
@@ -215,7 +222,8 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
     )
 
 
-def _unit(limits: Limits) -> float:
+def unit_of(limits: Limits) -> float:
+    """The relative distance of neighbouring numbers in the precision of these limits."""
     for name, of in _OF_DTYPE.items():
         if of == limits.name and name in ("f32", "f16", "bf16", "f8_e4m3fn"):
             return 2 * DTYPES[name].unit

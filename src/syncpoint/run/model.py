@@ -145,6 +145,20 @@ class Quantization:
     table: tuple[float, ...] = ()
     """Look-up table: the stored integer is an index into it; the scale is applied after."""
 
+    def misfit(self, shape: tuple[int, ...]) -> str:
+        """What is wrong with it for a tensor of this shape; "" if nothing is."""
+        wanted = 1
+        if self.axis is not None:
+            if not -len(shape) <= self.axis < len(shape):
+                return f"axis {self.axis} of {len(shape)}"
+            block = max(self.block, 1)
+            wanted = (shape[self.axis] + block - 1) // block
+        if len(self.scale) not in (1, wanted):
+            return f"{len(self.scale)} scales for {wanted}"
+        if len(self.zero_point) not in (1, len(self.scale)):
+            return f"{len(self.zero_point)} zero points for {len(self.scale)} scales"
+        return ""
+
 
 @dataclass(frozen=True)
 class Statistics:

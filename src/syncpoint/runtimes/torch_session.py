@@ -139,7 +139,8 @@ class TorchSession:
         parameter_dtype: str | None = None,
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`."""
-        with self._in_effect():
+        # Nodes of the graph run here, no modules: their mode and the seed play no part.
+        with _STATE, torch.no_grad():
             program = self._chosen(region, inputs)
             return self._evaluator.evaluate(program, region, inputs, dtype, parameter_dtype)
 

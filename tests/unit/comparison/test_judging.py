@@ -407,3 +407,73 @@ def test_inputs_rounded_to_two_types_are_the_same_input():
     assert compare(*sides).inputs_differ == []
     moved = run(("a", "", "", (), x), inputs=[("x", (x * 1.02).astype(ml_dtypes.bfloat16))])
     assert len(compare(moved, sides[1]).inputs_differ) == 1
+
+
+def test_one_wild_element_among_a_million_is_not_close():
+    r = RNG.standard_normal(1_000_000).astype(np.float32)
+    t = r + 1e-3 * RNG.standard_normal(r.size).astype(np.float32)
+    assert judge(numbers(t, r), PRESETS["bf16"])[0] is Verdict.CLOSE
+    t[123] = 2 * np.abs(r).max()
+    verdict, reason = judge(numbers(t, r), PRESETS["bf16"])
+    assert verdict is Verdict.LARGE and reason.startswith("max_abs")
+
+
+@pytest.mark.parametrize("view", ["transpose(0,1,2)", "flip(5)", "slice(1)", "reshape(5)"])
+def test_a_view_that_does_not_fit_is_no_comparison(view):
+    from syncpoint.matching.map_file import MapFile
+
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    made = [run(("a", "", "", (), x)) for _ in range(2)]
+    said = {"pairs": [{"target": "a", "reference": "a", "view": view}]}
+    found = compare(*made, Options(map_file=MapFile.of(said)))
+    assert found.rows[0].reason.startswith("shape: the view")
+    assert found.exit_code() == 1
+
+
+def test_quantized_inputs_are_the_same_within_a_step_of_their_channel():
+    from syncpoint.run.model import Quantization
+
+    x = np.array([[0.0, 0.1, 0.2], [10.0, -20.0, 300.0]], np.float32)
+    scale = np.array([[0.01], [1.0]])
+    stored = np.clip(np.round(x / scale), -128, 127).astype(np.int8)
+
+    def made(values, **more):
+        built = run(("a", "", "", (), x), inputs=[("x", values)])
+        built.tensors = [
+            replace(t, **more) if t.key.role is Role.MODEL_INPUT else t for t in built.tensors
+        ]
+        return built
+
+    how = Quantization((0.01, 1.0), (0,), axis=0)
+    reference = made(x)
+    # 300 is more than int8 can hold: saturation is part of the type.
+    assert compare(made(stored, quantization=how), reference).inputs_differ == []
+    wrong = stored.copy()
+    wrong[0] = 0
+    assert len(compare(made(wrong, quantization=how), reference).inputs_differ) == 1
+
+
+def test_inputs_of_one_type_must_be_equal():
+    x = RNG.standard_normal(8).astype(np.float32)
+    made = [run(("a", "", "", (), x), inputs=[("x", v)]) for v in (np.nextafter(x, 9), x)]
+    assert len(compare(*made).inputs_differ) == 1
+    z = x.astype(np.complex64)
+    made = [run(("a", "", "", (), x), inputs=[("x", v)]) for v in (z + 1j, z.astype(np.complex128))]
+    assert len(compare(*made).inputs_differ) == 1
+
+
+def test_quantization_that_does_not_fit_is_unreadable():
+    from syncpoint.run.model import Quantization
+
+    x = np.ones((3, 4), np.int8)
+    for wrong in (Quantization((1.0,) * 5, (0,), 0), Quantization((1.0,) * 3, (0,), 9)):
+        made = [run(("a", "", "", (), x)) for _ in range(2)]
+        made[0].tensors = [replace(made[0].tensors[0], quantization=wrong)]
+        assert compare(*made).rows[0].reason.startswith("unreadable")
+
+
+def test_a_dump_pairs_with_a_run_by_names():
+    x = RNG.standard_normal(4).astype(np.float32)
+    typed = run(*((n, "aten.linear.default", f"m.{n}", (), x) for n in ("linear", "linear_1")))
+    dump = run(*((n, "", "", (), x) for n in ("linear", "linear_1")))
+    assert compare(dump, typed).coverage.target == 1.0

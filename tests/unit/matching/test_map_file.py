@@ -61,6 +61,10 @@ def test_ignored_ops_are_excluded_on_both_sides():
         ({"pairs": [{"target": "a", "reference": "b", "veiw": "x"}]}, FormatError),
         ({"pairs": [{"target": "a", "reference": "b", "view": "rotate(1)"}]}, InputError),
         ({"pairs": [{"target": "(", "reference": "b", "regex": True}]}, InputError),
+        ({"pairs": 3}, FormatError),
+        ({3: 4}, FormatError),
+        ({"pairs": [{"target": "a", "reference": "b", "view": "transpose(-)"}]}, InputError),
+        ({"pairs": [{"target": "a", "reference": "b", "view": "transpose(1 2)"}]}, InputError),
         ({"ignore": "a"}, FormatError),
         ({"ignore": ["("]}, InputError),
         ({"mask": {}}, Unsupported),
@@ -76,6 +80,12 @@ def test_a_wrong_map_is_one_line(said, error):
 def test_a_pin_that_names_nobody_is_an_error(pin):
     with pytest.raises(InputError, match="nobody"):
         matched(dump("a"), dump("a"), {"pairs": [{"target": pin[0], "reference": pin[1]}]})
+
+
+def test_a_pin_with_a_group_that_is_not_there_is_an_error():
+    said = {"pairs": [{"target": "(a)", "reference": r"\9", "regex": True}]}
+    with pytest.raises(InputError, match="groups"):
+        matched(dump("a"), dump("a"), said)
 
 
 def test_map_file_that_is_no_yaml(tmp_path):

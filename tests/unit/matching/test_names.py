@@ -151,3 +151,12 @@ def test_sure_pairs_lie_in_every_longest_alignment(a, b):
     if len(a) * len(b) <= 36:
         grow(0, 0, [])
         assert set(sure) == frozenset.intersection(*alignments)
+
+
+def test_long_sequences_align_but_for_what_is_missing():
+    kinds = [f"k{i % 7}" for i in range(3000)]
+    reference = run(*((f"o{i}", f"aten.{k}.default", "", (), X) for i, k in enumerate(kinds)))
+    left = [(i, k) for i, k in enumerate(kinds) if i != 1500]
+    target = run(*((f"o{i}", f"aten.{k}.default", "", (), X) for i, k in left))
+    found, _ = pairs(target, reference)
+    assert len(found) == 2999 and all(t == r for t, r in found.items())
