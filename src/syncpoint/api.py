@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from syncpoint.runtimes.protocol import Inputs
 
 Progress = Callable[[int, int], None]
+_GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 
 class Comparison(Result):
@@ -103,6 +104,8 @@ def capture(
     from syncpoint.runtimes.protocol import Declares
     from syncpoint.runtimes.registry import find, parse_options
 
+    if inputs is None:
+        raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
     chosen = find(model, runtime)
@@ -196,6 +199,8 @@ def choice(preset: str, limits: str | Path | None = None) -> Choice:
     from syncpoint.metrics.limits import preset as named
 
     if limits is not None:
+        if preset != AUTO:
+            raise InputError("a preset or limits of your own", "both", "leave one out")
         return load_limits(Path(limits))
     return AUTO if preset == AUTO else named(preset)
 
@@ -237,7 +242,7 @@ def _both(
             raise InputError(
                 f"inputs to run the {side} with",
                 "none",
-                "add --inputs, for example --inputs data.npz",
+                _GIVE_INPUTS,
             )
         out = Path(store) / f"{side}.run" if store is not None else None
         found[side] = capture(thing, fed, out=out, shapes=shapes, overwrite=True, **settings[side])
@@ -254,10 +259,11 @@ def _recording(thing: object) -> Run | None:
     if isinstance(thing, Run):
         return thing
     if isinstance(thing, str | Path):
-        path = Path(thing)
-        run = _open_recording(path)
-        if run is None and isinstance(thing, Path) and not path.exists():
-            raise InputError("a run, a dump or a model", f"no such path: {path}")
+        from syncpoint.runtimes.registry import runtimes
+
+        run = _open_recording(Path(thing))
+        if run is None and not any(runtime.accepts(thing) for runtime in runtimes()):
+            return open_run(thing)  # says what is wrong with the path
         return run
     return None
 

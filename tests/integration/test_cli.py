@@ -254,6 +254,11 @@ TO = "-o {tmp}/a.run"
 CAPTURE = f"capture net.py:reference --inputs x.npz {TO}"
 BAD = {
     "no such run": "compare none.run r.run",
+    "no such reference": "compare t.run none.npz",
+    "model without attribute": f"capture net.py --inputs x.npz {TO}",
+    "preset and limits": "compare t.run r.run --preset f16 --limits {tmp}/limits.yaml",
+    "limits in the wrong order": "compare t.run r.run --limits {tmp}/limits.yaml",
+    "text instead of a dump": "compare t.run {tmp}/limits.yaml",
     "no such dump": "inspect none.npz",
     "no such model file": f"capture none.py:x {TO}",
     "no such attribute": f"capture net.py:refrence --inputs x.npz {TO}",
@@ -294,6 +299,7 @@ def test_bad_input_is_one_line_and_exit_code_two(place, tmp_path, case):
     np.savez(tmp_path / "two.npz", a=np.ones(3, np.float32), b=np.ones(3, np.float32))
     np.savez(tmp_path / "shape.npz", x=np.ones((2, 9), np.float32))
     np.savez(tmp_path / "dtype.npz", x=np.ones((2, 8), np.int64))
+    (tmp_path / "limits.yaml").write_text("psnr: [35, 45]")
     (tmp_path / "picture.npz").write_bytes(b"\x89PNG\r\n")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:200])
     arguments = [word.replace("{tmp}", str(tmp_path)) for word in BAD[case].split()]
@@ -333,6 +339,43 @@ def test_truncated_and_missing_shards_are_unreadable_and_the_rest_is_compared(pl
         damage(next(run.glob("tensors-*.safetensors")))
         found = syncpoint("compare", run, "r.run", cwd=place, code=1)
         assert "unreadable" in found.stdout
+
+
+def test_flipped_bytes_are_not_taken_for_an_error_of_the_model(place, tmp_path):
+    run = tmp_path / "flipped.run"
+    shutil.copytree(place / "r.run", run)
+    shard = next(run.glob("tensors-*.safetensors"))
+    size = shard.stat().st_size
+    with shard.open("r+b") as file:
+        for at in range(size - 600, size - 4, 16):
+            file.seek(at + 3)
+            file.write(b"\x7f")
+    found = syncpoint("compare", run, "r.run", cwd=place, code=1)
+    assert "unreadable" in found.stdout and "■ large: linear" not in found.stdout
+
+
+def test_files_are_written_even_if_nobody_reads_the_table(place, tmp_path):
+    command = [*SYNCPOINT, "compare", "t.run", "r.run", "--csv", tmp_path / "a.csv", "--rows", "0"]
+    with subprocess.Popen(list(map(str, command)), cwd=place, stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+    assert (tmp_path / "a.csv").stat().st_size > 1000
+
+
+def test_statistics_say_what_they_cannot_prove(place, tmp_path):
+    for name in "rt":
+        syncpoint(
+            "capture", "net.py:reference", "--inputs", "x.npz", "-o", tmp_path / f"{name}.run",
+            "--record", "statistics", cwd=place, code=0,
+        )  # fmt: skip
+    found = syncpoint("compare", tmp_path / "t.run", tmp_path / "r.run", cwd=place, code=0)
+    assert "hardly equality" in found.stdout.splitlines()[-1]
+
+
+def test_the_guilty_ops_parameters_are_named(place):
+    found = syncpoint(
+        "compare", "net.py:faulty", "net.py:reference", "--inputs", "x.npz", cwd=place
+    )
+    assert "its parameters differ: second.weight (" in found.stdout
 
 
 def test_unreadable_folder_is_one_line(place, tmp_path):

@@ -7,6 +7,9 @@ import sys
 
 from syncpoint.errors import EXIT_FAILED, SyncpointError
 
+_INTERRUPTED = 130
+_INTERRUPTION = "syncpoint: interrupted; what was finished stays usable\n"
+
 
 def main() -> None:
     """Entry point: errors become one line and an exit code."""
@@ -17,10 +20,14 @@ def main() -> None:
     except SyncpointError as error:
         sys.stderr.write(f"syncpoint: {error}\n")
         sys.exit(error.exit_code)
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            sys.stderr.write(_INTERRUPTION)
+        raise
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
-        sys.stderr.write("syncpoint: interrupted; what was finished stays usable\n")
-        sys.exit(130)
+        sys.stderr.write(_INTERRUPTION)
+        sys.exit(_INTERRUPTED)

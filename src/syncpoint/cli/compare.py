@@ -62,9 +62,11 @@ def compare(
     from syncpoint.cli.progress import measuring
     from syncpoint.comparison.storage import is_comparison
 
-    options.one_of(fail_on, ("large", "moderate"), "--fail-on")
+    options.check(metric, sort, fail_on)
     if output is not None and is_comparison(output):
         raise InputError(f"no comparison at {output} yet", "one is there", "choose another -o")
+    if output is not None and output.exists() and not output.is_dir():
+        raise InputError(f"a folder or nothing at {output}", "a file", "choose another -o")
     store = output if output is not None and not no_store else None
     with measuring() as progress:
         comparison = api.compare(
@@ -84,7 +86,14 @@ def compare(
             threads=threads,
             progress=progress,
         )
-    options.show(comparison, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json)
-    if output is not None:
-        typer.echo(f"comparison {comparison.save(output)}")
+    options.show(
+        comparison,
+        metric=metric,
+        sort=sort,
+        rows=rows,
+        quiet=quiet,
+        csv=csv,
+        json=json,
+        output=output,
+    )
     options.finish(comparison, fail_on, min_coverage)

@@ -25,8 +25,11 @@ def demo(
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
         raise InputError("an empty folder or an earlier demo", str(output), "choose another -o")
-    output.mkdir(parents=True, exist_ok=True)
-    model.write_text((Path(__file__).parent / "demo_model.py.txt").read_text())
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        model.write_text((Path(__file__).parent / "demo_model.py.txt").read_text())
+    except OSError as error:
+        raise InputError(f"a folder that can be written at {output}", str(error)) from error
     named = {"reference": f"{model}:reference", "target": f"{model}:shipped"}
     inputs = f"{model}:inputs"
     runs = {side: output / f"{side}.run" for side in named}

@@ -88,6 +88,17 @@ def one_of(value: str, allowed: tuple[str, ...], flag: str) -> str:
     return value
 
 
+def check(metric: str, sort: str, fail_on: str) -> None:
+    """Refuse what cannot be shown before any work is done."""
+    from syncpoint.metrics import CATALOGUE
+
+    choices = [name for name, entry in CATALOGUE.items() if entry.better is not None]
+    if metric not in choices:
+        raise InputError("a metric to rank by", repr(metric), f"one of {', '.join(choices)}")
+    one_of(sort, ("similarity", "operation"), "--sort")
+    one_of(fail_on, ("large", "moderate"), "--fail-on")
+
+
 def show(
     comparison: Comparison,
     *,
@@ -97,18 +108,22 @@ def show(
     quiet: bool,
     csv: Path | None,
     json: Path | None,
+    output: Path | None = None,
 ) -> None:
-    """Print a comparison and write the files that were asked for."""
+    """Write the files that were asked for, then print: a reader of the output that goes away,
+    as `head` does, must not cost a file."""
     from rich.console import Console
 
-    from syncpoint.metrics import CATALOGUE
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
-    choices = [name for name, entry in CATALOGUE.items() if entry.better is not None]
-    if metric not in choices:
-        raise InputError("a metric to rank by", repr(metric), f"one of {', '.join(choices)}")
-    one_of(sort, ("similarity", "operation"), "--sort")
+    written = []
+    if output is not None:
+        written.append(f"comparison {comparison.save(output)}")
+    if csv is not None:
+        written.append(f"csv        {comparison.to_csv(csv)}")
+    if json is not None:
+        written.append(f"json       {comparison.to_json(json)}")
     if quiet:
         for line in [*inputs_lines(comparison), headline(comparison)]:
             typer.echo(line)
@@ -117,10 +132,8 @@ def show(
         if not console.is_terminal:
             console.width = 200
         print_comparison(comparison, console, metric=metric, sort=sort, rows=rows)
-    if csv is not None:
-        typer.echo(f"csv        {comparison.to_csv(csv)}")
-    if json is not None:
-        typer.echo(f"json       {comparison.to_json(json)}")
+    for line in written:
+        typer.echo(line)
 
 
 def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
@@ -128,7 +141,6 @@ def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
     from syncpoint.errors import EXIT_UNCOVERED
     from syncpoint.reports.message import uncovered
 
-    one_of(fail_on, ("large", "moderate"), "--fail-on")
     code = comparison.exit_code(fail_on, min_coverage)
     if code == EXIT_UNCOVERED:
         typer.echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)

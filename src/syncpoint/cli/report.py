@@ -28,6 +28,7 @@ def report(
     """Show a saved comparison; nothing is measured again."""
     from syncpoint import api
 
+    options.check(metric, sort, fail_on)
     found = api.open_comparison(comparison)
     if preset is not None or limits is not None:
         found = found.rejudged(api.choice(preset or "auto", limits))

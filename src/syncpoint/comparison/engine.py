@@ -30,8 +30,8 @@ from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, statistics
-from syncpoint.metrics.limits import coarser, coarsest
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.limits import PRESETS, coarser, coarsest, judge
+from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -57,6 +57,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     sides = Sides(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
     made = measured(sides, made, options.threads, options.progress)
+    made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = list(_warnings(sides))
@@ -130,6 +131,20 @@ def _warnings(sides: Sides) -> list[str]:
                 f" ({run.info.observer.detail})"
             )
     return said
+
+
+def _unless_damaged(sides: Sides, row: Row) -> Row:
+    """A difference is the model's only if the bytes are still those that were recorded."""
+    if row.basis != Kept.VALUES or row.numbers is None or row.unmeasured:
+        return row
+    if judge(row.numbers, PRESETS[row.preset])[0] is not Verdict.LARGE:
+        return row
+    for run, end in ((sides.target, row.target), (sides.reference, row.reference)):
+        tensor = run.tensor(end.key)
+        if tensor is not None and not run.intact(tensor):
+            why = f"{Reason.UNREADABLE}: the bytes of {end.label} are not those that were recorded"
+            return replace(row, numbers=None, unmeasured=why)
+    return row
 
 
 def _with_input_check(sides: Sides, row: Row) -> Row:

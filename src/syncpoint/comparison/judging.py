@@ -20,7 +20,8 @@ def judged(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
     done = [_judge_row(row, choice) for row in rows]
     if not any(row.introduced for row in done):
         return done
-    guilty = any(_is_guilty(row) for row in done)
+    # What comes after random numbers is off for a reason, and not because small errors grew.
+    guilty = any(_is_guilty(row) or row.unmeasured.startswith(Reason.RANDOM) for row in done)
     return [_amplified(row, done) if not guilty else row for row in done]
 
 

@@ -67,7 +67,8 @@ class Sides:
     def end(self, side: int, tensor: Tensor) -> End:
         """One end of a row."""
         run = (self.target, self.reference)[side]
-        order = self.order(side, tensor.key.op)
+        computed = tensor.key.role in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT)
+        order = self.order(side, tensor.key.op) if computed else -1
         op = run.ops[order] if order >= 0 else None
         return End(
             tensor.key,

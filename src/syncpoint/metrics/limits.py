@@ -119,6 +119,9 @@ def load_limits(path: Path) -> Limits:
             and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
         ):
             raise FormatError(f"{key}: [close, moderate] in {path}", repr(value))
+        first, second = value if key != "introduced" else value[::-1]
+        if not first >= second:
+            raise FormatError(f"{key} in {path} with the stricter limit first", repr(value))
         changes[key] = (float(value[0]), float(value[1]))
     return replace(base, name=path.stem, exact=False if changes else base.exact, **changes)
 

@@ -12,8 +12,9 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.limits import PRESETS, Limits, bound
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.reports.numbers import metric_text, ratio_text
+from syncpoint.run.model import Role
 
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
@@ -90,12 +91,30 @@ def _guilt_lines(row: Row, result: Result) -> list[str]:
             f"  somewhere in the reference's {', '.join(made.region)}, which lie between two sync"
             " points"
         )
-    followers = sum(
-        r.verdict is Verdict.INHERITED and r.target.order > row.target.order for r in result.rows
-    )
-    if followers and row.guilty:
-        lines.append(f"  {followers} later sync points are off and only inherited it")
+    if row.guilty:
+        lines += _parameter_lines(row, result)
+        followers = sum(
+            r.verdict is Verdict.INHERITED and r.target.order > row.target.order
+            for r in result.rows
+        )
+        if followers:
+            points = "sync point is" if followers == 1 else "sync points are"
+            lines.append(f"  {followers} later {points} off and only inherited it")
     return lines
+
+
+def _parameter_lines(row: Row, result: Result) -> list[str]:
+    """Parameters of the guilty module that differ: more often than not, the answer."""
+    module = row.target.module
+    named = [
+        f"{r.target.label} ({metric_text('psnr', (r.numbers or {}).get('psnr'))} dB)"
+        for r in result.rows
+        if r.target.key.role is Role.PARAMETER
+        and r.verdict.severity
+        and module
+        and r.target.key.op.op.rpartition(".")[0] == module
+    ]
+    return [f"  its parameters differ: {', '.join(named)}"] if named else []
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> str:
@@ -111,8 +130,21 @@ def headline(result: Result) -> str:
         f"{result.verdict.glyph} {result.verdict}: compared {coverage.compared} of"
         f" {coverage.target_tensors} target tensors ({coverage.target:.0%}) and of"
         f" {coverage.reference_tensors} reference tensors ({coverage.reference:.0%}),"
-        f" preset {preset_text(result)}"
+        f" preset {preset_text(result)}{_basis_text(result)}"
     )
+
+
+def _basis_text(result: Result) -> str:
+    """A reminder where the answer rests on less than values."""
+    said = []
+    for basis, caveat in (
+        ("statistics", "which can prove a difference, hardly equality"),
+        ("digest", "which tell equal from unequal only"),
+    ):
+        count = sum(r.basis == basis and r.verdict is not Verdict.NONE for r in result.rows)
+        if count:
+            said.append(f"{count} by {basis}, {caveat}")
+    return f"; {'; '.join(said)}" if said else ""
 
 
 def preset_text(result: Result) -> str:
@@ -157,7 +189,10 @@ def uncovered(result: Result, min_coverage: float) -> str:
     """Why too little was compared to pass."""
     coverage = result.coverage
     if not coverage.compared:
-        return "nothing was compared: no target tensor found its counterpart in the reference"
+        why = "no target tensor found its counterpart in the reference"
+        if any(u.reason == Reason.AMBIGUOUS for u in result.unmatched):
+            why = "names that differ by a number only are ambiguous where some are missing"
+        return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
     if coverage.target < min_coverage:
         return (
             f"only {coverage.target:.0%} of the target was compared, {min_coverage:.0%} is asked"

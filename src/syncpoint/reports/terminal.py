@@ -93,7 +93,7 @@ def _cells(row: Row, metric: str, known: bool, columns: int) -> list[Text]:
     colour = COLOURS[row.verdict]
     word = "first non-finite" if row.first_non_finite else row.verdict.value
     if row.verdict is Verdict.NONE:
-        word = row.reason.split(":")[0]
+        word = row.reason if row.reason.startswith(Reason.SHAPE) else row.reason.split(":")[0]
     cells = [Text(f"{row.verdict.glyph} {word}", style=colour), Text(row.target.label)]
     if columns == 8 + known:
         cells.append(Text(row.reference.label, style="dim"))

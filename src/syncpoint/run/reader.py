@@ -109,11 +109,20 @@ class Run:
             self._digest = state.hexdigest()
         return self._digest
 
+    def intact(self, tensor: Tensor) -> bool:
+        """Whether the bytes are those that were recorded; True where there is no telling."""
+        if tensor.kept is not Kept.VALUES or tensor.digest_kind != "xxh3-128":
+            return True
+        return self._hash(tensor) == f"xxh3-128 {tensor.digest}"
+
     def _content(self, tensor: Tensor) -> str:
         if tensor.digest:
             return f"{tensor.digest_kind} {tensor.digest}"
         if tensor.kept is not Kept.VALUES:
             return repr(tensor.statistics)
+        return self._hash(tensor)
+
+    def _hash(self, tensor: Tensor) -> str:
         state = xxhash.xxh3_128()
         try:
             # An even window: a packed element never shares its byte with the next window.

@@ -66,7 +66,10 @@ def find(model: object, name: str | None = None) -> Runtime:
         if candidate.accepts(model):
             return candidate
         tried.append(candidate.name)
-    raise InputError("a model that some runtime accepts", said, f"tried: {', '.join(tried)}")
+    cure = f"tried: {', '.join(tried)}"
+    if isinstance(model, str) and model.endswith(".py"):
+        cure = f"name what gives the model: {model}:attribute"
+    raise InputError("a model that some runtime accepts", said, cure)
 
 
 def parse_options(runtime: Runtime, texts: Mapping[str, Any]) -> dict[str, Any]:
