@@ -21,8 +21,8 @@ import xxhash
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
-from syncpoint.run.files import Bytes, one_line, write_atomically
-from syncpoint.run.folder import RUN_JSON, clear_run, is_run, run_json
+from syncpoint.run.files import Bytes, one_line, sync, write_atomically
+from syncpoint.run.folder import BEGUN, RUN_JSON, clear_run, is_run, run_json
 from syncpoint.run.journal import JOURNAL, JournalWriter, frame
 from syncpoint.run.lock import RunLock
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
@@ -76,17 +76,10 @@ class RunWriter:
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                if not is_run(path):
-                    raise InputError("a new folder for the run", f"{path} with other files in it")
-                if not overwrite:
-                    raise InputError(
-                        "a new folder for the run",
-                        f"a run at {path}",
-                        "choose another name or ask for it to be overwritten",
-                    )
+            # Locked first: what another writer has only begun must not look like other files.
             self._run_lock = RunLock(path)
             try:
+                self._check_folder(overwrite)
                 first = frame("info", info_to_json(self._info))
                 self._journal = JournalWriter(path / JOURNAL, first)
                 clear_run(path)
@@ -95,6 +88,19 @@ class RunWriter:
                 raise
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def _check_folder(self, overwrite: bool) -> None:
+        path = self.path
+        if {entry.name for entry in path.iterdir()} <= BEGUN:
+            return
+        if not is_run(path):
+            raise InputError("a new folder for the run", f"{path} with other files in it")
+        if not overwrite:
+            raise InputError(
+                "a new folder for the run",
+                f"a run at {path}",
+                "choose another name or ask for it to be overwritten",
+            )
 
     @property
     def info(self) -> RunInfo:
@@ -306,6 +312,8 @@ class RunWriter:
             "bytes": self.stored_bytes,
         }
         write_atomically(self.path / RUN_JSON, run_json(info, counts))
+        # The names of the tables must be on the disk before that of the journal is not.
+        sync(self.path)
         self._info = info
         self._close()
         (self.path / JOURNAL).unlink(missing_ok=True)
