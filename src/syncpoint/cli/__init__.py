@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from syncpoint.errors import EXIT_FAILED, SyncpointError
+from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
 
 
 def main() -> None:
@@ -23,4 +23,4 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("syncpoint: interrupted; what was finished stays usable\n")
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)

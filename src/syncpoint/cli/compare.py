@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
-from syncpoint.errors import InputError
+from syncpoint.errors import EXIT_INTERRUPTED
 
 
 def compare(
@@ -50,6 +50,9 @@ def compare(
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
     csv: options.Csv = None,
     json: options.Json = None,
@@ -60,31 +63,35 @@ def compare(
     """Compare a target with a reference and say where they part."""
     from syncpoint import api
     from syncpoint.cli.progress import measuring
-    from syncpoint.comparison.storage import is_comparison
 
     options.one_of(fail_on, ("large", "moderate"), "--fail-on")
-    if output is not None and is_comparison(output):
-        raise InputError(f"no comparison at {output} yet", "one is there", "choose another -o")
-    store = output if output is not None and not no_store else None
-    with measuring() as progress:
-        comparison = api.compare(
-            target,
-            reference,
-            inputs=inputs,
-            preset=preset,
-            limits=limits,
-            map=map_,
-            ignore=ignore or (),
-            introduced=introduced,
-            reference_model=reference_model,
-            target_options=options.settings(target_set, "--target-set"),
-            reference_options=options.settings(reference_set, "--reference-set"),
-            shapes=options.shapes(shape),
-            store=store,
-            threads=threads,
-            progress=progress,
-        )
+    options.check_view(metric, sort)
+    try:
+        with measuring() as progress:
+            comparison = api.compare(
+                target,
+                reference,
+                inputs=inputs,
+                preset=preset,
+                limits=limits,
+                map=map_,
+                ignore=ignore or (),
+                introduced=introduced,
+                reference_model=reference_model,
+                target_options=options.settings(target_set, "--target-set"),
+                reference_options=options.settings(reference_set, "--reference-set"),
+                shapes=options.shapes(shape),
+                out=output,
+                store=None if no_store else output,
+                resume=resume,
+                threads=threads,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        said = f"; to go on, give the same command with --resume ({output})" if output else ""
+        typer.echo(f"syncpoint: interrupted{said}", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     options.show(comparison, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json)
     if output is not None:
-        typer.echo(f"comparison {comparison.save(output)}")
+        typer.echo(f"comparison {output}")
     options.finish(comparison, fail_on, min_coverage)

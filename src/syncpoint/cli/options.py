@@ -88,6 +88,17 @@ def one_of(value: str, allowed: tuple[str, ...], flag: str) -> str:
     return value
 
 
+def check_view(metric: str, sort: str) -> None:
+    """Refuse what `show` cannot show, before the work and not after it."""
+    from syncpoint.metrics import CATALOGUE
+
+    if metric not in CATALOGUE:
+        raise InputError(
+            "a metric of the catalogue", repr(metric), f"one of {', '.join(CATALOGUE)}"
+        )
+    one_of(sort, ("similarity", "operation"), "--sort")
+
+
 def show(
     comparison: Comparison,
     *,
@@ -101,15 +112,10 @@ def show(
     """Print a comparison and write the files that were asked for."""
     from rich.console import Console
 
-    from syncpoint.metrics import CATALOGUE
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
-    if metric not in CATALOGUE:
-        raise InputError(
-            "a metric of the catalogue", repr(metric), f"one of {', '.join(CATALOGUE)}"
-        )
-    one_of(sort, ("similarity", "operation"), "--sort")
+    check_view(metric, sort)
     if quiet:
         for line in [*inputs_lines(comparison), headline(comparison)]:
             typer.echo(line)
