@@ -6,10 +6,13 @@ sizes known before memory is taken, JSON without repeated keys.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
 import stat
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,31 @@ def write_all(handle: int, data: bytes | bytearray | memoryview | Bytes, offset:
         done = os.pwrite(handle, left, offset)
         left = left[done:]
         offset += done
+
+
+def start_writing_back(handle: int, offset: int, nbytes: int) -> None:
+    """Have the kernel begin to bring these bytes to the disk, without waiting for it.
+
+    Left to itself it would begin when the file is synced at its end, while the one who records
+    waits. Where the system has no such call, that is how it stays.
+    """
+    call = _sync_file_range()
+    if call is not None:
+        call(handle, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    found: Callable[[int, int, int, int], int] = call
+    return found
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -121,61 +121,56 @@ _MAY_BE_NULL = {
 }
 
 
-def write_ops(path: Path, ops: Sequence[Op]) -> None:
-    """Write `ops.parquet` whole or not at all."""
-    rows = (
-        (
-            *_op_key_row(op.key),
-            op.type,
-            [(*_op_key_row(e.op), e.index, e.role.value) for e in op.inputs],
-            to_text(dict(op.attributes)),
-            op.module,
-            op.module_type,
-            [(f.file, f.line, f.function) for f in op.source],
-            list(op.origins),
-            op.random,
-        )
-        for op in ops
+def op_row(op: Op) -> tuple[Any, ...]:
+    """The row of an op. Like `tensor_row` made of nothing that the cyclic collector follows."""
+    return (
+        *op.key.row(),
+        op.type,
+        tuple((*e.op.row(), e.index, e.role.value) for e in op.inputs),
+        to_text(dict(op.attributes)),
+        op.module,
+        op.module_type,
+        tuple((f.file, f.line, f.function) for f in op.source),
+        op.origins,
+        op.random,
     )
+
+
+def tensor_row(t: Tensor) -> tuple[Any, ...]:
+    """The row of a tensor."""
+    return (
+        *t.key.row(),
+        t.name,
+        t.dtype,
+        t.shape,
+        t.kept.value,
+        t.strides,
+        t.layout,
+        t.device,
+        t.alias_of,
+        None if t.quantization is None else to_text(quantization_to_json(t.quantization)),
+        t.requires_grad,
+        t.address,
+        t.shard,
+        t.offset,
+        t.nbytes,
+        *(_NO_FIGURES if t.statistics is None else _figures(t.statistics)),
+        t.digest,
+        t.digest_kind,
+    )
+
+
+_NO_FIGURES = (None,) * len(STATISTICS)
+
+
+def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write `ops.parquet`, whole or not at all, from rows that `op_row` made."""
     _write(path, _op_schema(), rows)
 
 
-def write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
-    """Write `tensors.parquet` whole or not at all."""
-    nothing = (None,) * len(STATISTICS)
-    rows = (
-        (
-            *_op_key_row(t.key.op),
-            t.key.role.value,
-            t.key.index,
-            t.key.part.sample,
-            t.key.part.step,
-            t.key.part.rank,
-            t.name,
-            t.dtype,
-            list(t.shape),
-            t.kept.value,
-            None if t.strides is None else list(t.strides),
-            t.layout,
-            t.device,
-            t.alias_of,
-            None if t.quantization is None else to_text(quantization_to_json(t.quantization)),
-            t.requires_grad,
-            t.address,
-            t.shard,
-            t.offset,
-            t.nbytes,
-            *(nothing if t.statistics is None else _figures(t.statistics)),
-            t.digest,
-            t.digest_kind,
-        )
-        for t in tensors
-    )
+def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write `tensors.parquet`, whole or not at all, from rows that `tensor_row` made."""
     _write(path, _tensor_schema(), rows)
-
-
-def _op_key_row(key: OpKey) -> tuple[str, int, str, str, int]:
-    return (key.op, key.call, key.graph, key.path, key.iteration)
 
 
 def _figures(s: Statistics) -> tuple[float, ...]:
