@@ -174,7 +174,9 @@ def sync(path: Path) -> None:
 def parse_json(data: bytes | str, what: str) -> Any:
     """Parse JSON from elsewhere; damage, a repeated key or deep nesting is a FormatError."""
     try:
-        return json.loads(data, object_pairs_hook=_unique)
+        if isinstance(data, bytes):
+            data = data.decode(json.detect_encoding(data), "surrogatepass")
+        return _DECODER.decode(data)
     except _Repeated as error:
         raise FormatError(f"each key once in {what}", f"{error.key!r} twice") from error
     except (ValueError, RecursionError) as error:
@@ -196,6 +198,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _Repeated(key)
             seen.add(key)
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""One for all, as making one costs more than most texts do."""
 
 
 def folder(path: Path, what: str) -> Path:
