@@ -6,11 +6,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard src/syncpoint/metrics/native/*) CMakeLists.txt
 INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
 
-.PHONY: help setup demo test lint format bench fuzz clean
+.PHONY: help setup demo test test-all lint format bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo | test | lint | bench | fuzz | setup | format | clean"
+	@echo "make demo | test | test-all | lint | bench | fuzz | setup | format | clean"
 
 # torch is asked for by its exact version and before anything that depends on it: any other
 # request brings in several gigabytes of CUDA packages.
@@ -34,6 +34,10 @@ demo: $(VENV)/.user
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The whole suite with longer searches and many more captures and comparisons killed midway.
+test-all: lint
+	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 $(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What all tests share: how long the generators of hypothesis search.
 
-`HYPOTHESIS_PROFILE=fuzz` searches twenty times as long; `SYNCPOINT_FUZZ=3` triples either.
+`HYPOTHESIS_PROFILE=fuzz` searches twenty times as long, `thorough` three times; `SYNCPOINT_FUZZ=3`
+triples any of them.
 That this file is here also lets every test import the helpers beside it: `oracle`, `models`.
 """
 
@@ -11,5 +12,6 @@ from hypothesis import settings
 FACTOR = int(os.environ.get("SYNCPOINT_FUZZ", "1"))
 
 settings.register_profile("default", deadline=None, max_examples=100 * FACTOR)
+settings.register_profile("thorough", deadline=None, max_examples=300 * FACTOR)
 settings.register_profile("fuzz", deadline=None, max_examples=2000 * FACTOR)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from syncpoint.errors import InputError, SyncpointError
 
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.progress_log import ProgressLog
     from syncpoint.matching.map_file import MapFile
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs import Shape
@@ -149,29 +151,48 @@ def compare(
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    out: str | Path | None = None,
     store: str | Path | None = None,
+    resume: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two runs, dumps or models (which are captured on the way, into `store` if given)."""
+    """Compare two runs, dumps or models (which are captured on the way, into `store` if given).
+
+    With `out` the comparison is kept in that folder, and while it goes on so is what has been
+    measured. `resume` goes on with one that was interrupted there: same arguments, same result.
+    """
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
 
     if introduced not in ("local", "off"):
         raise InputError("introduced to be local or off", repr(introduced))
+    if resume and out is None:
+        raise InputError("the folder of a comparison to resume", "none", "name it with -o")
     chosen = choice(preset, limits)
     map_file = _map_file(map, (ignore,) if isinstance(ignore, str) else tuple(ignore))
-    target_run, reference_run = _both(
-        target, reference, inputs, target_options or {}, reference_options or {}, shapes, store
+    asked = Asked(
+        target,
+        reference,
+        inputs,
+        target_options or {},
+        reference_options or {},
+        shapes or {},
+        reference_model,
     )
-    if reference_model is not None:
-        reference_run = _with_session(reference_run, reference_model, reference_options or {})
-    result = compare_runs(
-        target_run,
-        reference_run,
-        Options(chosen, map_file, introduced == "local", threads, progress),
-    )
-    return Comparison.of(result)
+    with _logged(out, asked, chosen, map_file, introduced, resume) as log:
+        target_run, reference_run = _both(asked, store, resume, introduced == "local")
+        if reference_model is not None:
+            reference_run = _with_session(reference_run, reference_model, asked.reference_options)
+        result = compare_runs(
+            target_run,
+            reference_run,
+            Options(chosen, map_file, introduced == "local", threads, progress, log),
+        )
+        comparison = Comparison.of(result)
+        if out is not None:
+            comparison.save(out)
+    return comparison
 
 
 def assert_parity(
@@ -221,31 +242,106 @@ def _map_file(
     return map_file.ignoring(*ignore)
 
 
-def _both(
-    target: object,
-    reference: object,
-    inputs: object,
-    target_options: Mapping[str, Any],
-    reference_options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None,
-    store: str | Path | None,
-) -> tuple[Run, Run]:
+@dataclass(frozen=True)
+class Asked:
+    """Whom to compare, as the caller named it."""
+
+    target: object
+    reference: object
+    inputs: object
+    target_options: Mapping[str, Any]
+    reference_options: Mapping[str, Any]
+    shapes: Mapping[str, Shape | tuple[int, ...]]
+    reference_model: object
+
+    def in_words(self) -> dict[str, Any]:
+        """Names, and of files that are named also when they were written."""
+        from syncpoint.comparison.progress_log import stamp
+
+        said: dict[str, Any] = {}
+        for field in fields(self):
+            name = field.name.replace("_", " ")
+            value = getattr(self, field.name)
+            if value is None or isinstance(value, Mapping):
+                said[name] = value and {str(k): str(v) for k, v in value.items()}
+                continue
+            said[name] = str(value) if isinstance(value, str | Path) else _describe(value)
+            file = _file_of(value)
+            if file is not None:
+                said[f"file of the {name}"] = stamp(file)
+        return said
+
+    def can_be_reused(self, side: str) -> bool:
+        """Whether names alone say that a run of this side, captured earlier, is still right."""
+        named = (str, Path, type(None))
+        return isinstance(getattr(self, side), str | Path) and isinstance(self.inputs, named)
+
+
+def _file_of(thing: object) -> Path | None:
+    """The file behind a path or behind `file.py:attribute`."""
+    for text in (
+        (str(thing), str(thing).rpartition(":")[0]) if isinstance(thing, str | Path) else ()
+    ):
+        if text and Path(text).is_file():
+            return Path(text)
+    return None
+
+
+def _logged(
+    out: str | Path | None,
+    asked: Asked,
+    chosen: Choice,
+    map_file: MapFile | None,
+    introduced: str,
+    resume: bool,
+) -> AbstractContextManager[ProgressLog | None]:
+    """The log of a comparison that is kept; nothing for one that is not."""
+    if out is None:
+        return nullcontext()
+    from syncpoint import __version__
+    from syncpoint.comparison.progress_log import ProgressLog
+
+    limits = (
+        chosen
+        if isinstance(chosen, str)
+        else {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+    )
+    said = {
+        **asked.in_words(),
+        "limits": limits,
+        "map": map_file and map_file.in_words(),
+        "introduced": introduced,
+        "version": __version__,
+    }
+    return ProgressLog(Path(out), said, resume=resume)
+
+
+def _both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool) -> tuple[Run, Run]:
     """Both sides as runs. What is recorded is opened first, since its inputs serve the other."""
-    found = {"target": _recording(target), "reference": _recording(reference)}
-    settings = {"target": target_options, "reference": reference_options}
-    for side, thing in (("reference", reference), ("target", target)):
+    found = {side: _recording(getattr(asked, side)) for side in ("target", "reference")}
+    settings = {"target": asked.target_options, "reference": asked.reference_options}
+    for side in ("reference", "target"):
         if found[side] is not None:
             continue
+        model = getattr(asked, side)
+        out = Path(store) / f"{side}.run" if store is not None else None
+        run = _open_recording(out) if resume and out and asked.can_be_reused(side) else None
+        if run is not None and run.info.complete:
+            if side == "reference" and evaluates and asked.reference_model is None:
+                run = _with_session(run, model, settings[side])
+            found[side] = run
+            continue
         other = found["target" if side == "reference" else "reference"]
-        fed = inputs if inputs is not None else _inputs_of(other)
+        fed = asked.inputs if asked.inputs is not None else _inputs_of(other)
         if fed is None:
             raise InputError(
                 f"inputs to run the {side} with",
                 "none",
                 _GIVE_INPUTS,
             )
-        out = Path(store) / f"{side}.run" if store is not None else None
-        found[side] = capture(thing, fed, out=out, shapes=shapes, overwrite=True, **settings[side])
+        found[side] = capture(
+            model, fed, out=out, shapes=asked.shapes, overwrite=True, **settings[side]
+        )
     made_target, made_reference = found["target"], found["reference"]
     if made_target is None or made_reference is None:
         raise AssertionError("both sides were resolved above")

@@ -14,6 +14,8 @@ EXIT_FAILED = 2
 """The command could not do its work."""
 EXIT_UNCOVERED = 3
 """Too little was compared to say anything."""
+EXIT_INTERRUPTED = 130
+"""Stopped by Ctrl-C, as shells have it."""
 
 
 class SyncpointError(Exception):

@@ -209,6 +209,16 @@ def test_an_op_that_occurs_twice_is_a_format_error(path):
     refused(FormatError, Run.open, path, match="each key once")
 
 
+def test_attributes_that_are_no_object_are_told_when_the_op_is_asked_for(path):
+    table = pl.read_parquet(path / "ops.parquet")
+    for text in ("{", "[1]", '{"a":1,"a":2}'):
+        table.with_columns(attributes=pl.lit(text)).write_parquet(path / "ops.parquet")
+        run = Run.open(path)
+        assert run.values(run.tensors[1]).max() == ord("b")
+        with pytest.raises(FormatError):
+            run.op(OpKey("a"))
+
+
 @pytest.mark.parametrize(
     ("column", "value", "match"),
     [
@@ -242,7 +252,7 @@ def test_a_row_that_breaks_a_rule_is_a_format_error(path, column, value, match):
 
 
 def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.tables._MAX_ROWS", 1)
+    monkeypatch.setattr("syncpoint.run.table_reader._MAX_ROWS", 1)
     refused(FormatError, Run.open, path, match="at most 1 rows")
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from syncpoint.errors import EXIT_FAILED, SyncpointError
+from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
 
-_INTERRUPTED = 130
 _INTERRUPTION = "syncpoint: interrupted; what was finished stays usable\n"
 
 
@@ -21,7 +20,7 @@ def main() -> None:
         sys.stderr.write(f"syncpoint: {error}\n")
         sys.exit(error.exit_code)
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:
+        if stop.code == EXIT_INTERRUPTED:
             sys.stderr.write(_INTERRUPTION)
         raise
     except BrokenPipeError:
@@ -30,4 +29,4 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write(_INTERRUPTION)
-        sys.exit(_INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)

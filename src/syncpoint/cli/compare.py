@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
-from syncpoint.errors import InputError
 
 
 def compare(
@@ -50,6 +49,9 @@ def compare(
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
     csv: options.Csv = None,
     json: options.Json = None,
@@ -60,32 +62,33 @@ def compare(
     """Compare a target with a reference and say where they part."""
     from syncpoint import api
     from syncpoint.cli.progress import measuring
-    from syncpoint.comparison.storage import is_comparison
 
     options.check(metric, sort, fail_on)
-    if output is not None and is_comparison(output):
-        raise InputError(f"no comparison at {output} yet", "one is there", "choose another -o")
-    if output is not None and output.exists() and not output.is_dir():
-        raise InputError(f"a folder or nothing at {output}", "a file", "choose another -o")
-    store = output if output is not None and not no_store else None
-    with measuring() as progress:
-        comparison = api.compare(
-            target,
-            reference,
-            inputs=inputs,
-            preset=preset,
-            limits=limits,
-            map=map_,
-            ignore=ignore or (),
-            introduced=introduced,
-            reference_model=reference_model,
-            target_options=options.settings(target_set, "--target-set"),
-            reference_options=options.settings(reference_set, "--reference-set"),
-            shapes=options.shapes(shape),
-            store=store,
-            threads=threads,
-            progress=progress,
-        )
+    try:
+        with measuring() as progress:
+            comparison = api.compare(
+                target,
+                reference,
+                inputs=inputs,
+                preset=preset,
+                limits=limits,
+                map=map_,
+                ignore=ignore or (),
+                introduced=introduced,
+                reference_model=reference_model,
+                target_options=options.settings(target_set, "--target-set"),
+                reference_options=options.settings(reference_set, "--reference-set"),
+                shapes=options.shapes(shape),
+                out=output,
+                store=None if no_store else output,
+                resume=resume,
+                threads=threads,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        if output is not None:
+            typer.echo(f"syncpoint: go on with the same command and --resume ({output})", err=True)
+        raise
     options.show(
         comparison,
         metric=metric,
@@ -94,6 +97,6 @@ def compare(
         quiet=quiet,
         csv=csv,
         json=json,
-        output=output,
+        saved=output,
     )
     options.finish(comparison, fail_on, min_coverage)

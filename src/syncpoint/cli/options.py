@@ -108,7 +108,7 @@ def show(
     quiet: bool,
     csv: Path | None,
     json: Path | None,
-    output: Path | None = None,
+    saved: Path | None = None,
 ) -> None:
     """Write the files that were asked for, then print: a reader of the output that goes away,
     as `head` does, must not cost a file."""
@@ -117,9 +117,7 @@ def show(
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
-    written = []
-    if output is not None:
-        written.append(f"comparison {comparison.save(output)}")
+    written = [] if saved is None else [f"comparison {saved}"]
     if csv is not None:
         written.append(f"csv        {comparison.to_csv(csv)}")
     if json is not None:

@@ -22,6 +22,7 @@ from syncpoint.comparison.measuring import (
     rows,
     steps_of,
 )
+from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
@@ -47,6 +48,8 @@ class Options:
     introduced: bool = True
     threads: int = 0
     progress: Progress | None = None
+    log: ProgressLog | None = None
+    """Where what is done is kept, in case it must be gone on with."""
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
@@ -55,15 +58,17 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     matchers: Sequence[Matcher] = chain(options.map_file)
     matching = match(target, reference, matchers)
     sides = Sides(target, reference)
+    if options.log is not None:
+        options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
-    made = measured(sides, made, options.threads, options.progress)
+    made = measured(sides, made, options.threads, options.progress, options.log)
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = list(_warnings(sides))
     if options.introduced:
         if isinstance(reference.session, Evaluates):
-            made = add_introduced(sides, made, reference.session)
+            made = add_introduced(sides, made, reference.session, options.log)
         else:
             warnings.append(
                 "introduced error is not known: the reference is a recording; name its model to"

@@ -25,6 +25,7 @@ from syncpoint.comparison.measuring import (
     operand_of,
     steps_of,
 )
+from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.regions import NoRegion, Regions
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import SyncpointError
@@ -52,9 +53,11 @@ _ACCUMULATING = frozenset(
 """Ops whose error in float32 is that of a long sum."""
 
 
-def add_introduced(sides: Sides, rows: list[Row], session: Evaluates) -> list[Row]:
+def add_introduced(
+    sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None = None
+) -> list[Row]:
     """The rows with what each op introduced, or why that is not known."""
-    return _Introducer(sides, rows, session).all()
+    return _Introducer(sides, rows, session, log).all()
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,13 @@ class _Exact:
 
 
 class _Introducer:
-    def __init__(self, sides: Sides, rows: list[Row], session: Evaluates) -> None:
+    def __init__(
+        self, sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None
+    ) -> None:
         self.sides = sides
         self.rows = rows
         self.session = session
+        self.log = log
         self.by_reference = {row.reference.key: row for row in rows if _has_values(sides, row)}
         self.regions = Regions(sides.reference, set(self.by_reference))
 
@@ -83,11 +89,21 @@ class _Introducer:
             if is_computed(row) and not row.unmeasured and row.basis == Kept.VALUES:
                 groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(at)
         for (op, part), members in groups.items():
-            for at, row in zip(
-                members, self._group(op, part, [out[m] for m in members]), strict=True
-            ):
+            found = self._settled(op, part, [out[m] for m in members])
+            for at, row in zip(members, found, strict=True):
                 out[at] = row
         return out
+
+    def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
+        """The rows of one reference op, from the log of an earlier attempt if it has them."""
+        if self.log is None:
+            return list(self._group(op, part, rows))
+        known = [self.log.introduced(row) for row in rows]
+        if None not in known:
+            return [row for row in known if row is not None]
+        found = list(self._group(op, part, rows))
+        self.log.add_introduced(found)
+        return found
 
     def _group(self, op: OpKey, part: Part, rows: list[Row]) -> Iterable[Row]:
         """All rows of one reference op: one evaluation serves them."""

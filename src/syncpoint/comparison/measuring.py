@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.indices import chosen_scores
 from syncpoint.comparison.precision import Precisions
+from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
@@ -140,15 +141,28 @@ def _digests_comparable(target: Tensor, reference: Tensor) -> bool:
 
 
 def measured(
-    sides: Sides, made: list[Row], threads: int = 0, progress: Progress | None = None
+    sides: Sides,
+    made: list[Row],
+    threads: int = 0,
+    progress: Progress | None = None,
+    log: ProgressLog | None = None,
 ) -> list[Row]:
-    """The rows with their numbers. The result does not depend on the number of threads."""
-    done: list[Row] = []
-    for batch in _batches(sides, made):
-        done.extend(_measure_batch(sides, batch, threads))
+    """The rows with their numbers. The result does not depend on the number of threads, nor on
+    how much of it an earlier attempt has left in the log."""
+    done = [log.measured(row) if log is not None else None for row in made]
+    left = [at for at, row in enumerate(done) if row is None]
+    places = iter(left)
+    ready = len(made) - len(left)
+    for batch in _batches(sides, [made[at] for at in left]):
+        found = _measure_batch(sides, batch, threads)
+        if log is not None:
+            log.add_measured(found)
+        for row in found:
+            done[next(places)] = row
+        ready += len(found)
         if progress:
-            progress(len(done), len(made))
-    return done
+            progress(ready, len(made))
+    return [row for row in done if row is not None]
 
 
 def _batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,15 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.files import one_line, replacing
+from syncpoint.run.lock import LOCK
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
 
 SCHEMA = 1
 JSON_NAME = "comparison.json"
 TABLE_NAME = "syncpoints.parquet"
+PROGRESS_LOG = "progress.log"
+"""What is measured so far, while the comparison is unfinished."""
 
 _END: dict[str, Any] = {
     "op": pl.String,
@@ -170,37 +173,37 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 def save(result: Result, path: Path, overwrite: bool = False) -> Path:
-    """Write a comparison; it appears under its name only when whole."""
+    """Write a comparison; without its JSON, which comes last, the folder is none."""
     if path.exists() and not path.is_dir():
         raise InputError(f"a folder or nothing at {path}", "a file", "choose another -o")
-    if path.exists():
-        # The runs of models that were captured for it may be there already.
-        others = [p for p in path.iterdir() if p.suffix != ".run"]
-        if not (path / JSON_NAME).is_file() and others:
-            raise InputError(
-                f"a comparison or nothing at {path}", "something else", "choose another -o"
-            )
-        if not overwrite and (path / JSON_NAME).is_file():
+    fresh = not path.exists()
+    if not fresh:
+        if is_comparison(path) and not overwrite:
             raise InputError(
                 f"no comparison at {path} yet", "one is there", "choose another -o or remove it"
             )
+        if not is_comparison(path) and not all(is_own(entry) for entry in path.iterdir()):
+            raise InputError(
+                f"a comparison or nothing at {path}", "something else", "choose another -o"
+            )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        path.mkdir(parents=True, exist_ok=True)
+        with replacing(path / TABLE_NAME) as temporary:
+            result.table.write_parquet(temporary)
+        with replacing(path / JSON_NAME) as temporary:
+            temporary.write_text(json.dumps(_about(result, path), indent=1))
     except OSError as error:
-        raise InputError(f"a folder that can be written at {path.parent}", str(error)) from error
-    try:
-        result.table.write_parquet(fresh / TABLE_NAME)
-        (fresh / JSON_NAME).write_text(json.dumps(_about(result, path), indent=1))
-        path.mkdir(exist_ok=True)
-        # The JSON comes last: without it the folder is not a comparison.
-        for name in (TABLE_NAME, JSON_NAME):
-            (fresh / name).replace(path / name)
-    except OSError as error:
-        raise InputError(f"{path} to be written", str(error)) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        if fresh:
+            with suppress(OSError):
+                path.rmdir()
+        raise InputError(f"{path} to be written", one_line(error)) from error
     return path
+
+
+def is_own(entry: Path) -> bool:
+    """Whether an entry of a folder belongs to a comparison, finished or not."""
+    names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
+    return entry.suffix == ".run" or entry.name.removesuffix(".tmp") in names
 
 
 def _about(result: Result, home: Path) -> dict[str, Any]:
@@ -241,6 +244,12 @@ def is_comparison(path: Path) -> bool:
 def load(path: Path) -> Result:
     """Read a comparison back."""
     if not is_comparison(path):
+        if (path / PROGRESS_LOG).is_file():
+            raise InputError(
+                f"a finished comparison at {path}",
+                "one that was interrupted",
+                "go on with it by: syncpoint compare ... --resume",
+            )
         raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
     try:
         about = json.loads((path / JSON_NAME).read_text())

@@ -97,6 +97,13 @@ class MapFile:
             )
         return cls(tuple(pins), tuple(compile_regex(str(i), where) for i in ignore))
 
+    def in_words(self) -> dict[str, Any]:
+        """What it says, as plain data."""
+        return {
+            "pairs": [[p.target, p.reference, str(p.view), p.regex] for p in self.pins],
+            "ignore": [pattern.pattern for pattern in self.ignore],
+        }
+
     def ignoring(self, *patterns: str) -> MapFile:
         """This map with more left out."""
         more = tuple(compile_regex(p, "--ignore") for p in patterns)

@@ -6,10 +6,13 @@ sizes known before memory is taken, JSON without repeated keys.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
 import stat
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,31 @@ def write_all(handle: int, data: bytes | bytearray | memoryview | Bytes, offset:
         offset += done
 
 
+def start_writing_back(handle: int, offset: int, nbytes: int) -> None:
+    """Have the kernel begin to bring these bytes to the disk, without waiting for it.
+
+    Left to itself it would begin when the file is synced at its end, while the one who records
+    waits. Where the system has no such call, that is how it stays.
+    """
+    call = _sync_file_range()
+    if call is not None:
+        call(handle, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    found: Callable[[int, int, int, int], int] = call
+    return found
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """The file appears with all of `data` or, if anything fails, stays as it was."""
     with replacing(path) as temporary:
@@ -146,7 +174,9 @@ def sync(path: Path) -> None:
 def parse_json(data: bytes | str, what: str) -> Any:
     """Parse JSON from elsewhere; damage, a repeated key or deep nesting is a FormatError."""
     try:
-        return json.loads(data, object_pairs_hook=_unique)
+        if isinstance(data, bytes):
+            data = data.decode(json.detect_encoding(data), "surrogatepass")
+        return _DECODER.decode(data)
     except _Repeated as error:
         raise FormatError(f"each key once in {what}", f"{error.key!r} twice") from error
     except (ValueError, RecursionError) as error:
@@ -168,6 +198,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _Repeated(key)
             seen.add(key)
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""One for all, as making one costs more than most texts do."""
 
 
 def folder(path: Path, what: str) -> Path:

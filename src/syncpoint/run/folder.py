@@ -11,6 +11,7 @@ from typing import Any
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.run.files import parse_json, read_whole
 from syncpoint.run.journal import JOURNAL, is_journal
+from syncpoint.run.lock import LOCK
 from syncpoint.run.model import RunInfo
 from syncpoint.run.records import info_from_json, info_to_json, parsed, plain
 from syncpoint.run.shards import PARTIAL_NAME, SHARD_NAME
@@ -20,6 +21,8 @@ from syncpoint.run.tables import OPS, TENSORS
 RUN_JSON = "run.json"
 FORMAT = "syncpoint-run"
 SCHEMA = 1
+BEGUN = frozenset({LOCK, f"{JOURNAL}.tmp"})
+"""All that a writer that died in its first moments leaves behind."""
 _MAX_JSON = 64 << 20
 
 

@@ -48,6 +48,15 @@ class JournalWriter:
         os.fsync(self._handle)
         temporary.replace(path)
 
+    @classmethod
+    def reopened(cls, path: Path, end: int) -> JournalWriter:
+        """Go on with a journal behind its byte `end`; what lies beyond is cut off."""
+        writer = object.__new__(cls)
+        writer._handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        writer._size = end
+        os.ftruncate(writer._handle, end)
+        return writer
+
     def append(self, frames: bytes | bytearray) -> None:
         """Write frames at the end; after an error the end is where it was."""
         write_all(self._handle, frames, self._size)
@@ -70,6 +79,8 @@ class Journal:
     frames: list[tuple[str, Any]]
     damage: str
     """Where and how reading stopped; "" at a clean end."""
+    end: int
+    """Where the last whole frame ends."""
 
 
 def is_journal(path: Path) -> bool:
@@ -90,8 +101,8 @@ def read_journal(path: Path) -> Journal:
     data = map_bytes(path, 0, size)
     if size < len(MAGIC) or data[: len(MAGIC)].tobytes() != MAGIC:
         raise FormatError(f"a journal of version 1 at {path}", "another beginning")
-    journal = Journal([], "")
-    for payload, damage in _payloads(data.data, len(MAGIC)):
+    journal = Journal([], "", len(MAGIC))
+    for payload, damage, end in _payloads(data.data, len(MAGIC)):
         if damage:
             journal.damage = damage
             break
@@ -99,23 +110,24 @@ def read_journal(path: Path) -> Journal:
         if not isinstance(body, dict) or len(body) != 1:
             raise FormatError(f"one kind in each frame of {path}", "another structure")
         journal.frames.append(next(iter(body.items())))
+        journal.end = end
     return journal
 
 
-def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, str]]:
-    """Payloads, then, if the end is not clean, an empty one with the damage."""
+def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, str, int]]:
+    """Payloads and where they end; then, if the end is not clean, an empty one with the damage."""
     while start < len(data):
         if start + _FRAME.size > len(data):
-            yield b"", f"its journal ends inside a frame at byte {start}"
+            yield b"", f"its journal ends inside a frame at byte {start}", start
             return
         length, checksum = _FRAME.unpack_from(data, start)
         end = start + _FRAME.size + length
         if end > len(data):
-            yield b"", f"its journal ends inside a frame at byte {start}"
+            yield b"", f"its journal ends inside a frame at byte {start}", start
             return
         payload = bytes(data[start + _FRAME.size : end])
         if xxhash.xxh3_64_intdigest(payload) != checksum:
-            yield b"", f"its journal is damaged at byte {start}"
+            yield b"", f"its journal is damaged at byte {start}", start
             return
-        yield payload, ""
+        yield payload, "", end
         start = end

@@ -22,7 +22,7 @@ class RunLock:
                 raise InputError(
                     f"no other writer of {folder}",
                     "one at work",
-                    "wait for it, or give this run another name",
+                    "wait for it, or choose another name",
                 )
             if _same_file(handle, self._path):
                 self._handle = handle

@@ -6,10 +6,7 @@ rest of a run with a lost shard can still be compared.
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,8 @@ from syncpoint.run.reader import Run
 from syncpoint.run.records import info_from_json, op_from_json, parsed, tensor_from_json
 from syncpoint.run.sources import Sources
 from syncpoint.run.store import FileStore, JournalStore
-from syncpoint.run.tables import OPS, TENSORS, read_ops, read_tensors
+from syncpoint.run.table_reader import read_ops, read_tensors
+from syncpoint.run.tables import OPS, TENSORS
 
 
 def open_run(path: Path) -> Run:
@@ -44,25 +42,12 @@ def open_run(path: Path) -> Run:
 
 def _from_tables(path: Path) -> Run:
     info, counts = read_run_json(path / RUN_JSON)
-    with _no_collection():
-        ops = parsed(read_ops, path / OPS, OPS)
-        tensors = parsed(read_tensors, path / TENSORS, TENSORS)
+    ops = parsed(read_ops, path / OPS, OPS)
+    tensors = parsed(read_tensors, path / TENSORS, TENSORS)
     for name, found in (("ops", len(ops)), ("tensors", len(tensors))):
         if counts.get(name) != found:
             raise FormatError(f"{counts.get(name)} {name} as {path / RUN_JSON} says", f"{found}")
     return Run(info, ops, tensors, FileStore(path), path=path, source=Sources(path).text)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the cyclic collector, which would visit every record again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _from_journal(path: Path) -> Run:

@@ -15,6 +15,7 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.store import Store
+from syncpoint.run.table_reader import Records
 
 Array = NDArray[Any]
 
@@ -64,12 +65,16 @@ class Run:
 
     def op(self, key: OpKey) -> Op | None:
         """The op with this key."""
+        if isinstance(self.ops, Records):
+            return self.ops.find(key.row())
         if self._ops_by_key is None:
             self._ops_by_key = {op.key: op for op in self.ops}
         return self._ops_by_key.get(key)
 
     def tensor(self, key: TensorKey) -> Tensor | None:
         """The tensor with this key."""
+        if isinstance(self.tensors, Records):
+            return self.tensors.find(key.row())
         if self._tensors_by_key is None:
             self._tensors_by_key = {tensor.key: tensor for tensor in self.tensors}
         return self._tensors_by_key.get(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from syncpoint.run.model import (
     RunInfo,
     Tensor,
     TensorKey,
+    changed,
 )
 from syncpoint.run.pipeline import Pipeline
 from syncpoint.run.statistics import statistics
@@ -76,13 +78,16 @@ class Recorder:
         The same op seen in another part is recorded once.
         """
         shared = self._shared
-        place = replace(op.key, call=0)
-        call = shared.calls.get((place, self.part), 0)
-        shared.calls[place, self.part] = call + 1
+        place = replace(op.key, call=0) if op.key.call else op.key
+        where = (place.row(), self.part.sample, self.part.step, self.part.rank)
+        call = shared.calls.get(where, 0)
+        shared.calls[where] = call + 1
         key = replace(place, call=call) if call else place
-        if key not in shared.wanted:
-            shared.wanted[key] = shared.wants(key.op, op.module)
-            shared.pipeline.put(lambda: shared.writer.op(replace(op, key=key)))
+        row = key.row()
+        if row not in shared.wanted:
+            shared.wanted[row] = shared.wants(key.op, op.module)
+            made = op if key is op.key else replace(op, key=key)
+            shared.pipeline.put(partial(shared.writer.op, made))
             for frame in op.source:
                 self.source(frame.file)
         else:
@@ -113,14 +118,15 @@ class Recorder:
         """
         shared = self._shared
         key = TensorKey(op, role, index, self.part)
-        if key in shared.tensors:
+        row = key.row()
+        if row in shared.tensors:
             raise InputError("each tensor recorded once", f"{key} again")
         if role is not Role.MODEL_INPUT and not shared.wants_of(op):
-            shared.tensors.add(key)
+            shared.tensors.add(row)
             shared.pipeline.check()
             return key
         array, kind = _owned(value, dtype)
-        shared.tensors.add(key)
+        shared.tensors.add(row)
         tensor = Tensor(
             key,
             kind.name,
@@ -134,7 +140,7 @@ class Recorder:
             address=address,
             name=name,
         )
-        shared.pipeline.put(lambda: shared.write(tensor, array, kind), array.nbytes)
+        shared.pipeline.put(partial(shared.write, tensor, array, kind), array.nbytes)
         return key
 
     def facts(self, **changes: Any) -> None:
@@ -181,10 +187,11 @@ class _Shared:
         max_bytes: int | None,
     ) -> None:
         self.writer = writer
-        self.calls: dict[tuple[OpKey, Part], int] = {}
-        self.wanted: dict[OpKey, bool] = {}
+        # By the rows of keys; the writer says why.
+        self.calls: dict[tuple[Any, ...], int] = {}
+        self.wanted: dict[tuple[Any, ...], bool] = {}
         """The ops recorded so far, and whether the filter lets their tensors pass."""
-        self.tensors: set[TensorKey] = set()
+        self.tensors: set[tuple[Any, ...]] = set()
         self.sources: set[str] = set()
         self._record = record
         self._pattern = pattern
@@ -200,7 +207,7 @@ class _Shared:
         return search is None or bool(search(name) or search(module))
 
     def wants_of(self, op: OpKey) -> bool:
-        found = self.wanted.get(op)
+        found = self.wanted.get(op.row())
         return self.wants(op.op, "") if found is None else found
 
     def write(self, tensor: Tensor, array: Array, dtype: dtypes.DType) -> None:
@@ -209,7 +216,7 @@ class _Shared:
         digest = xxhash.xxh3_128_hexdigest(raw.data)
         kept = self._kept(tensor.key, digest, dtype.name, raw.size)
         figures = statistics(array) if kept is Kept.STATISTICS else None
-        tensor = replace(tensor, kept=kept, statistics=figures, digest=digest, digest_kind=DIGEST)
+        tensor = changed(tensor, kept=kept, statistics=figures, digest=digest, digest_kind=DIGEST)
         self.writer.tensor(tensor, raw if kept is Kept.VALUES else None)
 
     def _kept(self, key: TensorKey, digest: str, dtype: str, nbytes: int) -> Kept:

@@ -51,13 +51,13 @@ def plain(value: object) -> object:
     return str(value)
 
 
-to_text = json.JSONEncoder(default=plain, separators=(",", ":")).encode
+to_text = json.JSONEncoder(default=plain, separators=(",", ":"), check_circular=False).encode
 """Compact JSON; one encoder for all, as making one costs more than most records do."""
 
 
 def op_key_to_json(key: OpKey) -> list[Any]:
     """The order is that of the fields of OpKey."""
-    return [key.op, key.call, key.graph, key.path, key.iteration]
+    return list(key.row())
 
 
 def op_key_from_json(body: list[Any]) -> OpKey:

@@ -21,15 +21,15 @@ import xxhash
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
-from syncpoint.run.files import Bytes, one_line, write_atomically
-from syncpoint.run.folder import RUN_JSON, clear_run, is_run, run_json
+from syncpoint.run.files import Bytes, one_line, sync, write_atomically
+from syncpoint.run.folder import BEGUN, RUN_JSON, clear_run, is_run, run_json
 from syncpoint.run.journal import JOURNAL, JournalWriter, frame
 from syncpoint.run.lock import RunLock
-from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.model import Kept, Op, RunInfo, Tensor, changed
 from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
 from syncpoint.run.shards import WRITE_BYTES, ShardWriter
 from syncpoint.run.sources import SourceWriter
-from syncpoint.run.tables import OPS, TENSORS, write_ops, write_tensors
+from syncpoint.run.tables import OPS, TENSORS, op_row, tensor_row, write_ops, write_tensors
 
 DIGEST = "xxh3-128"
 _FLUSH_SECONDS = 0.5
@@ -54,9 +54,12 @@ class RunWriter:
         self._prepare(overwrite)
         self._shards = ShardWriter(self.path)
         self._sources = SourceWriter(self.path)
-        self._ops: dict[OpKey, Op] = {}
-        self._keys: set[TensorKey] = set()
-        self._tensors: list[Tensor] = []
+        # Rows and plain tuples: the cyclic collector would follow every record and every key
+        # again and again, at a cost that grows with the run.
+        self._op_keys: set[tuple[Any, ...]] = set()
+        self._op_rows: list[tuple[Any, ...]] = []
+        self._tensor_keys: set[tuple[Any, ...]] = set()
+        self._tensor_rows: list[tuple[Any, ...]] = []
         self._held: dict[tuple[str, str, int], tuple[str, int]] = {}
         """Where content already lies, by digest, dtype and size."""
         self._waiting: list[Tensor] = []
@@ -76,17 +79,10 @@ class RunWriter:
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                if not is_run(path):
-                    raise InputError("a new folder for the run", f"{path} with other files in it")
-                if not overwrite:
-                    raise InputError(
-                        "a new folder for the run",
-                        f"a run at {path}",
-                        "choose another name or ask for it to be overwritten",
-                    )
+            # Locked first: what another writer has only begun must not look like other files.
             self._run_lock = RunLock(path)
             try:
+                self._check_folder(overwrite)
                 first = frame("info", info_to_json(self._info))
                 self._journal = JournalWriter(path / JOURNAL, first)
                 clear_run(path)
@@ -95,6 +91,19 @@ class RunWriter:
                 raise
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def _check_folder(self, overwrite: bool) -> None:
+        path = self.path
+        if {entry.name for entry in path.iterdir()} <= BEGUN:
+            return
+        if not is_run(path):
+            raise InputError("a new folder for the run", f"{path} with other files in it")
+        if not overwrite:
+            raise InputError(
+                "a new folder for the run",
+                f"a run at {path}",
+                "choose another name or ask for it to be overwritten",
+            )
 
     @property
     def info(self) -> RunInfo:
@@ -105,9 +114,11 @@ class RunWriter:
         """Add an op; its key must be new."""
         with self._lock:
             self._check_open()
-            if op.key in self._ops:
+            key = op.key.row()
+            if key in self._op_keys:
                 raise InputError("each op once in a run", f"{op.key} again")
-            self._ops[op.key] = op
+            self._op_keys.add(key)
+            self._op_rows.append(op_row(op))
             self._append(frame("op", op_to_json(op)))
 
     def tensor(self, tensor: Tensor, data: object = None) -> Tensor:
@@ -119,7 +130,8 @@ class RunWriter:
         """
         with self._lock:
             self._check_open()
-            if tensor.key in self._keys:
+            key = tensor.key.row()
+            if key in self._tensor_keys:
                 raise InputError("each tensor once in a run", f"{tensor.key} again")
             raw = None if data is None else _raw(data)
             digest, kind = tensor.digest, tensor.digest_kind
@@ -131,7 +143,7 @@ class RunWriter:
                 nbytes = self._check_size(tensor, dtype, raw)
             if raw is not None and nbytes:
                 shard, offset = self._place(tensor, dtype, raw, digest)
-            tensor = replace(
+            tensor = changed(
                 tensor,
                 dtype=dtype.name,
                 shard=shard,
@@ -140,7 +152,7 @@ class RunWriter:
                 digest=digest,
                 digest_kind=kind,
             )
-            self._keys.add(tensor.key)
+            self._tensor_keys.add(key)
             self._waiting.append(tensor)
             self._flush_when_due()
             return tensor
@@ -164,9 +176,10 @@ class RunWriter:
         content = (digest, dtype.name, raw.size)
         place = self._held.get(content)
         if place is None:
-            place = self._guarded(
-                lambda: self._shards.add(str(tensor.key), dtype, tensor.shape, raw)
-            )
+            try:
+                place = self._shards.add(str(tensor.key), dtype, tensor.shape, raw)
+            except OSError as error:
+                raise self._failed(error) from error
             self._held[content] = place
             self.stored_bytes += raw.size
         return place
@@ -242,7 +255,7 @@ class RunWriter:
                 if self._failure is None:
                     self._flush()
                 else:
-                    self._tensors += filter(self._is_whole, self._waiting)
+                    self._tensor_rows += map(tensor_row, filter(self._is_whole, self._waiting))
                 self._shards.abandon()
                 self._conclude(info)
             except OSError:
@@ -285,7 +298,7 @@ class RunWriter:
         shards = [frame("shard", name) for name in self._shards.closed[self._shards_told :]]
         self._journal.append(b"".join([self._frames, *tensors, *shards]))
         self._shards_told += len(shards)
-        self._tensors += self._waiting
+        self._tensor_rows += map(tensor_row, self._waiting)
         self._waiting = []
         self._frames = bytearray()
         self._flushed = time.monotonic()
@@ -296,16 +309,18 @@ class RunWriter:
 
     def _conclude(self, info: RunInfo) -> None:
         """Tables, then run.json, then no journal any more."""
-        write_ops(self.path / OPS, list(self._ops.values()))
-        write_tensors(self.path / TENSORS, self._tensors)
+        write_ops(self.path / OPS, self._op_rows)
+        write_tensors(self.path / TENSORS, self._tensor_rows)
         self._sources.write_index()
         counts = {
-            "ops": len(self._ops),
-            "tensors": len(self._tensors),
+            "ops": len(self._op_rows),
+            "tensors": len(self._tensor_rows),
             "shards": self._shards.count,
             "bytes": self.stored_bytes,
         }
         write_atomically(self.path / RUN_JSON, run_json(info, counts))
+        # The names of the tables must be on the disk before that of the journal is not.
+        sync(self.path)
         self._info = info
         self._close()
         (self.path / JOURNAL).unlink(missing_ok=True)
@@ -336,8 +351,12 @@ class RunWriter:
         try:
             return action()
         except OSError as error:
-            self._failure = self._unwritable(error)
-            raise self._failure from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> InputError:
+        """After it nothing more can be added."""
+        self._failure = self._unwritable(error)
+        return self._failure
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(

@@ -12,6 +12,7 @@ import pytest
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
+from syncpoint.run.shards import BLOCK
 from syncpoint.run.writer import RunWriter
 
 
@@ -190,3 +191,33 @@ def test_a_run_whose_tables_cannot_be_written_stays_readable_from_its_journal(
     assert not run.info.complete
     assert "No space" in run.info.missing
     assert run.values(run.tensors[0]).tobytes() == b"abc"
+
+
+def test_a_slow_trickle_does_not_cut_a_shard_into_small_pieces(tmp_path, monkeypatch):
+    """Each block of the file is first written in one piece, as the page cache then keeps it."""
+    pieces = []
+    real = os.pwrite
+
+    def pwrite(handle: int, data: memoryview, offset: int) -> int:
+        if Path(f"/proc/self/fd/{handle}").readlink().suffix == ".partial":
+            pieces.append((offset, offset + len(data)))
+        return real(handle, data, offset)
+
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with RunWriter(tmp_path / "a.run") as writer:
+        for i in range(300):
+            value = rng.integers(0, 256, 25_000, dtype=np.uint8)
+            writer.tensor(tensor(f"small{i}", value.size), value)
+            writer.flush()
+    size = (tmp_path / "a.run" / "tensors-00000.safetensors").stat().st_size
+    assert size > 3 * BLOCK and size % BLOCK
+    reached = 0
+    for start, end in pieces[:-1]:
+        if end > reached:
+            assert start <= reached and (end % BLOCK == 0 or end - reached >= BLOCK)
+            reached = end
+    run = Run.open(tmp_path / "a.run")
+    rng = np.random.default_rng(0)
+    for found in run.tensors:
+        assert run.values(found).tobytes() == rng.integers(0, 256, 25_000, np.uint8).tobytes()

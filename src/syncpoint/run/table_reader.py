@@ -1,0 +1,317 @@
+"""Reading the tables of a run: checked at once, made into records when somebody looks.
+
+A run may have hundreds of thousands of ops. Its tables are checked column by column when it is
+opened, so that structural damage is found there; an Op or a Tensor is made when it is asked for,
+some neighbours with it, and kept from then on.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from syncpoint.errors import FormatError
+from syncpoint.run.files import one_line, open_regular, parse_json
+from syncpoint.run.model import (
+    Edge,
+    Frame,
+    Kept,
+    Op,
+    OpKey,
+    Part,
+    Role,
+    Statistics,
+    Tensor,
+    TensorKey,
+)
+from syncpoint.run.records import check_op_key, check_tensor, quantization_from_json
+from syncpoint.run.tables import (
+    EDGE,
+    FRAME,
+    MAY_BE_NULL,
+    OP_KEY,
+    TENSOR_KEY,
+    op_schema,
+    tensor_schema,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+T = TypeVar("T")
+_ROLES = {role.value: role for role in Role}
+_KEPT = {kept.value: kept for kept in Kept}
+_MAX_ROWS = 50_000_000
+"""A few bytes of Parquet can claim any number of equal rows; more than this is not believed."""
+_CHUNK = 2048
+"""Records made at once."""
+
+
+class Records(Sequence[T], Generic[T]):
+    """The records of a table in order, each made when it is first asked for."""
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        key: Sequence[str],
+        build: Callable[[pl.DataFrame], list[T]],
+    ) -> None:
+        self._frame = frame
+        self._key = key
+        self._build = build
+        self._chunks: dict[int, list[T]] = {}
+        self._index: dict[tuple[Any, ...], int] | None = None
+
+    def __len__(self) -> int:
+        return self._frame.height
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        at %= len(self)
+        return self._chunk(at // _CHUNK)[at % _CHUNK]
+
+    def __iter__(self) -> Iterator[T]:
+        for number in range(-(-len(self) // _CHUNK)):
+            yield from self._chunk(number)
+
+    def find(self, key: tuple[Any, ...]) -> T | None:
+        """The record with this key, given as the row that it is in the table."""
+        if self._index is None:
+            columns = (self._frame[name].to_list() for name in self._key)
+            self._index = {row: at for at, row in enumerate(zip(*columns, strict=True))}
+        at = self._index.get(key)
+        return None if at is None else self[at]
+
+    def _chunk(self, number: int) -> list[T]:
+        found = self._chunks.get(number)
+        if found is None:
+            with _no_collection():
+                made = self._build(self._frame.slice(number * _CHUNK, _CHUNK))
+            # Two threads may make the same; one of them must win for good.
+            found = self._chunks.setdefault(number, made)
+        return found
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the cyclic collector, which would visit every record again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def read_ops(path: Path) -> Records[Op]:
+    """The ops of a run in order; a broken table is a FormatError."""
+    frame = _read(path, op_schema())
+    _refuse_duplicates(frame, OP_KEY, path)
+    _check_keys(frame)
+    edges = _items(frame, "inputs")
+    _check_keys(edges)
+    _check_names(edges, "role", _ROLES)
+    _items(frame, "source")
+    if frame["origins"].explode().null_count() > (frame["origins"].list.len() == 0).sum():
+        raise FormatError(f"no gaps inside column 'origins' of {path}", "one")
+    keys = _Keys()
+    attributes = _Parsed(path)
+    # Equal edges and frames are one object: a tensor is read several times, a line makes
+    # many ops.
+    edge_of = cache(lambda edge: Edge(keys(*edge[:5]), edge[5], _ROLES[edge[6]]))
+    frame_of = cache(lambda line: Frame(*line))
+    plain = (*OP_KEY, "type", "attributes", "module", "module_type", "origins", "random")
+
+    def build(some: pl.DataFrame) -> list[Op]:
+        rows = zip(*(some[name].to_list() for name in plain), strict=True)
+        nested = (_nested(some, "inputs", EDGE), _nested(some, "source", FRAME))
+        return [
+            Op(
+                keys(*row[:5]),
+                row[5],
+                tuple(map(edge_of, inputs)),
+                attributes(row[6]),
+                row[7],
+                row[8],
+                tuple(map(frame_of, source)),
+                tuple(row[9]),
+                row[10],
+            )
+            for row, inputs, source in zip(rows, *nested, strict=True)
+        ]
+
+    return Records(frame, OP_KEY, build)
+
+
+def read_tensors(path: Path) -> Records[Tensor]:
+    """The tensors of a run in order; a broken table is a FormatError."""
+    frame = _read(path, tensor_schema())
+    _refuse_duplicates(frame, TENSOR_KEY, path)
+    _check_keys(frame)
+    _check_names(frame, "role", _ROLES)
+    _check_names(frame, "kept", _KEPT)
+    keys = _Keys()
+    part_of = cache(Part)
+    parse = _Parsed(path)
+    for text in frame["quantization"].drop_nulls().unique():
+        quantization_from_json(parse(text))
+    names = list(tensor_schema())
+
+    def build(some: pl.DataFrame) -> list[Tensor]:
+        result = []
+        for row in zip(*(some[name].to_list() for name in names), strict=True):
+            (op, call, graph, path_in, iteration, role, index, sample, step, rank) = row[:10]
+            (name, dtype, shape, kept, strides, layout, device, alias_of) = row[10:18]
+            (quantization, requires_grad, address, shard, offset, nbytes) = row[18:24]
+            op_key = keys(op, call, graph, path_in, iteration)
+            tensor = Tensor(
+                TensorKey(op_key, _ROLES[role], index, part_of(sample, step, rank)),
+                dtype,
+                tuple(shape),
+                _KEPT[kept],
+                None if strides is None else tuple(strides),
+                layout,
+                device,
+                alias_of,
+                None if quantization is None else quantization_from_json(parse(quantization)),
+                requires_grad,
+                address,
+                shard,
+                offset,
+                nbytes,
+                None if row[24] is None else Statistics(*row[24:33]),
+                row[33],
+                row[34],
+                name,
+            )
+            result.append(tensor)
+        return result
+
+    for at in _unlike(frame):
+        check_tensor(build(frame.slice(at, 1))[0])
+    return Records(frame, TENSOR_KEY, build)
+
+
+def _unlike(frame: pl.DataFrame) -> list[int]:
+    """One row of each kind that the rules for tensors can tell apart, and all with a negative
+    number: those keep the rules or break them together."""
+    columns = ("dtype", "kept", "nbytes", "shard")
+    facts = zip(
+        *(frame[name].to_list() for name in columns),
+        map(tuple, frame["shape"].to_list()),
+        strict=True,
+    )
+    first: dict[tuple[Any, ...], int] = {}
+    for at, fact in enumerate(facts):
+        first.setdefault(fact, at)
+    negative = (frame["offset"] < 0) | (frame["index"] < 0)
+    return sorted({*first.values(), *negative.arg_true().to_list()})
+
+
+class _Keys:
+    """One object for each op key, however many edges and tensors name it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, str, str, int], OpKey] = {}
+
+    def __call__(self, op: str, call: int, graph: str, path: str, iteration: int) -> OpKey:
+        row = (op, call, graph, path, iteration)
+        key = self._known.get(row)
+        if key is None:
+            key = self._known[row] = OpKey(*row)
+        return key
+
+
+class _Parsed:
+    """JSON objects of a text column; equal texts share one, as records are not changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, text: str) -> dict[str, Any]:
+        found = self._known.get(text)
+        if found is None:
+            found = parse_json(text, str(self._path))
+            if not isinstance(found, dict):
+                raise FormatError(f"JSON objects in {self._path}", text[:40])
+            self._known[text] = found
+        return found
+
+
+def _read(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    import polars as pl
+    from polars.exceptions import PanicException, PolarsError
+
+    try:
+        os.close(open_regular(path))
+        found = pl.read_parquet_schema(path)
+        for name, dtype in schema.items():
+            if name not in found:
+                raise FormatError(f"a column {name!r} in {path}", f"only {', '.join(found)}")
+            if found[name] != dtype:
+                raise FormatError(f"column {name!r} of {path} as {dtype}", str(found[name]))
+        table = pl.scan_parquet(path, glob=False)
+        rows = table.select(pl.len()).collect().item()
+        if rows > _MAX_ROWS:
+            raise FormatError(f"at most {_MAX_ROWS} rows in {path}", str(rows))
+        frame = table.select(list(schema)).collect()
+    except (PolarsError, PanicException, OSError, OverflowError, MemoryError) as error:
+        raise FormatError(f"a readable table at {path}", one_line(error)[:200]) from error
+    for name in schema:
+        if name not in MAY_BE_NULL and frame[name].null_count():
+            raise FormatError(f"a value in each row of column {name!r} of {path}", "a gap")
+    return frame
+
+
+def _refuse_duplicates(frame: pl.DataFrame, key: Sequence[str], path: Path) -> None:
+    doubled = frame.select(key).is_duplicated()
+    if doubled.any():
+        first = frame.select(key).filter(doubled).row(0)
+        raise FormatError(f"each key once in {path}", f"twice {first}")
+
+
+def _check_keys(frame: pl.DataFrame) -> None:
+    """The rule of `check_op_key` for a whole column."""
+    bad = (frame["call"] < 0) | (frame["iteration"] < 0)
+    if bad.any():
+        row = frame.filter(bad).row(0, named=True)
+        check_op_key(OpKey(row["op"], row["call"], iteration=row["iteration"]))
+
+
+def _check_names(frame: pl.DataFrame, column: str, known: dict[str, Any]) -> None:
+    for value in frame[column].unique():
+        if value not in known:
+            raise ValueError(f"{value!r} is not a {column}")
+
+
+def _items(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """All items of a list of structs as a table of their own."""
+    column = frame[name]
+    flat = column.filter(column.list.len() > 0).explode()
+    if flat.null_count():
+        raise FormatError(f"no gaps inside column {name!r}", "one")
+    unnested = flat.struct.unnest()
+    if sum(unnested.null_count().row(0)):
+        raise FormatError(f"no gaps inside column {name!r}", "one")
+    return unnested
+
+
+def _nested(frame: pl.DataFrame, name: str, inner: Sequence[str]) -> Iterator[list[Any]]:
+    """The rows of a list of structs as tuples; much quicker than dictionaries one by one."""
+    items = _items(frame, name)
+    rows = iter(list(zip(*(items[f].to_list() for f in inner), strict=True)))
+    return iter([[next(rows) for _ in range(n)] for n in frame[name].list.len().to_list()])
