@@ -101,13 +101,13 @@ def show(
     """Print a comparison and write the files that were asked for."""
     from rich.console import Console
 
-    from syncpoint.metrics import CATALOGUE
+    from syncpoint.metrics import METRIC_IDS
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
-    if metric not in CATALOGUE:
+    if metric not in METRIC_IDS:
         raise InputError(
-            "a metric of the catalogue", repr(metric), f"one of {', '.join(CATALOGUE)}"
+            "a metric of the catalogue", repr(metric), f"one of {', '.join(METRIC_IDS)}"
         )
     one_of(sort, ("similarity", "operation"), "--sort")
     if quiet:
