@@ -12,6 +12,7 @@ import numpy as np
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judged
 from syncpoint.comparison.measuring import Progress, Sides, dequantized, measured, operand_of, rows
+from syncpoint.comparison.on_demand import add_worst_slices
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
@@ -57,10 +58,11 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
                 " have its ops run again"
             )
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    made = add_worst_slices(sides, judged(made, options.choice), options.threads)
     return Result(
         _about(target),
         _about(reference),
-        judged(made, options.choice),
+        made,
         _lonely(matching),
         options.choice,
         _edges(target, made),

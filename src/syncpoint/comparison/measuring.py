@@ -115,14 +115,15 @@ def measured(
 ) -> list[Row]:
     """The rows with their numbers. The result does not depend on the number of threads."""
     done: list[Row] = []
-    for batch in _batches(sides, made):
+    for batch in batches(sides, made):
         done.extend(_measure_batch(sides, batch, threads))
         if progress:
             progress(len(done), len(made))
     return done
 
 
-def _batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
+def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
+    """The rows in lots whose values may be held at the same time."""
     batch: list[Row] = []
     size = 0
     for row in made:
@@ -148,7 +149,7 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
             out.append(row)
             continue
         try:
-            row, pair = _prepare(sides, row)
+            row, pair = prepared(sides, row)
         except SyncpointError as error:
             row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
         if pair is not None:
@@ -161,7 +162,7 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
     return out
 
 
-def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
+def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     """Either numbers that need no kernel call, or the pair to measure."""
     target = sides.target.tensor(row.target.key)
     reference = sides.reference.tensor(row.reference.key)
