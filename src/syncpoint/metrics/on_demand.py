@@ -192,8 +192,8 @@ def _edges(least: float, greatest: float, bins: int) -> list[float]:
 def _rows(pair: Pair, axis: int) -> tuple[Pair, int]:
     """The pair seen with an axis last, so that its rows follow each other, and their length."""
     axis = _axis(pair, axis)
-    sides = (_axis_last(side, axis) for side in (pair.target, pair.reference))
-    return Pair(*sides), (*pair.target.logical_shape, 1)[axis]
+    turned = Pair(_axis_last(pair.target, axis), _axis_last(pair.reference, axis))
+    return turned, (*pair.target.logical_shape, 1)[axis]
 
 
 def _axis_last(side: Operand, axis: int) -> Operand:

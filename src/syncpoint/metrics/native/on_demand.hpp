@@ -1,5 +1,5 @@
 // The numbers of a pair that cost more than they are mostly worth: asked for one at a time, and
-// for pairs that are not close. One thread a call; the bits depend on neither strides nor machine.
+// for pairs that are not close. One thread a call; the bits do not depend on strides.
 #pragma once
 
 #include <cstdint>
