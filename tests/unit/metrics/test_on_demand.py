@@ -157,6 +157,19 @@ def test_the_lowest_of_equal_slices_wins(inner, at):
     assert worst_slice(pair_of(t, r), 1).index == at[0]
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 3001), (7, 5, 1000), (3000, 5), (900, 4, 3)])
+def test_slices_that_are_cut_where_a_piece_ends(shape):
+    rng = np.random.default_rng(2)
+    r, d = rng.standard_normal((2, *shape))
+    for axis in range(len(shape)):
+        others = tuple(k for k in range(len(shape)) if k != axis)
+        norms = [np.sqrt(np.sum(x * x, others)) for x in ((r + d) - r, r)]
+        want = norms[0] / np.maximum(norms[1], 0.1 * np.sqrt(np.mean(norms[1] ** 2)))
+        got = worst_slice(pair_of(r + d, r), axis)
+        assert got.index == want.argmax()
+        assert math.isclose(got.rel_l2, want.max(), rel_tol=1e-13)
+
+
 def test_one_ruined_channel_is_found_among_many():
     rng = np.random.default_rng(1)
     r = rng.standard_normal((2, 64, 7, 9)).astype(np.float32)
@@ -233,6 +246,24 @@ def test_edges_are_those_of_numpy(dtype):
     assert np.array_equal(np.add(got.target_counts, got.reference_counts), want)
 
 
+@pytest.mark.parametrize("bins", [3, 10, 49, 64, 100])
+def test_values_on_an_edge_belong_to_the_bin_above(bins):
+    values = np.linspace(0.1, 0.7, bins + 1)
+    got = value_histograms(pair_of(values, values), bins)
+    assert got.target_counts == (*[1] * (bins - 1), 2)
+
+
+def test_masks_that_only_one_type_can_tell_are_masks_on_both_sides():
+    """-40000 is below half the lowest f16 and an ordinary f32; both sides mean the same."""
+    r = np.array([[1, 2, -40000]], np.float16)
+    t = np.array([[1, 2, -40001]], np.float32)
+    got = value_histograms(pair_of(t, r))
+    assert (got.target_masked, got.reference_masked) == (1, 1)
+    t[0, 2] = -3
+    got = value_histograms(pair_of(t, r))
+    assert (got.target_masked, got.reference_masked) == (0, 1)
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, -1e300, 1.7e308, 5e-324])
 def test_a_constant_tensor_is_in_one_bin(value):
     got = value_histograms(pair_of(np.full(9, value), np.full(9, value)), 10)
@@ -276,7 +307,8 @@ LIKELY = ("normal", "exponents", "offset", "small integers", "masks", "tiny")
 SOME = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 
 
-def check_kl(pair, axis):
+def check_kl(pair, axis, rest=1e-24):
+    """`rest`: what equal distributions may leave behind."""
     known = Elements(pair)
     with mpmath.workdps(110):
         rows = [softmax_kl(known.scores(0, row), known.scores(1, row)) for row in known.rows(axis)]
@@ -286,8 +318,6 @@ def check_kl(pair, axis):
         if not defined:
             assert got.mean is got.max is got.max_row is None
             return
-        # What equal distributions with a large offset leave behind.
-        rest = 1e-24
         assert near(got.mean, mpmath.fsum(defined) / len(defined), 1e-10, rest), (rows, got)
         assert near(got.max, max(defined), 1e-10, rest)
         assert near(got.max, rows[got.max_row], 1e-10, rest)
@@ -307,7 +337,7 @@ def test_kl_keeps_its_digits_however_small(seed, count, exponent, offset):
     rng = np.random.default_rng(seed)
     r = rng.standard_normal(count) * 4
     t = r + offset + 10**exponent * rng.standard_normal(count)
-    check_kl(pair_of(t, r), -1)
+    check_kl(pair_of(t, r), -1, rest=1e-36)
 
 
 def test_kl_of_long_rows():
@@ -374,7 +404,7 @@ def minmax_kl(t, r):
     return mpmath.fsum(x / p * mpmath.log((x / p) / (y / q)) for x, y in zip(b, a, strict=True))
 
 
-def check_minmax(pair):
+def check_minmax(pair, rest=1e-24):
     known = Elements(pair)
     both = [
         (as_float(t.re), as_float(r.re))
@@ -386,7 +416,7 @@ def check_minmax(pair):
         assert got is None
         return
     with mpmath.workdps(110):
-        assert near(got, minmax_kl(*zip(*both, strict=True)), 1e-10, 1e-24)
+        assert near(got, minmax_kl(*zip(*both, strict=True)), 1e-10, rest)
 
 
 @QUICK
@@ -401,7 +431,7 @@ def test_minmax_kl_keeps_its_digits_however_small(seed, count, exponent, factor)
     rng = np.random.default_rng(seed)
     r = rng.standard_normal(count)
     t = factor * (r + 10**exponent * rng.standard_normal(count)) + factor
-    check_minmax(pair_of(t, r))
+    check_minmax(pair_of(t, r), rest=1e-36)
 
 
 def test_minmax_kl_where_nearly_all_is_proportional():
