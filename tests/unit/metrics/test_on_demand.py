@@ -357,6 +357,10 @@ def test_kl_by_hand():
     assert kl(pair_of(t, t)) == 0.0
 
 
+def test_an_offset_that_swallows_the_reference_leaves_equal_distributions_equal():
+    assert kl(pair_of([-1e37], [-0.13])) < 1e-24
+
+
 @pytest.mark.parametrize("mask", [-np.inf, np.finfo(np.float32).min])
 def test_masked_places_have_no_probability(mask):
     r = np.array([[0.5, 1.5, -0.5, mask], [1, mask, 2, 3]], np.float32)
