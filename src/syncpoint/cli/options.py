@@ -90,9 +90,9 @@ def one_of(value: str, allowed: tuple[str, ...], flag: str) -> str:
 
 def check(metric: str, sort: str, fail_on: str) -> None:
     """Refuse what cannot be shown before any work is done."""
-    from syncpoint.metrics import CATALOGUE
+    from syncpoint.metrics import CATALOGUE, METRIC_IDS
 
-    choices = [name for name, entry in CATALOGUE.items() if entry.better is not None]
+    choices = [name for name in METRIC_IDS if CATALOGUE[name].better is not None]
     if metric not in choices:
         raise InputError("a metric to rank by", repr(metric), f"one of {', '.join(choices)}")
     one_of(sort, ("similarity", "operation"), "--sort")

@@ -22,6 +22,7 @@ from syncpoint.comparison.measuring import (
     rows,
     steps_of,
 )
+from syncpoint.comparison.on_demand import add_worst_slices
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
@@ -75,10 +76,11 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
                 " have its ops run again"
             )
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    made = add_worst_slices(sides, judged(made, options.choice), options.threads)
     return Result(
         _about(target),
         _about(reference),
-        judged(made, options.choice),
+        made,
         _lonely(matching),
         options.choice,
         _edges(target, made),

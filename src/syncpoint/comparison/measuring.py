@@ -153,7 +153,7 @@ def measured(
     left = [at for at, row in enumerate(done) if row is None]
     places = iter(left)
     ready = len(made) - len(left)
-    for batch in _batches(sides, [made[at] for at in left]):
+    for batch in batches(sides, [made[at] for at in left]):
         found = _measure_batch(sides, batch, threads)
         if log is not None:
             log.add_measured(found)
@@ -165,7 +165,8 @@ def measured(
     return [row for row in done if row is not None]
 
 
-def _batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
+def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
+    """The rows in lots whose values may be held at the same time."""
     batch: list[Row] = []
     size = 0
     for row in made:
@@ -191,7 +192,7 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
             out.append(row)
             continue
         try:
-            row, pair = _prepare(sides, row)
+            row, pair = prepared(sides, row)
         except SyncpointError as error:
             row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
         if pair is not None:
@@ -204,7 +205,7 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
     return out
 
 
-def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
+def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     """Either numbers that need no kernel call, or the pair to measure."""
     target = sides.target.tensor(row.target.key)
     reference = sides.reference.tensor(row.reference.key)

@@ -64,6 +64,11 @@ _COARSE: dict[str, Any] = {
     "same_bytes": pl.Boolean,
     "same_input": pl.Boolean,
 }
+_ON_DEMAND: dict[str, Any] = {
+    "worst_slice": pl.Float64,
+    "worst_slice_axis": pl.Int64,
+    "worst_slice_index": pl.Int64,
+}
 _INTRODUCED: dict[str, Any] = {
     "introduced_rmse": pl.Float64,
     "introduced_psnr": pl.Float64,
@@ -108,11 +113,12 @@ COLUMNS: dict[str, Any] = {
     **_JUDGED,
     **METRIC_COLUMNS,
     **_COARSE,
+    **_ON_DEMAND,
     **_INTRODUCED,
 }
 """Every column of the table, in order, with its type."""
 
-_NUMBERS = {**METRIC_COLUMNS, **_COARSE}
+_NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
 _BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 """Metrics that are no single number; JSON in the table."""

@@ -3,16 +3,40 @@
 from syncpoint.metrics.catalogue import CATALOGUE, METRIC_IDS, Metric
 from syncpoint.metrics.kernel import measure, statistics
 from syncpoint.metrics.measurement import Measurement
+from syncpoint.metrics.on_demand import (
+    Histograms,
+    RowKl,
+    Slice,
+    TopK,
+    kl,
+    kl_minmax,
+    kl_rows,
+    topk_agreement,
+    value_histograms,
+    worst_slice,
+    worst_slices,
+)
 from syncpoint.metrics.pair import Operand, Pair, operand
 
 __all__ = [
     "CATALOGUE",
     "METRIC_IDS",
+    "Histograms",
     "Measurement",
     "Metric",
     "Operand",
     "Pair",
+    "RowKl",
+    "Slice",
+    "TopK",
+    "kl",
+    "kl_minmax",
+    "kl_rows",
     "measure",
     "operand",
     "statistics",
+    "topk_agreement",
+    "value_histograms",
+    "worst_slice",
+    "worst_slices",
 ]

@@ -25,7 +25,8 @@ class Metric:
     """"" for plain numbers; "share" is a number from 0 to 1."""
     better: Better | None
     """In which direction the target is nearer to the reference; None where it says nothing."""
-    tier: Literal["base", "default"]
+    tier: Literal["base", "default", "on demand"]
+    """`on demand` ones are in no measurement; `metrics.on_demand` computes them."""
     explanation: str
 
 
@@ -222,6 +223,69 @@ def _steps() -> Iterator[Metric]:
     )
 
 
+def _on_demand() -> Iterator[Metric]:
+    def asked(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
+        return Metric(id, title, unit, better, "on demand", explanation)
+
+    yield asked(
+        "worst_slice",
+        "Worst slice",
+        "",
+        "lower",
+        "Relative L2 error of the worst slice along the channel and token axes (axis 1 and the "
+        "last): one ruined channel is not seen in the whole. The norm of r counts as at least a "
+        "tenth of the rms over the slices. Also measured for pairs that are not close.",
+    )
+    yield asked(
+        "worst_slice_axis", "Axis of the worst slice", "index", None, "The axis that it lies on."
+    )
+    yield asked(
+        "worst_slice_index",
+        "Where the worst slice is",
+        "index",
+        None,
+        "Its index on that axis; the lowest of several.",
+    )
+    yield asked(
+        "value_histograms",
+        "Value histograms",
+        "",
+        None,
+        "How often each value occurs on each side, over common bins.",
+    )
+    yield asked(
+        "top1",
+        "Top-1 agreement",
+        "share",
+        "higher",
+        "Share of rows whose greatest score is in the same place, judged by the reference's scores "
+        "so that a tie agrees.",
+    )
+    yield asked(
+        "topk",
+        "Top-k agreement",
+        "share",
+        "higher",
+        "Share of the k greatest scores of a row that are in the same places, averaged over the "
+        "rows.",
+    )
+    yield asked(
+        "kl",
+        "KL divergence",
+        "nats",
+        "lower",
+        "KL(softmax r ‖ softmax t) of logits along the last axis, averaged over the rows.",
+    )
+    yield asked(
+        "kl_minmax",
+        "KL divergence, min-max form",
+        "nats",
+        "lower",
+        "KL(t ‖ r) of the values scaled to [0, 1], floored at the epsilon of float32 and divided "
+        "by their sum, as other tools report it.",
+    )
+
+
 CATALOGUE: Mapping[str, Metric] = MappingProxyType(
     {
         metric.id: metric
@@ -232,10 +296,12 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType(
             _side("reference"),
             _relative(),
             _steps(),
+            _on_demand(),
         )
         for metric in group
     }
 )
 """All metrics by id, in the order in which they are shown."""
 
-METRIC_IDS = tuple(CATALOGUE)
+METRIC_IDS = tuple(metric.id for metric in CATALOGUE.values() if metric.tier != "on demand")
+"""Those that every measurement has."""

@@ -23,7 +23,7 @@ def measure(pairs: Sequence[Pair], threads: int = 0) -> list[Measurement]:
     The bits of the results depend on neither threads nor strides.
     """
     rules = [rules_of(pair) for pair in pairs]
-    native = [_native_pair(pair, rule) for pair, rule in zip(pairs, rules, strict=True)]
+    native = [native_pair(pair, rule) for pair, rule in zip(pairs, rules, strict=True)]
     results = _kernel.measure(native, threads)
     return [measured(result, rule) for result, rule in zip(results, rules, strict=True)]
 
@@ -49,7 +49,8 @@ def statistics(operand: Operand) -> Statistics:
     )
 
 
-def _native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
+def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
+    """A pair as the kernel reads it; whoever calls keeps the pair while the kernel works."""
     target, reference = pair.target, pair.reference
     if target.logical_shape != reference.logical_shape:
         raise ValueError(

@@ -13,7 +13,7 @@ from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import COLUMNS
 from syncpoint.errors import FormatError, InputError
-from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics import METRIC_IDS
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.reports.json_report import as_json
 
@@ -57,7 +57,7 @@ def test_limits_are_kept_with_the_comparison(comparison, tmp_path):
 
 
 def test_the_table_has_the_metric_ids_as_columns(comparison):
-    assert set(CATALOGUE) <= set(comparison.table.columns)
+    assert set(METRIC_IDS) <= set(comparison.table.columns)
     assert comparison.table.columns == list(COLUMNS)
     assert comparison.table.height == len(comparison.rows)
 

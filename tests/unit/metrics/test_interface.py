@@ -25,7 +25,8 @@ ONE = operand(np.ones(3, np.float32))
 
 
 def test_the_catalogue_names_every_field_of_a_measurement_in_its_order():
-    assert tuple(field.name for field in fields(Measurement)) == METRIC_IDS == tuple(CATALOGUE)
+    assert tuple(field.name for field in fields(Measurement)) == METRIC_IDS
+    assert tuple(CATALOGUE)[: len(METRIC_IDS)] == METRIC_IDS
     measurement = measure([Pair(ONE, ONE)])[0]
     assert tuple(measurement.as_dict()) == METRIC_IDS
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "measure.hpp"
+#include "on_demand_binding.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -137,4 +138,5 @@ NB_MODULE(_kernel, m) {
 
   m.def("measure", &measure_all, "pairs"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("describe", &describe, "operand"_a, nb::call_guard<nb::gil_scoped_release>());
+  bind_on_demand(m);
 }
