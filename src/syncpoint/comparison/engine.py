@@ -147,7 +147,7 @@ def _same_when_rounded(sides: Sides, target: Tensor, reference: Tensor) -> bool:
         return False
     finer, other = (t, r) if DTYPES[t.dtype].unit < DTYPES[r.dtype].unit else (r, t)
     with np.errstate(over="ignore"):
-        rounded = finer.data.astype(DTYPES[other.dtype].numpy)
+        rounded = finer.array.astype(DTYPES[other.dtype].numpy)
     return bool(np.array_equal(rounded.astype(np.float64), dequantized(other), equal_nan=True))
 
 

@@ -120,11 +120,11 @@ class _Introducer:
             target = _required(self.sides.target.tensor(row.target.key))
             operand = operand_of(self.sides.target, target)
             operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            return as_real(operand).data
+            return as_real(operand).array
         tensor = self.sides.reference.tensor(key)
         if tensor is None or tensor.kept is not Kept.VALUES:
             raise NoRegion(f"{edge.role} {edge.op} was not recorded")
-        return as_real(operand_of(self.sides.reference, tensor)).data
+        return as_real(operand_of(self.sides.reference, tensor)).array
 
     def _row(self, row: Row, exact: _Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
         index = row.reference.key.index
@@ -306,7 +306,7 @@ def _quantizing(operand: Operand, truth: NDArray[Any]) -> float:
     quantization = operand.quantization
     if quantization is None or quantization.table:
         return 0.0
-    ones = replace(operand, data=np.ones(operand.data.shape, np.float64), dtype="f64")
+    ones = replace(operand, data=np.ones(operand.array.shape, np.float64), dtype="f64")
     steps = dequantized(replace(ones, quantization=replace(quantization, zero_point=(0,))))
     return float(np.sqrt(np.mean(np.square(steps)) / 12)) if truth.size else 0.0
 

@@ -180,7 +180,7 @@ def _prepare(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
         return replace(row, unmeasured=_shapes(logical_shape(t), logical_shape(r))), None
-    scores = chosen_scores(sides.reference, row.reference, t.data, r.data)
+    scores = chosen_scores(sides.reference, row.reference, t.array, r.array)
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"
         ways = [
@@ -208,23 +208,23 @@ def operand_of(run: Run, tensor: Tensor) -> Operand:
 
 def logical_shape(operand: Operand) -> tuple[int, ...]:
     """The shape of the numbers an operand stands for."""
-    return operand.shape if operand.shape is not None else operand.data.shape
+    return operand.shape if operand.shape is not None else operand.array.shape
 
 
 def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
     """The target seen through its view; axes of length one may come and go on their own, since
     they change neither the order nor the meaning of any value."""
-    data = operand.data
+    data = operand.array
     try:
         if view:
             operand = as_real(operand)
-            operand = replace(operand, data=view.apply(operand.data))
+            operand = replace(operand, data=view.apply(operand.array))
         elif data.shape != shape and [n for n in data.shape if n != 1] == [
             n for n in shape if n != 1
         ]:
             view = View(f"reshape({','.join(map(str, shape))})")
             operand = as_real(operand)
-            operand = replace(operand, data=operand.data.reshape(shape))
+            operand = replace(operand, data=operand.array.reshape(shape))
     except ValueError:
         # The view does not fit this shape: the row then says both shapes.
         return operand, view
@@ -240,7 +240,7 @@ def as_real(operand: Operand) -> Operand:
 
 def dequantized(operand: Operand) -> NDArray[Any]:
     """The real numbers, in float64, that an operand stands for."""
-    stored = operand.data
+    stored = operand.array
     quantization = operand.quantization
     if quantization is None:
         return stored.astype(np.float64)
