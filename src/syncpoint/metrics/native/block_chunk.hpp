@@ -20,15 +20,14 @@ SYNCPOINT_INLINE float float_at(const float* p, std::size_t i) {
 }
 
 template <std::size_t Size, class Convert>
-SYNCPOINT_INLINE void convert_all(const std::byte* from, std::size_t count, float zero, float* to,
+SYNCPOINT_INLINE void convert_all(const std::byte* from, std::size_t count, float* to,
                                   Convert convert) {
-  const F32x8 zeros8 = all8(zero);
   std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) store8(to + i, sub8(convert(from + i * Size), zeros8));
+  for (; i + 8 <= count; i += 8) store8(to + i, convert(from + i * Size));
   if (i == count) return;
   std::byte rest[8 * Size] = {};
   std::memcpy(rest, from + i * Size, (count - i) * Size);
-  store8(to + i, sub8(convert(rest), zeros8));
+  store8(to + i, convert(rest));
 }
 
 // A block as floats: in place where it lies so in memory, else in `buffer`.
@@ -37,18 +36,21 @@ SYNCPOINT_HOT inline const float* read_floats(Source& source, const LaneSide& si
                                               float* buffer) {
   const std::byte* from = source.read(begin, count);
   const std::size_t padded = (count + kStride - 1) / kStride * kStride;
+  const F32x8 zero = all8(side.zero);
   switch (side.dtype) {
     case DType::f16:
-      convert_all<2>(from, count, 0, buffer, [](const std::byte* p) { return from_f16(p); });
+      convert_all<2>(from, count, buffer, [](const std::byte* p) { return from_f16(p); });
       break;
     case DType::bf16:
-      convert_all<2>(from, count, 0, buffer, [](const std::byte* p) { return from_bf16(p); });
+      convert_all<2>(from, count, buffer, [](const std::byte* p) { return from_bf16(p); });
       break;
     case DType::i8:
-      convert_all<1>(from, count, side.zero, buffer, [](const std::byte* p) { return from_i8(p); });
+      convert_all<1>(from, count, buffer,
+                     [zero](const std::byte* p) { return sub8(from_i8(p), zero); });
       break;
     case DType::u8:
-      convert_all<1>(from, count, side.zero, buffer, [](const std::byte* p) { return from_u8(p); });
+      convert_all<1>(from, count, buffer,
+                     [zero](const std::byte* p) { return sub8(from_u8(p), zero); });
       break;
     case DType::f8_e4m3fn:
     case DType::f8_e5m2: {
@@ -86,21 +88,17 @@ class Chunk {
     for (std::size_t done = 0; done < count; done += kBlock) {
       const Block block = read(begin, done, count);
       begin_ = begin + static_cast<std::int64_t>(done);
-      if (plan_.scaled) {
-        take<true>(block);
-      } else {
-        take<false>(block);
-      }
+      with_scales([&]<int Scaled>() { take<Scaled>(block); });
     }
     return finish(begin, count);
   }
 
-  double robust(std::int64_t begin, std::size_t count, double floor) {
+  double robust(std::int64_t begin, std::size_t count, bool all_compared, double floor) {
     F64x4 sum = zeros();
-    each_compared(begin, count, [&](const Block& block) {
-      const F64x4 more = plan_.scaled ? robust_block<true>(block, constants_, floor)
-                                      : robust_block<false>(block, constants_, floor);
-      sum = add(sum, more);
+    with_scales([&]<int Scaled>() {
+      each_compared<Scaled>(begin, count, all_compared, [&](const Block& block) {
+        sum = add(sum, robust_block<Scaled>(block, constants_, floor));
+      });
     });
     return total(sum);
   }
@@ -112,6 +110,23 @@ class Chunk {
     std::int64_t target_zero = 0;
     std::int64_t reference_zero = 0;
   };
+
+  // Calls what is compiled for the scales of this pair.
+  template <class Work>
+  void with_scales(Work work) {
+    const int target = plan_.target.scale != 1 ? kTargetScaled : 0;
+    const int reference = plan_.reference.scale != 1 ? kReferenceScaled : 0;
+    switch (target | reference) {
+      case 0:
+        return work.template operator()<0>();
+      case kTargetScaled:
+        return work.template operator()<kTargetScaled>();
+      case kReferenceScaled:
+        return work.template operator()<kReferenceScaled>();
+      default:
+        return work.template operator()<kBothScaled>();
+    }
+  }
 
   Block read(std::int64_t begin, std::size_t done, std::size_t count) {
     const std::size_t n = count - done < kBlock ? count - done : kBlock;
@@ -127,7 +142,7 @@ class Chunk {
     return block;
   }
 
-  template <bool Scaled>
+  template <int Scaled>
   void take(const Block& block) {
     if (!memory_->expect_unusual) {
       if (!Scaled && same_ends(block) && add_equal(block)) return;
@@ -158,7 +173,7 @@ class Chunk {
     const auto n = static_cast<std::int64_t>(block.count);
     compared_ += n;
     equal_ += n;
-    count_overflow<false>(block, survey);
+    count_overflow<0>(block, survey);
     if (memory_->max_abs < 0) set_greatest(0, begin_);
     if (plan_.tier == Tier::base) return true;
     const std::int64_t defined = n - total8(survey.reference_zero);
@@ -173,7 +188,7 @@ class Chunk {
   // False, with nothing counted, if the block has elements that must not be compared. `places`:
   // where the elements were in the block, if some were left out of it; `count`: whether equal
   // elements and zeros were not counted before.
-  template <bool Scaled>
+  template <int Scaled>
   bool add_ordinary(const Block& block, const std::uint32_t* places, bool count) {
     const bool relative = plan_.tier != Tier::base;
     const bool whole = plan_.tier == Tier::all;
@@ -193,9 +208,13 @@ class Chunk {
     if (!all_finite(add(sums.target_squares, sums.reference_squares))) return false;
     BlockSurvey survey;
     Alike alike;
-    survey_block<Scaled>(block, constants_, survey, alike.equal);
-    survey_rest<Scaled>(block, survey, alike);
+    survey_block<Scaled>(block, constants_, survey);
+    survey_rest(block, survey, alike);
     if (any_low(survey)) return false;
+    if (Scaled && (!plan_.float_scales || !none_set(survey.equal))) {
+      survey.equal = no_counts8();
+      alike.equal += count_equal_block<Scaled>(block, constants_);
+    }
 
     if (relative) add_relative<Scaled>(block, together, sums, quotients);
     add_sums(sums);
@@ -223,7 +242,6 @@ class Chunk {
   }
 
   // The elements after the last whole vector.
-  template <bool Scaled>
   void survey_rest(const Block& block, BlockSurvey& survey, Alike& alike) const {
     const std::size_t first = block.count / 8 * 8;
     if (first == block.count) return;
@@ -248,7 +266,7 @@ class Chunk {
     return static_cast<double>(stored) * side.scale;
   }
 
-  template <bool Scaled>
+  template <int Scaled>
   void add_relative(const Block& block, bool together, BlockSums& sums,
                     const RelativeCounts& quotients) {
     if (together && all_finite(sums.quotients)) {
@@ -284,7 +302,7 @@ class Chunk {
     survey_.reference_zero = add8(survey_.reference_zero, more.reference_zero);
   }
 
-  template <bool Scaled>
+  template <int Scaled>
   void count_overflow(const Block& block, const BlockSurvey& survey) {
     const double limit = plan_.overflow_limit;
     if (!(limit < __builtin_inf())) return;
@@ -303,7 +321,7 @@ class Chunk {
     count_overflow_block<Scaled>(block, limit);
   }
 
-  template <bool Scaled>
+  template <int Scaled>
   SYNCPOINT_HOT void count_overflow_block(const Block& block, double limit) {
     I64x4 t = no_counts(), r = no_counts();
     // The padding is zero, and no limit is.
@@ -342,14 +360,19 @@ class Chunk {
       case UlpLoop::any:
         return raise(ulp_any(block, plan_.mantissa, plan_.min_exponent));
       case UlpLoop::halves: {
-        bool below = false;
-        const std::uint32_t distance = greatest_unsigned(ulp_halves(block, below));
-        if (plan_.on_grid || !below) return raise(distance * 0x1p-13);
+        const std::uint32_t distance = greatest_unsigned(ulp_halves(block));
         // Rounding may have hidden one unit of 2^-13.
         if ((distance + 1.0) * 0x1p-13 <= most) return;
-        return raise(ulp_any(block, plan_.mantissa, plan_.min_exponent));
+        const bool rounded = any_rounded(plan_.target, block.target, block.padded()) ||
+                             any_rounded(plan_.reference, block.reference, block.padded());
+        return raise(rounded ? ulp_any(block, plan_.mantissa, plan_.min_exponent)
+                             : distance * 0x1p-13);
       }
     }
+  }
+
+  static bool any_rounded(const LaneSide& side, const float* values, std::size_t n) {
+    return side.dtype == DType::f32 && any_below_halves(values, n);
   }
 
   void add_histogram(const Block& block, std::int64_t equal) {
@@ -374,50 +397,33 @@ class Chunk {
   // --- what is not compared ---
 
   // The elements that are compared, without gaps; the others are counted.
-  template <bool Scaled>
+  template <int Scaled>
   SYNCPOINT_HOT Block sift(const Block& block, Counts& counts) {
-    const F32x8 infinity = all8(__builtin_inff());
+    const F32x8 infinity = all8(__builtin_inff()), zero = all8(0);
     const F32x8 target_low = all8(plan_.target.low), reference_low = all8(plan_.reference.low);
-    const bool limited = plan_.overflow_limit < __builtin_inf();
+    I32x8 target_zero = no_counts8(), reference_zero = no_counts8();
+    std::int64_t equal = 0;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < block.count; i += 8) {
       const unsigned present = block.count - i >= 8 ? 255u : (1u << (block.count - i)) - 1;
       const F32x8 t = load8(block.target + i);
       const F32x8 r = load8(block.reference + i);
-      const unsigned t_nan = lanes_nan(t) & present, r_nan = lanes_nan(r) & present;
-      const unsigned t_inf = lanes_same(abs8(t), infinity) & present;
-      const unsigned r_inf = lanes_same(abs8(r), infinity) & present;
-      const unsigned t_low = lanes_up_to(t, target_low) & present;
-      const unsigned r_low = lanes_up_to(r, reference_low) & present;
-      const unsigned same = same_values<Scaled>(block, i, t, r) & present;
-      const unsigned holes = t_nan | r_nan | t_inf | r_inf;
-      counts.equal += __builtin_popcount(same | (t_nan & r_nan));
-      counts.target.zero += __builtin_popcount(lanes_same(t, all8(0)) & present);
-      counts.reference.zero += __builtin_popcount(lanes_same(r, all8(0)) & present);
-
-      const unsigned unusual = holes | t_low | r_low;
-      if (unusual) {
-        unsigned masked = t_low & r_low;
-        if (t_low & ~masked) masked |= t_low & lowest_of_a_type(plan_.reference, r);
-        if (r_low & ~masked) masked |= r_low & lowest_of_a_type(plan_.target, t);
-        const unsigned unequal = holes & ~masked & ~(same | (t_nan & r_nan));
-        const unsigned alone = (t_low | r_low) & ~masked & ~holes;
-        const unsigned agreeing = alone ? agree_as_masks(block, i, alone) : 0;
-        counts.masked += __builtin_popcount(masked | agreeing);
-        counts.mismatched += __builtin_popcount(unequal | (alone & ~agreeing));
-        counts.target.nan += __builtin_popcount(t_nan);
-        counts.reference.nan += __builtin_popcount(r_nan);
-        counts.target.inf += __builtin_popcount(t_inf);
-        counts.reference.inf += __builtin_popcount(r_inf);
-        if (limited) {
-          counts.target.overflow += __builtin_popcount(t_inf & ~masked);
-          counts.reference.overflow += __builtin_popcount(r_inf & ~masked);
-        }
-      }
-      compact(present & ~unusual, t, r, static_cast<std::uint32_t>(i), buffers_.kept_target + kept,
+      const unsigned same = same_values<Scaled>(block, i, t, r);
+      const unsigned usual =
+          lanes_between(target_low, t, infinity) & lanes_between(reference_low, r, infinity);
+      equal += __builtin_popcount(same & present);
+      target_zero = count_equal8(target_zero, t, zero);
+      reference_zero = count_equal8(reference_zero, r, zero);
+      if (~usual & present) count_unusual(block, i, ~usual & present, same, counts);
+      compact(usual & present, t, r, static_cast<std::uint32_t>(i), buffers_.kept_target + kept,
               buffers_.kept_reference + kept, buffers_.place + kept);
-      kept += static_cast<std::size_t>(__builtin_popcount(present & ~unusual));
+      kept += static_cast<std::size_t>(__builtin_popcount(usual & present));
     }
+    // The padding is zero on both sides.
+    const auto pad = static_cast<std::int64_t>((block.count + 7) / 8 * 8 - block.count);
+    counts.equal += equal;
+    counts.target.zero += total8(target_zero) - pad;
+    counts.reference.zero += total8(reference_zero) - pad;
     Block out = block;
     out.target = buffers_.kept_target;
     out.reference = buffers_.kept_reference;
@@ -428,12 +434,46 @@ class Chunk {
     return out;
   }
 
-  template <bool Scaled>
+  // The rules of Elements::fate_of for the given lanes of eight elements.
+  SYNCPOINT_INLINE void count_unusual(const Block& block, std::size_t i, unsigned lanes,
+                                      unsigned same, Counts& counts) const {
+    const F32x8 t = load8(block.target + i);
+    const F32x8 r = load8(block.reference + i);
+    const F32x8 infinity = all8(__builtin_inff());
+    const unsigned t_low = lanes_up_to(t, all8(plan_.target.low)) & lanes;
+    const unsigned r_low = lanes_up_to(r, all8(plan_.reference.low)) & lanes;
+    const unsigned t_inf = lanes_same(abs8(t), infinity) & lanes;
+    const unsigned r_inf = lanes_same(abs8(r), infinity) & lanes;
+    unsigned masked = t_low & r_low;
+    counts.target.inf += __builtin_popcount(t_inf);
+    counts.reference.inf += __builtin_popcount(r_inf);
+    if (masked != lanes) {
+      const unsigned t_nan = lanes_nan(t) & lanes, r_nan = lanes_nan(r) & lanes;
+      if (t_low & ~masked) masked |= t_low & lowest_of_a_type(plan_.reference, r);
+      if (r_low & ~masked) masked |= r_low & lowest_of_a_type(plan_.target, t);
+      const unsigned holes = (t_nan | r_nan | t_inf | r_inf) & ~masked;
+      const unsigned alone = (t_low | r_low) & ~masked & ~holes;
+      const unsigned agreeing = alone ? agree_as_masks(block, i, alone) : 0;
+      const unsigned unequal = holes & ~(same | (t_nan & r_nan));
+      counts.mismatched += __builtin_popcount(unequal | (alone & ~agreeing));
+      counts.masked += __builtin_popcount(agreeing);
+      counts.equal += __builtin_popcount(t_nan & r_nan);
+      counts.target.nan += __builtin_popcount(t_nan);
+      counts.reference.nan += __builtin_popcount(r_nan);
+      if (plan_.overflow_limit < __builtin_inf()) {
+        counts.target.overflow += __builtin_popcount(t_inf & ~masked);
+        counts.reference.overflow += __builtin_popcount(r_inf & ~masked);
+      }
+    }
+    counts.masked += __builtin_popcount(masked);
+  }
+
+  template <int Scaled>
   unsigned same_values(const Block& block, std::size_t i, F32x8 t, F32x8 r) const {
     if (!Scaled) return lanes_same(t, r);
     const auto half = [&](std::size_t k) {
-      return lanes_equal(target_at<true>(block, k, constants_),
-                         reference_at<true>(block, k, constants_));
+      return lanes_equal(target_at<Scaled>(block, k, constants_),
+                         reference_at<Scaled>(block, k, constants_));
     };
     return half(i) | half(i + 4) << 4;
   }
@@ -461,37 +501,14 @@ class Chunk {
   // --- the whole chunk ---
 
   // Visits the compared elements of a chunk again.
-  template <class Visit>
-  void each_compared(std::int64_t begin, std::size_t count, Visit visit) {
+  template <int Scaled, class Visit>
+  void each_compared(std::int64_t begin, std::size_t count, bool all_compared, Visit visit) {
+    Counts counted_before;
     for (std::size_t done = 0; done < count; done += kBlock) {
-      Block block = read(begin, done, count);
-      Counts counted_before;
-      block = plan_.scaled ? ordinary<true>(block, counted_before)
-                           : ordinary<false>(block, counted_before);
-      if (block.count) visit(block);
+      const Block block = read(begin, done, count);
+      const Block kept = all_compared ? block : sift<Scaled>(block, counted_before);
+      if (kept.count) visit(kept);
     }
-  }
-
-  template <bool Scaled>
-  Block ordinary(const Block& block, Counts& counts) {
-    BlockSurvey survey;
-    I32x8 nan = no_counts8();
-    for (std::size_t i = 0; i < block.count; i += 8) {
-      const bool rest = block.count - i < 8;
-      const F32x8 t = load8(block.target + i);
-      const F32x8 r = load8(block.reference + i);
-      if (rest) return sift<Scaled>(block, counts);
-      survey.target_min = min8(t, survey.target_min);
-      survey.target_max = max8(t, survey.target_max);
-      survey.reference_min = min8(r, survey.reference_min);
-      survey.reference_max = max8(r, survey.reference_max);
-      nan = count_equal8(nan, t, t);
-      nan = count_equal8(nan, r, r);
-    }
-    const bool no_nan = total8(nan) == 2 * static_cast<std::int64_t>(block.count);
-    const F32x8 most = max8(survey.target_max, survey.reference_max);
-    const bool finite = !lanes_up_to(all8(__builtin_inff()), most);
-    return no_nan && finite && !any_low(survey) ? block : sift<Scaled>(block, counts);
   }
 
   Sums finish(std::int64_t begin, std::size_t count) {
@@ -530,7 +547,7 @@ class Chunk {
     finish_side(plan_.reference, survey_.reference_min, survey_.reference_max, sums.reference,
                 counts.reference);
     const bool plain = plain_moments(sums.target) & plain_moments(sums.reference);
-    if (!plain) deviations(begin, count, sums);
+    if (!plain) with_scales([&]<int Scaled>() { deviations<Scaled>(begin, count, sums); });
     return sums;
   }
 
@@ -554,6 +571,7 @@ class Chunk {
   }
 
   // The deviations from the mean, one by one.
+  template <int Scaled>
   SYNCPOINT_HOT void deviations(std::int64_t begin, std::size_t count, Sums& sums) {
     const double t_mean = sums.target.moments.base, r_mean = sums.reference.moments.base;
     F64x4 t_slip = zeros(), r_slip = zeros(), t_squares = zeros(), r_squares = zeros();
@@ -561,8 +579,8 @@ class Chunk {
     const auto visit = [&](const Block& block) {
       std::size_t i = 0;
       for (; i + 4 <= block.count; i += 4) {
-        const F64x4 t = sub(target_at<true>(block, i, constants_), all(t_mean));
-        const F64x4 r = sub(reference_at<true>(block, i, constants_), all(r_mean));
+        const F64x4 t = sub(target_at<Scaled>(block, i, constants_), all(t_mean));
+        const F64x4 r = sub(reference_at<Scaled>(block, i, constants_), all(r_mean));
         t_slip = add(t_slip, t);
         r_slip = add(r_slip, r);
         t_squares = mul_add(t, t, t_squares);
@@ -577,11 +595,7 @@ class Chunk {
         r_rest[1] += r * r;
       }
     };
-    if (some_left_out_) {
-      each_compared(begin, count, visit);
-    } else {
-      for (std::size_t done = 0; done < count; done += kBlock) visit(read(begin, done, count));
-    }
+    each_compared<Scaled>(begin, count, !some_left_out_, visit);
     const auto n = static_cast<double>(compared_);
     const auto settle = [n](Moments& moments, double slip, double squares) {
       moments.rest = slip / n;
@@ -618,8 +632,9 @@ inline Sums measure_chunk(const LanePlan& plan, const LaneSources& sources, std:
 }
 
 inline double robust_chunk(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
-                           std::size_t count, LaneBuffers& buffers, double floor) {
-  return Chunk(plan, sources, buffers).robust(begin, count, floor);
+                           std::size_t count, LaneBuffers& buffers, bool all_compared,
+                           double floor) {
+  return Chunk(plan, sources, buffers).robust(begin, count, all_compared, floor);
 }
 
 }  // namespace syncpoint::SYNCPOINT_ISA

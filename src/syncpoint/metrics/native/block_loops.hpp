@@ -49,6 +49,11 @@ struct BlockSurvey {
   I32x8 reference_zero = no_counts8();
 };
 
+// Which sides have a scale: a set of these bits, known when a loop is compiled.
+inline constexpr int kTargetScaled = 1;
+inline constexpr int kReferenceScaled = 2;
+inline constexpr int kBothScaled = 3;
+
 // One block of both sides as the loops take it.
 struct Block {
   const float* target;
@@ -77,20 +82,20 @@ SYNCPOINT_INLINE void prefetch_beside(const Block& block, std::size_t at) {
   prefetch(block.next_reference + at * block.reference_size);
 }
 
-template <bool Scaled>
+template <int Scaled>
 SYNCPOINT_INLINE F64x4 target_at(const Block& block, std::size_t i, const Constants& constants) {
   const F64x4 x = widen(block.target + i);
-  return Scaled ? mul(x, load(constants.target_scale)) : x;
+  return Scaled & kTargetScaled ? mul(x, load(constants.target_scale)) : x;
 }
 
-template <bool Scaled>
+template <int Scaled>
 SYNCPOINT_INLINE F64x4 reference_at(const Block& block, std::size_t i, const Constants& constants) {
   const F64x4 x = widen(block.reference + i);
-  return Scaled ? mul(x, load(constants.reference_scale)) : x;
+  return Scaled & kReferenceScaled ? mul(x, load(constants.reference_scale)) : x;
 }
 
 // Seven sums and the greatest error, which starts at `most`. `Keep` writes |d| for the histogram.
-template <bool Scaled, bool Keep>
+template <int Scaled, bool Keep>
 SYNCPOINT_HOT void sum_block(const Block& given, const Constants& constants, BlockSums& out,
                              F64x4& most_out, double* error) {
   const Block block = given;
@@ -133,7 +138,7 @@ SYNCPOINT_HOT void sum_block(const Block& given, const Constants& constants, Blo
 
 // The same and the relative errors, for blocks without a zero in the reference: with one, the sum
 // of the quotients is not finite, and relative_block has to be run instead.
-template <bool Scaled, bool Keep>
+template <int Scaled, bool Keep>
 SYNCPOINT_HOT void sum_relative_block(const Block& given, const Constants& constants,
                                       BlockSums& out, F64x4& most_out, RelativeCounts& counts,
                                       double* error) {
@@ -145,6 +150,7 @@ SYNCPOINT_HOT void sum_relative_block(const Block& given, const Constants& const
   const auto step = [&](std::size_t i) SYNCPOINT_STEP {
     F64x4 t = target_at<Scaled>(block, i, constants);
     F64x4 r = reference_at<Scaled>(block, i, constants);
+    if (Scaled) pin(t, r);
     target = add(target, t);
     reference = add(reference, r);
     target_squares = mul_add(t, t, target_squares);
@@ -194,7 +200,7 @@ SYNCPOINT_HOT void sum_relative_block(const Block& given, const Constants& const
 }
 
 // The relative errors alone, where the reference may be zero; the padding counts as close.
-template <bool Scaled>
+template <int Scaled>
 SYNCPOINT_HOT void relative_block(const Block& given, const Constants& constants,
                                   F64x4& quotients_out, RelativeCounts& counts) {
   const Block block = given;
@@ -221,40 +227,46 @@ SYNCPOINT_HOT void relative_block(const Block& given, const Constants& constants
   counts = {greatest, within_1e3, within_5e3, close, nonzero, undefined};
 }
 
-// Extrema and counts of equal values and zeros over whole vectors; the few elements after the last
-// one are seen to by survey_rest.
-template <bool Scaled>
-SYNCPOINT_HOT void survey_block(const Block& given, const Constants& constants, BlockSurvey& out,
-                                std::int64_t& equal_out) {
+// Extrema and counts of zeros and of equal values over whole vectors; the few elements after the
+// last one are left out. With scales, products are rounded to floats here, so elements that are
+// not equal may be counted as such, but none is missed.
+template <int Scaled>
+SYNCPOINT_HOT void survey_block(const Block& given, const Constants& constants, BlockSurvey& out) {
   const Block block = given;
   F32x8 target_min = out.target_min, target_max = out.target_max;
   F32x8 reference_min = out.reference_min, reference_max = out.reference_max;
   I32x8 equal = out.equal, target_zero = out.target_zero, reference_zero = out.reference_zero;
-  I64x4 equal_wide = no_counts();
   const F32x8 zero = all8(0);
+  const F32x8 target_scale = all8(static_cast<float>(constants.target_scale[0]));
+  const F32x8 reference_scale = all8(static_cast<float>(constants.reference_scale[0]));
   for (std::size_t i = 0; i + 8 <= block.count; i += 8) {
-    const F32x8 t = load8(block.target + i);
-    const F32x8 r = load8(block.reference + i);
+    F32x8 t = load8(block.target + i);
+    F32x8 r = load8(block.reference + i);
     target_min = min8(t, target_min);
     target_max = max8(t, target_max);
     reference_min = min8(r, reference_min);
     reference_max = max8(r, reference_max);
     target_zero = count_equal8(target_zero, t, zero);
     reference_zero = count_equal8(reference_zero, r, zero);
-    if (Scaled) {
-      for (std::size_t half = i; half < i + 8; half += 4) {
-        equal_wide = count_equal(equal_wide, target_at<true>(block, half, constants),
-                                 reference_at<true>(block, half, constants));
-      }
-    } else {
-      equal = count_equal8(equal, t, r);
-    }
+    if (Scaled & kTargetScaled) t = mul8(t, target_scale);
+    if (Scaled & kReferenceScaled) r = mul8(r, reference_scale);
+    equal = count_equal8(equal, t, r);
   }
   out = {target_min, target_max, reference_min, reference_max, equal, target_zero, reference_zero};
-  if (Scaled) equal_out += total(equal_wide);
 }
 
-// A block whose sides have the same bits: one side tells everything. False if they differ.
+// The equal values of a block with scales, over whole vectors.
+template <int Scaled>
+SYNCPOINT_HOT std::int64_t count_equal_block(const Block& block, const Constants& constants) {
+  I64x4 equal = no_counts();
+  for (std::size_t i = 0; i < block.count / 8 * 8; i += 4) {
+    equal = count_equal(equal, target_at<Scaled>(block, i, constants),
+                        reference_at<Scaled>(block, i, constants));
+  }
+  return total(equal);
+}
+
+// A whole block whose sides have the same bits: one side tells everything. False if they differ.
 SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, BlockSurvey& survey) {
   const Block block = given;
   F64x4 sum = zeros(), squares = zeros(), more_sum = zeros(), more_squares = zeros();
@@ -275,12 +287,17 @@ SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, Bl
     more_squares = mul_add(b, b, more_squares);
     pin(sum, more_sum, squares, more_squares);
   };
-  for (std::size_t i = 0; i < block.count; i += kStride) {
-    prefetch_beside(block, i);
-    step(i);
-    step(i + 8);
+  // Looks up now and then, so that a block that is only nearly equal does not cost much.
+  constexpr std::size_t kLook = 256;
+  static_assert(kBlock % kLook == 0);
+  for (std::size_t part = 0; part < kBlock; part += kLook) {
+    for (std::size_t i = part; i < part + kLook; i += kStride) {
+      prefetch_beside(block, i);
+      step(i);
+      step(i + 8);
+    }
+    if (!none_set(different)) return false;
   }
-  if (!none_set(different)) return false;
   out.target = out.reference = add(sum, more_sum);
   out.target_squares = out.reference_squares = out.products = add(squares, more_squares);
   survey = {least, greatest, least, greatest, no_counts8(), zero_count, zero_count};
@@ -288,7 +305,7 @@ SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, Bl
 }
 
 // The sum of |d| / max(|r|, floor).
-template <bool Scaled>
+template <int Scaled>
 SYNCPOINT_HOT F64x4 robust_block(const Block& given, const Constants& constants, double floor) {
   const Block block = given;
   F64x4 sum = zeros();
@@ -316,20 +333,23 @@ SYNCPOINT_HOT inline I32x8 ulp_floats(const Block& block, I32x8 most) {
   return most;
 }
 
-// In units of 2^-13; `below` says whether one of the values is under the normal range of f16, where
-// an f32 may lie so close to others that its place was rounded.
-SYNCPOINT_HOT inline I32x8 ulp_halves(const Block& block, bool& below) {
+// In units of 2^-13.
+SYNCPOINT_HOT inline I32x8 ulp_halves(const Block& block) {
   const std::size_t n = block.padded();
   I32x8 most = no_counts8();
-  F32x8 least = all8(__builtin_inff());
   for (std::size_t i = 0; i < n; i += 8) {
-    const F32x8 t = load8(block.target + i);
-    const F32x8 r = load8(block.reference + i);
-    least = min8(min8(abs8(t), abs8(r)), least);
-    most = max_distance(most, ordinal16(t), ordinal16(r));
+    most = max_distance(most, ordinal16(load8(block.target + i)),
+                        ordinal16(load8(block.reference + i)));
   }
-  below = least8(least) < 0x1p-14f;
   return most;
+}
+
+// Whether one of the values is under the normal range of f16, where a float may lie so close to its
+// neighbours that ulp_halves has rounded its place.
+SYNCPOINT_HOT inline bool any_below_halves(const float* values, std::size_t n) {
+  F32x8 least = all8(__builtin_inff());
+  for (std::size_t i = 0; i < n; i += 8) least = min8(abs8(load8(values + i)), least);
+  return least8(least) < 0x1p-14f;
 }
 
 // The place of each float among the numbers of a format, see ulp.hpp, with its fraction.

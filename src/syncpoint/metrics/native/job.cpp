@@ -57,9 +57,11 @@ Job::Part Job::run_lanes(Pass pass, std::int64_t begin, std::int64_t end, Worksp
   Source reference(pair_.reference, workspace.window);
   const LaneSources sources{target, reference};
   if (pass == Pass::robust) {
+    const bool all_compared = result_.counts.compared == result_.count;
     Tree<double> tree;
     each_chunk(begin, end, [&](std::int64_t at, std::size_t count) {
-      tree.push(kernel.robust(*lanes_, sources, at, count, workspace.buffers, floor_));
+      tree.push(
+          kernel.robust(*lanes_, sources, at, count, workspace.buffers, all_compared, floor_));
     });
     return {{}, tree.total()};
   }

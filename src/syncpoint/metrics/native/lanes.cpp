@@ -35,6 +35,7 @@ float float_below(double x) {
 
 std::optional<LaneSide> plan_side(const Operand& operand) {
   if (!fits(operand.dtype) || operand.packed) return std::nullopt;
+  if (std::isnan(operand.mask_below)) return std::nullopt;
   LaneSide side{operand.dtype};
   side.low = float_below(operand.mask_below);
   side.may_mask = !std::isinf(operand.mask_below);
@@ -98,7 +99,8 @@ std::optional<LanePlan> plan_lanes(const Pair& pair, Tier tier) {
   LanePlan plan;
   plan.target = *target;
   plan.reference = *reference;
-  plan.scaled = target->scale != 1 || reference->scale != 1;
+  plan.float_scales = static_cast<float>(target->scale) == target->scale &&
+                      static_cast<float>(reference->scale) == reference->scale;
   plan.rtol = pair.rtol;
   plan.atol = pair.atol;
   plan.mask_rtol = pair.mask_rtol;
@@ -106,7 +108,6 @@ std::optional<LanePlan> plan_lanes(const Pair& pair, Tier tier) {
   plan.tier = tier;
   plan.ulp = ulp_loop(pair);
   plan.ulp_is_error = pair.ulp_unit == UlpUnit::integer;
-  plan.on_grid = pair.target.dtype != DType::f32 && pair.reference.dtype != DType::f32;
   plan.mantissa = pair.mantissa;
   plan.min_exponent = pair.min_exponent;
   if (pair.step_of != StepOf::none) {

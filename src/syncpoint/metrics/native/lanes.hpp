@@ -37,7 +37,7 @@ enum class UlpLoop {
 struct LanePlan {
   LaneSide target;
   LaneSide reference;
-  bool scaled = false;  // some scale is not 1
+  bool float_scales = false;  // both scales are floats
   double rtol = 0;
   double atol = 0;
   double mask_rtol = 0;
@@ -45,7 +45,6 @@ struct LanePlan {
   Tier tier = Tier::all;
   UlpLoop ulp = UlpLoop::none;
   bool ulp_is_error = false;  // both sides are integers: the distance is the difference
-  bool on_grid = false;       // no side is finer than the unit, so distances are integers
   int mantissa = 0;
   int min_exponent = 0;
   double step = 0;  // the quantization step of `lsb`; 0: none
@@ -86,9 +85,9 @@ struct LaneKernel {
   Sums (*measure)(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
                   std::size_t count, LaneBuffers& buffers, LaneMemory& memory, Tally& tally);
 
-  // The sum of |d| / max(|r|, floor) over one chunk.
+  // The sum of |d| / max(|r|, floor) over one chunk; `all_compared`: nothing has to be left out.
   double (*robust)(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
-                   std::size_t count, LaneBuffers& buffers, double floor);
+                   std::size_t count, LaneBuffers& buffers, bool all_compared, double floor);
 
   // Reads memory and does nothing with it.
   std::uint64_t (*fold_bytes)(const std::byte* bytes, std::size_t count);

@@ -139,6 +139,12 @@ SYNCPOINT_INLINE float greatest8(F32x8 x) {
 SYNCPOINT_INLINE unsigned lanes_up_to(F32x8 a, F32x8 b) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LE_OQ)));
 }
+// Where low < x < high.
+SYNCPOINT_INLINE unsigned lanes_between(F32x8 low, F32x8 x, F32x8 high) {
+  const __m256 inside =
+      _mm256_and_ps(_mm256_cmp_ps(low, x, _CMP_LT_OQ), _mm256_cmp_ps(x, high, _CMP_LT_OQ));
+  return static_cast<unsigned>(_mm256_movemask_ps(inside));
+}
 SYNCPOINT_INLINE unsigned lanes_same(F32x8 a, F32x8 b) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)));
 }
@@ -186,16 +192,9 @@ SYNCPOINT_INLINE bool none_set(I32x8 bits) { return _mm256_testz_si256(bits, bit
 SYNCPOINT_INLINE I32x8 ordinal32(F32x8 x) {
   return _mm256_sign_epi32(_mm256_castps_si256(abs8(x)), _mm256_castps_si256(x));
 }
-// The same for the f16 grid, in units of 2^-13, rounded where x is no f16 and below 2^-14.
-SYNCPOINT_INLINE I32x8 ordinal16(F32x8 x) {
-  const F32x8 least_normal = all8(0x1p-14f);
-  const F32x8 size = abs8(x);
-  const __m256i normal = _mm256_castps_si256(max8(size, least_normal));
-  const __m256i below = _mm256_cvtps_epi32(_mm256_mul_ps(min8(size, least_normal), all8(0x1p+37f)));
-  const __m256i magnitude =
-      _mm256_add_epi32(_mm256_sub_epi32(normal, _mm256_set1_epi32(113 << 23)), below);
-  return _mm256_sign_epi32(magnitude, _mm256_castps_si256(x));
-}
+// The same for the f16 grid, in units of 2^-13: 2^-112 takes the least normal f16 to the least
+// normal f32. Rounded where x is no f16 and below 2^-14.
+SYNCPOINT_INLINE I32x8 ordinal16(F32x8 x) { return ordinal32(_mm256_mul_ps(x, all8(0x1p-112f))); }
 // The greater of `most` and |a - b|, which needs all 32 bits.
 SYNCPOINT_INLINE I32x8 max_distance(I32x8 most, I32x8 a, I32x8 b) {
   const __m256i apart = _mm256_sub_epi32(_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
@@ -272,6 +271,7 @@ SYNCPOINT_INLINE F32x8 from_u8(const std::byte* p) {
   const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bits));
 }
+SYNCPOINT_INLINE F32x8 mul8(F32x8 a, F32x8 b) { return _mm256_mul_ps(a, b); }
 SYNCPOINT_INLINE F32x8 sub8(F32x8 a, F32x8 b) { return _mm256_sub_ps(a, b); }
 
 // Everything read once and folded to a word; the yardstick of the benchmark.

@@ -139,6 +139,9 @@ SYNCPOINT_INLINE F32x8 min8(const F32x8& a, const F32x8& b) {
 SYNCPOINT_INLINE F32x8 max8(const F32x8& a, const F32x8& b) {
   return each<float, 8>([&](int k) { return a.at[k] > b.at[k] ? a.at[k] : b.at[k]; });
 }
+SYNCPOINT_INLINE F32x8 mul8(const F32x8& a, const F32x8& b) {
+  return each<float, 8>([&](int k) { return a.at[k] * b.at[k]; });
+}
 SYNCPOINT_INLINE F32x8 sub8(const F32x8& a, const F32x8& b) {
   return each<float, 8>([&](int k) { return a.at[k] - b.at[k]; });
 }
@@ -165,6 +168,9 @@ SYNCPOINT_INLINE float least8(const F32x8& x) {
 }
 SYNCPOINT_INLINE unsigned lanes_up_to(const F32x8& a, const F32x8& b) {
   return bits_of<8>([&](int k) { return a.at[k] <= b.at[k]; });
+}
+SYNCPOINT_INLINE unsigned lanes_between(const F32x8& low, const F32x8& x, const F32x8& high) {
+  return bits_of<8>([&](int k) { return low.at[k] < x.at[k] && x.at[k] < high.at[k]; });
 }
 SYNCPOINT_INLINE unsigned lanes_same(const F32x8& a, const F32x8& b) {
   return bits_of<8>([&](int k) { return a.at[k] == b.at[k]; });
@@ -204,17 +210,7 @@ SYNCPOINT_INLINE std::int32_t size_bits(float x) {
 SYNCPOINT_INLINE I32x8 ordinal32(const F32x8& x) {
   return each<std::int32_t, 8>([&](int k) { return signed_by(size_bits(x.at[k]), x.at[k]); });
 }
-SYNCPOINT_INLINE I32x8 ordinal16(const F32x8& x) {
-  constexpr float kLeastNormal = 0x1p-14f;
-  return each<std::int32_t, 8>([&](int k) {
-    const float size = __builtin_fabsf(x.at[k]);
-    const float normal = size > kLeastNormal ? size : kLeastNormal;
-    const float below = (size < kLeastNormal ? size : kLeastNormal) * 0x1p+37f;
-    // Adding and taking away 2^23 rounds to an integer, to even like the processor's conversion.
-    const auto rounded = static_cast<std::int32_t>((below + 0x1p+23f) - 0x1p+23f);
-    return signed_by(size_bits(normal) - (113 << 23) + rounded, x.at[k]);
-  });
-}
+SYNCPOINT_INLINE I32x8 ordinal16(const F32x8& x) { return ordinal32(mul8(x, all8(0x1p-112f))); }
 SYNCPOINT_INLINE I32x8 max_distance(const I32x8& most, const I32x8& a, const I32x8& b) {
   return each<std::int32_t, 8>([&](int k) {
     const auto x = static_cast<std::uint32_t>(a.at[k]);
