@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 class Operand:
     def __init__(
         self,
-        address: int,
-        path: str,
-        offset: int,
-        nbytes: int,
+        data: np.ndarray | tuple[str, int, int],
         dtype: str,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        swapped: bool,
+        shape: Sequence[int] | None,
         packed: bool,
         mask_below: float,
         scale: Sequence[float],

@@ -4,6 +4,7 @@ metrics."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import inf, nan, prod
 from typing import Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from syncpoint.errors import FormatError
 from syncpoint.metrics import _kernel
-from syncpoint.metrics.measurement import Measurement
+from syncpoint.metrics.measurement import Measurement, measured
 from syncpoint.metrics.pair import FileRegion, Operand, Pair, Rules, rules_of
 from syncpoint.run.dtypes import dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
@@ -43,12 +44,12 @@ def measure(
     Without `robust` it is None where it could change no verdict: where `mean_rel`, which it then
     cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0.
     """
-    measured = []
+    found = []
     for result in measure_each(pairs, threads, tier=tier, robust=robust, window=window):
         if isinstance(result, FormatError):
             raise result
-        measured.append(result)
-    return measured
+        found.append(result)
+    return found
 
 
 def measure_each(
@@ -62,7 +63,7 @@ def measure_each(
     """As `measure`, with the error in its place for each pair whose file cannot be read."""
     native = [_native_pair(pair, rules_of(pair)) for pair in pairs]
     rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE)
-    return [_unreadable(row) if isinstance(row, str) else Measurement(*row) for row in rows]
+    return [_unreadable(row) if isinstance(row, str) else measured(row) for row in rows]
 
 
 def statistics(operand: Operand) -> Statistics:
@@ -113,25 +114,28 @@ def _native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
 
 
 def _native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
-    shape, data, quantization = side.logical_shape, side.data, side.quantization
+    data, quantization = side.data, side.quantization
     _check_data(side)
-    if quantization is not None:
-        _check_quantization(quantization, shape)
+    place: np.ndarray | tuple[str, int, int]
     if isinstance(data, FileRegion):
-        place = (0, data.path, data.offset, data.nbytes)
-        strides, swapped, packed = (), False, dtype_of(side.dtype).packed
+        place, packed = (data.path, data.offset, data.nbytes), dtype_of(side.dtype).packed
     else:
-        place = (data.ctypes.data, "", 0, 0)
-        strides, swapped, packed = data.strides, not data.dtype.isnative, side.shape is not None
+        place, packed = data, side.shape is not None
     if quantization is None:
-        scales: tuple[tuple[float, ...], ...] = ((), (), ())
-        axis, block = -1, 0
-    else:
-        scales = (quantization.scale, quantization.zero_point, quantization.table)
-        axis = -1 if quantization.axis is None else quantization.axis % len(shape)
-        block = quantization.block
+        return _kernel.Operand(place, side.dtype, side.shape, packed, mask_below, (), (), (), -1, 0)
+    shape = side.logical_shape
+    _check_quantization(quantization, shape)
     return _kernel.Operand(
-        *place, side.dtype, shape, strides, swapped, packed, mask_below, *scales, axis, block
+        place,
+        side.dtype,
+        side.shape,
+        packed,
+        mask_below,
+        quantization.scale,
+        quantization.zero_point,
+        quantization.table,
+        -1 if quantization.axis is None else quantization.axis % len(shape),
+        quantization.block,
     )
 
 
@@ -149,10 +153,16 @@ def _check_data(side: Operand) -> None:
         if data.size < dtype.nbytes(prod(side.shape)):
             raise ValueError(f"{data.size} bytes are too few for shape {side.shape}")
         return
-    unnamed = data.dtype.kind == "u" or data.dtype.type is np.void
-    raw = unnamed and data.dtype.itemsize == dtype.numpy.itemsize
-    if not raw and data.dtype.newbyteorder("=") != dtype.numpy:
+    if not _holds(data.dtype, side.dtype):
         raise ValueError(f"data of NumPy type {data.dtype} does not hold {side.dtype}")
+
+
+@lru_cache(maxsize=256)
+def _holds(stored: np.dtype, name: str) -> bool:
+    """Whether an array of this NumPy type has elements of the type `name`, in any byte order."""
+    wanted = dtype_of(name).numpy
+    raw = stored.kind == "u" or stored.type is np.void
+    return stored.newbyteorder("=") == wanted or (raw and stored.itemsize == wanted.itemsize)
 
 
 def _check_quantization(quantization: Quantization, shape: tuple[int, ...]) -> None:

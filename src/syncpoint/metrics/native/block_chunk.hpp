@@ -23,6 +23,7 @@ template <std::size_t Size, class Convert>
 SYNCPOINT_INLINE void convert_all(const std::byte* from, std::size_t count, float* to,
                                   Convert convert) {
   std::size_t i = 0;
+#pragma GCC unroll 4
   for (; i + 8 <= count; i += 8) store8(to + i, convert(from + i * Size));
   if (i == count) return;
   std::byte rest[8 * Size] = {};

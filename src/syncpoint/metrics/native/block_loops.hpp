@@ -150,7 +150,6 @@ SYNCPOINT_HOT void sum_relative_block(const Block& given, const Constants& const
   const auto step = [&](std::size_t i) SYNCPOINT_STEP {
     F64x4 t = target_at<Scaled>(block, i, constants);
     F64x4 r = reference_at<Scaled>(block, i, constants);
-    if (Scaled) pin(t, r);
     target = add(target, t);
     reference = add(reference, r);
     target_squares = mul_add(t, t, target_squares);
@@ -158,6 +157,7 @@ SYNCPOINT_HOT void sum_relative_block(const Block& given, const Constants& const
     products = mul_add(t, r, products);
     t = sub(t, r);
     error_squares = mul_add(t, t, error_squares);
+    if (Scaled && Keep) pin(target_squares, reference_squares, products, error_squares);
     t = abs(t);
     errors = add(errors, t);
     most = max(t, most);

@@ -65,8 +65,12 @@ Job::Part Job::run_lanes(Pass pass, std::int64_t begin, std::int64_t end, Worksp
     });
     return {{}, tree.total()};
   }
-  Tree<Sums> tree;
   LaneMemory memory;
+  if (end - begin <= static_cast<std::int64_t>(kChunk)) {
+    return {kernel.measure(*lanes_, sources, begin, static_cast<std::size_t>(end - begin),
+                           workspace.buffers, memory, workspace.tally)};
+  }
+  Tree<Sums> tree;
   each_chunk(begin, end, [&](std::int64_t at, std::size_t count) {
     tree.push(
         kernel.measure(*lanes_, sources, at, count, workspace.buffers, memory, workspace.tally));
@@ -123,9 +127,7 @@ void Job::finish(Pass pass) {
     result_.sum_relative_robust = {tree.total(), scaling_.reference - scaling_.difference};
     return;
   }
-  Tree<Sums> tree;
-  for (const Part& part : parts_) tree.push(part.sums);
-  const Sums sums = tree.total();
+  const Sums sums = total_sums();
   if (pass == Pass::first) {
     result_.sum_relative =
         sums.great_relative > 0
@@ -137,6 +139,13 @@ void Job::finish(Pass pass) {
   }
   report(sums);
   decide_robust(sums);
+}
+
+Sums Job::total_sums() const {
+  if (parts_.size() == 1) return parts_[0].sums;
+  Tree<Sums> tree;
+  for (const Part& part : parts_) tree.push(part.sums);
+  return tree.total();
 }
 
 void Job::report(const Sums& sums) {

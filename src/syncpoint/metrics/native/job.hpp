@@ -55,6 +55,7 @@ class Job {
   Part run_lanes(Pass pass, std::int64_t begin, std::int64_t end, Workspace& workspace);
   Part run_general(Pass pass, std::int64_t begin, std::int64_t end, Workspace& workspace);
   void absorb(const Tally& tally);
+  Sums total_sums() const;
   void report(const Sums& sums);
   void decide_robust(const Sums& sums);
 

@@ -1,8 +1,10 @@
 // The native kernel as Python sees it: operands and pairs in, sums and counts out. What they mean
 // (which tolerances, which threshold is a mask) is decided by the Python side of this room.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
@@ -29,27 +31,52 @@ Quantization make_quantization(std::vector<double> scale, std::vector<double> ze
   return q;
 }
 
-// A file region is given by its path; without one the operand is at `address`.
-void init_operand(Operand* self, std::uintptr_t address, std::string path, std::int64_t offset,
-                  std::int64_t nbytes, const std::string& dtype, std::vector<std::int64_t> shape,
-                  std::vector<std::int64_t> strides, bool swapped, bool packed, double mask_below,
+// NumPy's array interface, as its documentation lays it out. Reading it here is several times
+// faster than taking address, shape and strides from Python, one object each.
+struct ArrayInterface {
+  int two;
+  int nd;
+  char typekind;
+  int itemsize;
+  int flags;
+  Py_intptr_t* shape;
+  Py_intptr_t* strides;
+  void* data;
+};
+constexpr int kNotSwapped = 0x200;
+
+void take_array(nb::handle array, Operand& operand) {
+  const nb::object capsule = array.attr("__array_struct__");
+  const auto* found =
+      static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (!found || found->two != 2) throw std::invalid_argument("not an array");
+  operand.data = static_cast<const std::byte*>(found->data);
+  operand.shape.assign(found->shape, found->shape + found->nd);
+  operand.strides.assign(found->strides, found->strides + found->nd);
+  operand.swapped = !(found->flags & kNotSwapped) && found->itemsize > 1;
+}
+
+// `data`: an array, or path, offset and size of a file region. `shape`: None for arrays that are
+// not packed.
+void init_operand(Operand* self, nb::object data, const std::string& dtype,
+                  std::optional<std::vector<std::int64_t>> shape, bool packed, double mask_below,
                   std::vector<double> scale, std::vector<double> zero_point,
                   std::vector<double> table, int axis, std::int64_t block) {
-  Quantization quantization = make_quantization(std::move(scale), std::move(zero_point),
-                                                std::move(table), axis, block, shape);
-  std::shared_ptr<const FileRegion> file;
-  if (!path.empty()) {
-    file = std::make_shared<const FileRegion>(FileRegion{std::move(path), offset, nbytes});
+  Operand operand;
+  if (nb::isinstance<nb::tuple>(data)) {
+    auto [path, offset, nbytes] =
+        nb::cast<std::tuple<std::string, std::int64_t, std::int64_t>>(data);
+    operand.file = std::make_shared<const FileRegion>(FileRegion{std::move(path), offset, nbytes});
+  } else {
+    take_array(data, operand);
   }
-  new (self) Operand{reinterpret_cast<const std::byte*>(address),
-                     std::move(file),
-                     dtype_named(dtype),
-                     std::move(shape),
-                     std::move(strides),
-                     swapped,
-                     packed,
-                     mask_below,
-                     std::move(quantization)};
+  if (shape) operand.shape = std::move(*shape);
+  operand.dtype = dtype_named(dtype);
+  operand.packed = packed;
+  operand.mask_below = mask_below;
+  operand.quantization = make_quantization(std::move(scale), std::move(zero_point),
+                                           std::move(table), axis, block, operand.shape);
+  new (self) Operand(std::move(operand));
 }
 
 UlpUnit ulp_unit_named(const std::string& name) {
@@ -198,9 +225,8 @@ NB_MODULE(_kernel, m) {
   m.doc() = "Measures pairs of tensors in place.";
 
   nb::class_<Operand>(m, "Operand")
-      .def("__init__", &init_operand, "address"_a, "path"_a, "offset"_a, "nbytes"_a, "dtype"_a,
-           "shape"_a, "strides"_a, "swapped"_a, "packed"_a, "mask_below"_a, "scale"_a,
-           "zero_point"_a, "table"_a, "axis"_a, "block"_a);
+      .def("__init__", &init_operand, "data"_a, "dtype"_a, "shape"_a.none(), "packed"_a,
+           "mask_below"_a, "scale"_a, "zero_point"_a, "table"_a, "axis"_a, "block"_a);
 
   nb::class_<Pair>(m, "Pair").def("__init__", &init_pair, "target"_a, "reference"_a, "rtol"_a,
                                   "atol"_a, "mask_rtol"_a, "overflow_limit"_a, "ulp_unit"_a,

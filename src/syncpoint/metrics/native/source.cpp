@@ -23,6 +23,17 @@ void copy_strided(const std::byte* from, std::int64_t stride, std::size_t count,
   for (std::size_t i = 0; i < count; ++i, from += stride, to += Size) std::memcpy(to, from, Size);
 }
 
+bool is_dense(const Operand& operand) {
+  auto expected = static_cast<std::int64_t>(itemsize(operand.dtype));
+  if (operand.packed) return operand.strides.back() == expected;
+  for (std::size_t i = operand.shape.size(); i-- > 0;) {
+    if (operand.shape[i] == 1) continue;
+    if (operand.strides[i] != expected) return false;
+    expected *= operand.shape[i];
+  }
+  return true;
+}
+
 }  // namespace
 
 Window::Window(const FileRegion& file, std::size_t capacity)
@@ -83,9 +94,10 @@ Source::Source(const Operand& operand, std::size_t window)
     dense_ = true;
     return;
   }
+  dense_ = is_dense(operand) && !swapped_;
+  if (dense_) return;
   find_axes(operand);
-  dense_ = axes_.size() == 1 && axes_[0].stride == size_ && !swapped_;
-  if (!dense_) gathered_.resize(kBlock * static_cast<std::size_t>(size_));
+  gathered_.resize(kBlock * static_cast<std::size_t>(size_));
 }
 
 void Source::find_axes(const Operand& operand) {
