@@ -155,6 +155,14 @@ def threads(pair, rounds):
             clock=perf_counter,
         )
         emit(f"f32/f32 {tier}: two threads against one", one / two)
+        # On a busy machine the second core is not free; this much of it would be put to use.
+        one, two = turns(
+            rounds,
+            lambda tier=tier: pair.run(tier, 1),
+            lambda tier=tier: pair.run(tier, 2),
+            clock=process_time,
+        )
+        emit(f"f32/f32 {tier}: CPU time of one thread over that of two", one / two)
 
 
 def batch(rounds):

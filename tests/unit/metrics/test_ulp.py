@@ -70,9 +70,9 @@ def test_every_number_of_a_16_bit_type(name, finer):
     least, one = np.abs(numbers[numbers != 0]).min(), np.float64(1)
     if finer:
         # Floats between two numbers of the type, also between its subnormal ones.
-        partners = np.array([0.3 * least, -1.7 * least, 700.4 * least, 1.0001, -3e4], np.float32)
+        partners = np.array([0.3 * least, -700.4 * least, 1.0001], np.float32)
     else:
-        partners = np.array([0, least, -1000 * least, one, numbers[-1], numbers[0]], np.float64)
+        partners = np.array([-1000 * least, one, numbers[0]], np.float64)
     dtype = np.dtype(np.float32 if finer else SMALL[name])
     every = numbers.astype(SMALL[name])
     for partner in partners:

@@ -141,6 +141,20 @@ class Row {
   Py_ssize_t next_ = 0;
 };
 
+// Rows hold numbers and nothing else, so looking for cycles among thousands of them is in vain.
+class NoCollection {
+ public:
+  NoCollection() : was_on_(PyGC_Disable()) {}
+  ~NoCollection() {
+    if (was_on_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  int was_on_;
+};
+
 nb::object histogram_of(const Result& result) {
   Row bins(static_cast<Py_ssize_t>(result.error_histogram.size()));
   for (const auto& [exponent, count] : result.error_histogram) {
@@ -185,6 +199,7 @@ nb::list measure(const std::vector<const Pair*>& pairs, const std::string& tier,
     const nb::gil_scoped_release others_may_run;
     results = measure_all(pairs, options);
   }
+  const NoCollection meanwhile;
   nb::list rows;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (results[i].failure.empty()) {
