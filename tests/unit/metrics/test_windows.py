@@ -106,3 +106,10 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path):
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "sparse")]
     out = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(out.stdout) < 16 << 10  # kilobytes
+
+
+def test_an_offset_beyond_all_files_is_an_error(tmp_path):
+    side = written(tmp_path / "x", np.ones(10, np.float32), "f32")
+    far = Operand(FileRegion(side.data.path, 2**63 - 1, 40), "f32", shape=(10,))
+    with pytest.raises(FormatError, match="are needed"):
+        measure([Pair(far, side)])

@@ -136,8 +136,8 @@ class Chunk {
     block.target = read_floats(sources_.target, plan_.target, at, n, buffers_.target);
     block.reference = read_floats(sources_.reference, plan_.reference, at, n, buffers_.reference);
     block.count = n;
-    block.next_target = sources_.target.ahead(at + static_cast<std::int64_t>(n));
-    block.next_reference = sources_.reference.ahead(at + static_cast<std::int64_t>(n));
+    block.next_target = sources_.target.ahead();
+    block.next_reference = sources_.reference.ahead();
     block.target_size = sources_.target.item_size();
     block.reference_size = sources_.reference.item_size();
     return block;

@@ -34,8 +34,8 @@ class Job {
 
   std::int64_t groups() const { return static_cast<std::int64_t>(parts_.size()); }
 
-  // One group of the pass that comes next. Groups may run at the same time, on any threads; a
-  // failure is remembered and makes the rest of the job do nothing.
+  // One group of the pass that comes next. Groups may run at the same time, on any threads. After a
+  // failure no further pass is needed.
   void run(Pass pass, std::int64_t group, Workspace& workspace);
 
   // After all groups of a pass: puts them together. Whether `needs` the next passes is known then.

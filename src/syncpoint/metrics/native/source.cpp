@@ -63,11 +63,14 @@ void Window::map(std::int64_t begin, std::size_t count) {
   // again whenever a window is mapped.
   struct stat status;
   if (fstat(descriptor_, &status) != 0) throw Unreadable(file_.path + ": " + std::strerror(errno));
-  const std::int64_t end = file_.offset + file_.nbytes;
-  if (status.st_size < end) {
+  // Offset and size come from files too, and their sum may be too great for its type.
+  if (status.st_size - file_.offset < file_.nbytes) {
+    const auto end =
+        static_cast<std::uint64_t>(file_.offset) + static_cast<std::uint64_t>(file_.nbytes);
     throw Unreadable(file_.path + " has " + std::to_string(status.st_size) + " bytes, " +
                      std::to_string(end) + " are needed");
   }
+  const std::int64_t end = file_.offset + file_.nbytes;
   const std::int64_t wanted = file_.offset + begin;
   first_ = wanted - wanted % page_size();
   const std::int64_t least = wanted + static_cast<std::int64_t>(count) - first_;
@@ -122,10 +125,15 @@ const std::byte* Source::read(std::int64_t begin, std::size_t count) {
     begin /= 2;
     count = (count + 1) / 2;
   }
-  if (window_) return window_->at(begin * size_, count * static_cast<std::size_t>(size_));
-  if (dense_) return base_ + begin * size_;
-  gather(begin, count);
-  return gathered_.data();
+  const std::size_t nbytes = count * static_cast<std::size_t>(size_);
+  if (!dense_) {
+    gather(begin, count);
+    ahead_ = gathered_.data();
+    return ahead_;
+  }
+  const std::byte* found = window_ ? window_->at(begin * size_, nbytes) : base_ + begin * size_;
+  ahead_ = found + nbytes;
+  return found;
 }
 
 void Source::gather(std::int64_t begin, std::size_t count) {

@@ -56,10 +56,8 @@ class Source {
   // operands, the bytes that hold them.
   const std::byte* read(std::int64_t begin, std::size_t count);
 
-  // Where the element after `begin` will probably be read from: a hint for prefetching only.
-  const std::byte* ahead(std::int64_t begin) const {
-    return dense_ ? base_ + begin * size_ : base_;
-  }
+  // Where the element after those of the last read probably is: a hint for prefetching only.
+  const std::byte* ahead() const { return ahead_; }
   std::size_t item_size() const { return static_cast<std::size_t>(size_); }
 
  private:
@@ -75,6 +73,7 @@ class Source {
 
   std::unique_ptr<Window> window_;
   const std::byte* base_;
+  const std::byte* ahead_ = nullptr;
   std::int64_t size_;    // of an element, in bytes
   std::size_t swapped_;  // size of the units whose bytes are reversed; 0: none
   bool packed_;
