@@ -7,72 +7,14 @@
 
 #include <cstring>
 
-#include "block_loops.hpp"
+#include "block_sift.hpp"
 
 namespace syncpoint::SYNCPOINT_ISA {
-
-// --- reading ---
-
-SYNCPOINT_INLINE float float_at(const float* p, std::size_t i) {
-  float x;
-  std::memcpy(&x, p + i, sizeof x);
-  return x;
-}
-
-template <std::size_t Size, class Convert>
-SYNCPOINT_INLINE void convert_all(const std::byte* from, std::size_t count, float* to,
-                                  Convert convert) {
-  std::size_t i = 0;
-#pragma GCC unroll 4
-  for (; i + 8 <= count; i += 8) store8(to + i, convert(from + i * Size));
-  if (i == count) return;
-  std::byte rest[8 * Size] = {};
-  std::memcpy(rest, from + i * Size, (count - i) * Size);
-  store8(to + i, convert(rest));
-}
-
-// A block as floats: in place where it lies so in memory, else in `buffer`.
-SYNCPOINT_HOT inline const float* read_floats(Source& source, const LaneSide& side,
-                                              std::int64_t begin, std::size_t count,
-                                              float* buffer) {
-  const std::byte* from = source.read(begin, count);
-  const std::size_t padded = (count + kStride - 1) / kStride * kStride;
-  const F32x8 zero = all8(side.zero);
-  switch (side.dtype) {
-    case DType::f16:
-      convert_all<2>(from, count, buffer, [](const std::byte* p) { return from_f16(p); });
-      break;
-    case DType::bf16:
-      convert_all<2>(from, count, buffer, [](const std::byte* p) { return from_bf16(p); });
-      break;
-    case DType::i8:
-      convert_all<1>(from, count, buffer,
-                     [zero](const std::byte* p) { return sub8(from_i8(p), zero); });
-      break;
-    case DType::u8:
-      convert_all<1>(from, count, buffer,
-                     [zero](const std::byte* p) { return sub8(from_u8(p), zero); });
-      break;
-    case DType::f8_e4m3fn:
-    case DType::f8_e5m2: {
-      const float* table = small_float_table(side.dtype);
-      for (std::size_t i = 0; i < count; ++i) buffer[i] = table[static_cast<unsigned>(from[i])];
-      break;
-    }
-    default:
-      if (padded == count) return reinterpret_cast<const float*>(from);
-      std::memcpy(buffer, from, count * sizeof(float));
-  }
-  for (std::size_t i = count; i < padded; ++i) buffer[i] = 0;
-  return buffer;
-}
-
-// --- one chunk ---
 
 class Chunk {
  public:
   Chunk(const LanePlan& plan, const LaneSources& sources, LaneBuffers& buffers)
-      : plan_(plan), sources_(sources), buffers_(buffers) {
+      : plan_(plan), sources_(sources), buffers_(buffers), sieve_(plan, constants_, buffers) {
     for (int k = 0; k < 4; ++k) {
       constants_.target_scale[k] = plan.target.scale;
       constants_.reference_scale[k] = plan.reference.scale;
@@ -149,7 +91,7 @@ class Chunk {
       if (!Scaled && same_ends(block) && add_equal(block)) return;
       if (add_ordinary<Scaled>(block, nullptr, true)) return;
     }
-    const Block kept = sift<Scaled>(block, tally_->counts);
+    const Block kept = sieve_.sift<Scaled>(block, tally_->counts);
     memory_->expect_unusual = kept.count != block.count;
     some_left_out_ |= memory_->expect_unusual;
     if (kept.count) add_ordinary<Scaled>(kept, buffers_.place, false);
@@ -261,10 +203,6 @@ class Chunk {
     survey.target_max = max8(load8(t), survey.target_max);
     survey.reference_min = min8(load8(r), survey.reference_min);
     survey.reference_max = max8(load8(r), survey.reference_max);
-  }
-
-  static double value(const LaneSide& side, float stored) {
-    return static_cast<double>(stored) * side.scale;
   }
 
   template <int Scaled>
@@ -395,119 +333,13 @@ class Chunk {
     }
   }
 
-  // --- what is not compared ---
-
-  // The elements that are compared, without gaps; the others are counted.
-  template <int Scaled>
-  SYNCPOINT_HOT Block sift(const Block& block, Counts& counts) {
-    const F32x8 infinity = all8(__builtin_inff()), zero = all8(0);
-    const F32x8 target_low = all8(plan_.target.low), reference_low = all8(plan_.reference.low);
-    I32x8 target_zero = no_counts8(), reference_zero = no_counts8();
-    std::int64_t equal = 0;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < block.count; i += 8) {
-      const unsigned present = block.count - i >= 8 ? 255u : (1u << (block.count - i)) - 1;
-      const F32x8 t = load8(block.target + i);
-      const F32x8 r = load8(block.reference + i);
-      const unsigned same = same_values<Scaled>(block, i, t, r);
-      const unsigned usual =
-          lanes_between(target_low, t, infinity) & lanes_between(reference_low, r, infinity);
-      equal += __builtin_popcount(same & present);
-      target_zero = count_equal8(target_zero, t, zero);
-      reference_zero = count_equal8(reference_zero, r, zero);
-      if (~usual & present) count_unusual(block, i, ~usual & present, same, counts);
-      compact(usual & present, t, r, static_cast<std::uint32_t>(i), buffers_.kept_target + kept,
-              buffers_.kept_reference + kept, buffers_.place + kept);
-      kept += static_cast<std::size_t>(__builtin_popcount(usual & present));
-    }
-    // The padding is zero on both sides.
-    const auto pad = static_cast<std::int64_t>((block.count + 7) / 8 * 8 - block.count);
-    counts.equal += equal;
-    counts.target.zero += total8(target_zero) - pad;
-    counts.reference.zero += total8(reference_zero) - pad;
-    Block out = block;
-    out.target = buffers_.kept_target;
-    out.reference = buffers_.kept_reference;
-    out.count = kept;
-    for (std::size_t i = kept; i < out.padded(); ++i) {
-      buffers_.kept_target[i] = buffers_.kept_reference[i] = 0;
-    }
-    return out;
-  }
-
-  // The rules of Elements::fate_of for the given lanes of eight elements.
-  SYNCPOINT_INLINE void count_unusual(const Block& block, std::size_t i, unsigned lanes,
-                                      unsigned same, Counts& counts) const {
-    const F32x8 t = load8(block.target + i);
-    const F32x8 r = load8(block.reference + i);
-    const F32x8 infinity = all8(__builtin_inff());
-    const unsigned t_low = lanes_up_to(t, all8(plan_.target.low)) & lanes;
-    const unsigned r_low = lanes_up_to(r, all8(plan_.reference.low)) & lanes;
-    const unsigned t_inf = lanes_same(abs8(t), infinity) & lanes;
-    const unsigned r_inf = lanes_same(abs8(r), infinity) & lanes;
-    unsigned masked = t_low & r_low;
-    counts.target.inf += __builtin_popcount(t_inf);
-    counts.reference.inf += __builtin_popcount(r_inf);
-    if (masked != lanes) {
-      const unsigned t_nan = lanes_nan(t) & lanes, r_nan = lanes_nan(r) & lanes;
-      if (t_low & ~masked) masked |= t_low & lowest_of_a_type(plan_.reference, r);
-      if (r_low & ~masked) masked |= r_low & lowest_of_a_type(plan_.target, t);
-      const unsigned holes = (t_nan | r_nan | t_inf | r_inf) & ~masked;
-      const unsigned alone = (t_low | r_low) & ~masked & ~holes;
-      const unsigned agreeing = alone ? agree_as_masks(block, i, alone) : 0;
-      const unsigned unequal = holes & ~(same | (t_nan & r_nan));
-      counts.mismatched += __builtin_popcount(unequal | (alone & ~agreeing));
-      counts.masked += __builtin_popcount(agreeing);
-      counts.equal += __builtin_popcount(t_nan & r_nan);
-      counts.target.nan += __builtin_popcount(t_nan);
-      counts.reference.nan += __builtin_popcount(r_nan);
-      if (plan_.overflow_limit < __builtin_inf()) {
-        counts.target.overflow += __builtin_popcount(t_inf & ~masked);
-        counts.reference.overflow += __builtin_popcount(r_inf & ~masked);
-      }
-    }
-    counts.masked += __builtin_popcount(masked);
-  }
-
-  template <int Scaled>
-  unsigned same_values(const Block& block, std::size_t i, F32x8 t, F32x8 r) const {
-    if (!Scaled) return lanes_same(t, r);
-    const auto half = [&](std::size_t k) {
-      return lanes_equal(target_at<Scaled>(block, k, constants_),
-                         reference_at<Scaled>(block, k, constants_));
-    };
-    return half(i) | half(i + 4) << 4;
-  }
-
-  // See Elements::fate_of; the lowest double is no float.
-  static unsigned lowest_of_a_type(const LaneSide& side, F32x8 x) {
-    if (!side.may_mask) return 0;
-    return lanes_same(x, all8(-65504.0f)) | lanes_same(x, all8(-0x1.fep127f)) |
-           lanes_same(x, all8(-0x1.fffffep127f));
-  }
-
-  SYNCPOINT_HOT unsigned agree_as_masks(const Block& block, std::size_t first,
-                                        unsigned lanes) const {
-    unsigned agreeing = 0;
-    for (unsigned k = 0; k < 8; ++k) {
-      if (!(lanes >> k & 1)) continue;
-      const double t = value(plan_.target, float_at(block.target, first + k));
-      const double r = value(plan_.reference, float_at(block.reference, first + k));
-      const bool agree = __builtin_fabs(t - r) <= plan_.mask_rtol * __builtin_fabs(r);
-      agreeing |= static_cast<unsigned>(agree) << k;
-    }
-    return agreeing;
-  }
-
-  // --- the whole chunk ---
-
   // Visits the compared elements of a chunk again.
   template <int Scaled, class Visit>
   void each_compared(std::int64_t begin, std::size_t count, bool all_compared, Visit visit) {
     Counts counted_before;
     for (std::size_t done = 0; done < count; done += kBlock) {
       const Block block = read(begin, done, count);
-      const Block kept = all_compared ? block : sift<Scaled>(block, counted_before);
+      const Block kept = all_compared ? block : sieve_.sift<Scaled>(block, counted_before);
       if (kept.count) visit(kept);
     }
   }
@@ -609,9 +441,10 @@ class Chunk {
   const LanePlan& plan_;
   const LaneSources& sources_;
   LaneBuffers& buffers_;
+  Constants constants_;
+  Sieve sieve_;
   LaneMemory* memory_ = nullptr;
   Tally* tally_ = nullptr;
-  Constants constants_;
   std::int64_t begin_ = 0;  // of the block
   std::int64_t compared_ = 0;
   std::int64_t equal_ = 0;
