@@ -44,6 +44,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_spills.py
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
 
 format: $(VENV)/.dev

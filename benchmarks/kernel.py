@@ -1,18 +1,27 @@
-"""The kernel against NumPy: all metrics in one call, and each metric by itself in float64.
+"""The kernel against the memory it reads, against NumPy, and against itself.
 
-One JSON line a figure. Both sides of a ratio take turns in one process, so that a busy machine
-slows both; `low` and `high` are the extremes over the rounds.
+One JSON line a figure. The two sides of a ratio take turns in one process, so that a busy machine
+slows both; `low` and `high` are the quartiles over the rounds. Times are CPU time of the calling
+thread, except where threads are compared.
+
+`share of read` is the time of a plain read of both arrays over the time of the kernel: 1 would be
+the speed of memory.
 """
 
 import argparse
 import json
-from statistics import median
-from time import perf_counter
+from statistics import median, quantiles
+from time import perf_counter, process_time, thread_time
 
 import ml_dtypes
 import numpy as np
 
-from syncpoint.metrics import Pair, measure, operand
+from syncpoint.metrics import Operand, Pair, _kernel, measure, operand
+from syncpoint.metrics.kernel import ROBUST_ABOVE, WINDOW, _native_pair
+from syncpoint.metrics.pair import rules_of
+from syncpoint.run.model import Quantization
+
+TIERS = ("base", "relative", "default")
 
 
 def wide(t, r):
@@ -32,7 +41,7 @@ def relative(t, r):
     return np.abs(t - r)[r != 0] / np.abs(r[r != 0])
 
 
-NUMPY = {
+BASE = {
     "psnr": per_pair(lambda t, r: 10 * np.log10(np.abs(r).max() ** 2 / np.mean((t - r) ** 2))),
     "sqnr": per_pair(lambda t, r: 10 * np.log10(np.sum(r * r) / np.sum((t - r) ** 2))),
     "mae": per_pair(lambda t, r: np.mean(np.abs(t - r))),
@@ -51,72 +60,173 @@ NUMPY = {
     "inf": per_side(lambda x: np.count_nonzero(np.isinf(x))),
     "zero": per_side(lambda x: np.count_nonzero(x == 0)),
     "overflow": per_side(lambda x: np.count_nonzero(np.abs(x) >= 3.4e38)),
+}
+RELATIVE = {
     "max_rel": per_pair(lambda t, r: relative(t, r).max()),
     "mean_rel": per_pair(lambda t, r: relative(t, r).mean()),
     "within_1e3": per_pair(lambda t, r: np.mean(relative(t, r) < 1e-3)),
     "within_5e3": per_pair(lambda t, r: np.mean(relative(t, r) < 5e-3)),
     "allclose": per_pair(lambda t, r: np.mean(np.abs(t - r) <= 1e-5 + 1.3e-6 * np.abs(r))),
-    "robust": per_pair(
-        lambda t, r: np.mean(np.abs(t - r) / np.maximum(np.abs(r), 1e-3 * np.sqrt(np.mean(r * r))))
-    ),
+}
+DEFAULT = {
     "histogram": per_pair(lambda t, r: np.unique(np.frexp(t - r)[1], return_counts=True)),
 }
 
 
-def seconds(call):
-    start = perf_counter()
+class Native:
+    """A pair ready for the native call, so that nothing but the kernel is timed."""
+
+    def __init__(self, target, reference, robust=False):
+        sides = [s if isinstance(s, Operand) else operand(s) for s in (target, reference)]
+        pair = Pair(*sides)
+        self.data = [side.array for side in sides]
+        self.count = self.data[0].size
+        self.native = _native_pair(pair, rules_of(pair))
+        # Otherwise the second pass depends on the noise that was chosen for the figure.
+        self.above = ROBUST_ABOVE if robust else np.inf
+
+    def run(self, tier, threads=1):
+        _kernel.measure([self.native], tier, threads, WINDOW, False, self.above)
+
+    def read(self):
+        _kernel.read_all([(x.ctypes.data, x.nbytes) for x in self.data])
+
+
+def seconds(call, clock=thread_time):
+    start = clock()
     call()
-    return perf_counter() - start
+    return clock() - start
 
 
-def figure(name, slow, fast, rounds):
-    """How many times longer `slow` takes than `fast`."""
-    slow(), fast()
-    ratios = [seconds(slow) / seconds(fast) for _ in range(rounds)]
-    print(
-        json.dumps(
-            {
-                "figure": name,
-                "ratio": round(median(ratios), 2),
-                "low": round(min(ratios), 2),
-                "high": round(max(ratios), 2),
-            }
-        ),
-        flush=True,
+def emit(name, values, **more):
+    low, _, high = quantiles(values, n=4)
+    numbers = {"value": median(values), "low": low, "high": high, **more}
+    rounded = {key: float(f"{value:.4g}") for key, value in numbers.items()}
+    print(json.dumps({"figure": name, **rounded}), flush=True)
+
+
+def turns(rounds, *calls, clock=thread_time):
+    """Times of each call, taken in turns."""
+    for call in calls:
+        call()
+    times = np.array([[seconds(call, clock) for call in calls] for _ in range(rounds)])
+    return times.T
+
+
+def shares(data, rounds):
+    """Every tier as a share of reading, for every kind of pair and of data."""
+    gaussian = data["f32/f32"]
+    for name, pair in data.items():
+        calls = [pair.read, *(lambda t=t, p=pair: p.run(t) for t in TIERS)]
+        alike = [lambda t=t: gaussian.run(t) for t in TIERS]
+        read, *rest = turns(rounds, *calls, *alike)
+        for tier, times, usual in zip(TIERS, rest[:3], rest[3:], strict=True):
+            nanoseconds = median(times) / pair.count * 1e9
+            extra = median(times - usual) / pair.count * 1e9
+            if "/" in name:
+                emit(f"{name} {tier}: share of read", read / times, ns=nanoseconds, ns_more=extra)
+            elif name == "equal":
+                emit(f"{name} {tier}: share of read", read / times, ns=nanoseconds)
+            else:
+                emit(f"{name} {tier}: share of gaussian speed", usual / times, ns=nanoseconds)
+
+
+def against_numpy(pair, rounds):
+    t, r = pair.data
+    for tier, metrics in (
+        ("base", BASE),
+        ("relative", BASE | RELATIVE),
+        ("default", BASE | RELATIVE | DEFAULT),
+    ):
+        slow, fast = turns(
+            max(rounds // 3, 3),
+            lambda metrics=metrics: [metric(t, r) for metric in metrics.values()],
+            lambda tier=tier: pair.run(tier),
+        )
+        emit(f"f32/f32 {tier}: times faster than NumPy one metric at a time", slow / fast)
+
+
+def threads(pair, rounds):
+    for tier in TIERS:
+        one, two = turns(
+            rounds,
+            lambda tier=tier: pair.run(tier, 1),
+            lambda tier=tier: pair.run(tier, 2),
+            clock=perf_counter,
+        )
+        emit(f"f32/f32 {tier}: two threads against one", one / two)
+        # On a busy machine the second core is not free; this much of it would be put to use.
+        one, two = turns(
+            rounds,
+            lambda tier=tier: pair.run(tier, 1),
+            lambda tier=tier: pair.run(tier, 2),
+            clock=process_time,
+        )
+        emit(f"f32/f32 {tier}: CPU time of one thread over that of two", one / two)
+
+
+def batch(rounds):
+    rng = np.random.default_rng(1)
+    r = rng.standard_normal((20_000, 1024), dtype=np.float32)
+    t = r + np.float32(1e-6) * rng.standard_normal(r.shape, dtype=np.float32)
+    pairs = [Pair(operand(a), operand(b)) for a, b in zip(t, r, strict=True)]
+    native = [_native_pair(pair, rules_of(pair)) for pair in pairs]
+    inside, whole = turns(
+        max(rounds // 2, 3),
+        lambda: _kernel.measure(native, "default", 1, WINDOW, False, ROBUST_ABOVE),
+        lambda: measure(pairs, threads=1),
+        clock=process_time,
     )
+    emit("20000 pairs of 4 KB: seconds in the native call", inside)
+    emit("20000 pairs of 4 KB: seconds in all", whole)
+
+
+def pairs_of(count):
+    rng = np.random.default_rng(0)
+    r = rng.standard_normal(count, dtype=np.float32)
+    r[r == 0] = 1
+
+    def noisy(size):
+        return r + np.float32(size) * rng.standard_normal(count, dtype=np.float32)
+
+    t = noisy(1e-3)
+    half, brain = np.float16, ml_dtypes.bfloat16
+    stored = np.clip(np.rint(r / 0.03125) + 3, -128, 127).astype(np.int8)
+    holes, masks = t.copy(), rng.random(count) < 0.5
+    holes[rng.random(count) < 0.01] = np.nan
+    spread = (10.0 ** rng.uniform(-30, 30, count) * rng.choice([-1, 1], count)).astype(np.float32)
+    low = np.float32(-3.4e38)
+    return {
+        "f32/f32": Native(t, r),
+        "f16/f32": Native(t.astype(half), r),
+        "bf16/bf16": Native(noisy(1e-2).astype(brain), r.astype(brain)),
+        "i8/f32": Native(Operand(stored, "i8", Quantization((0.03125,), (3,))), r),
+        "equal": Native(r.copy(), r),
+        "1 % NaN": Native(holes, r),
+        "1e-30 to 1e30": Native((spread * (1 + 1e-5 * r)).astype(np.float32), spread),
+        "half zeros": Native(np.maximum(t, 0), np.maximum(r, 0)),
+        "half masked": Native(np.where(masks, low, t), np.where(masks, low, r)),
+        "offset 1e4": Native(t + 10000, r + 10000),
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--elements", type=int, default=1 << 24)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
 
-    rng = np.random.default_rng(0)
-    r = rng.standard_normal(options.elements, dtype=np.float32)
-    noisy = r + 1e-4 * rng.standard_normal(options.elements, dtype=np.float32)
-    for name, t in (("f32", noisy), ("bf16 against f32", noisy.astype(ml_dtypes.bfloat16))):
-        pair = Pair(operand(t), operand(r))
-        figure(
-            f"kernel {name} vs numpy",
-            lambda t=t: [metric(t, r) for metric in NUMPY.values()],
-            lambda pair=pair: measure([pair], threads=1),
-            options.rounds,
-        )
-    pairs = [Pair(operand(noisy[k::8]), operand(r[k::8])) for k in range(8)]
-    figure(
-        "kernel f32, all cores vs one",
-        lambda: measure(pairs, threads=1),
-        lambda: measure(pairs),
-        options.rounds,
-    )
-    small = [Pair(operand(noisy[k : k + 64]), operand(r[k : k + 64])) for k in range(0, 64000, 64)]
-    figure(
-        "kernel f32, 1000 calls of 64 elements vs one batch",
-        lambda: [measure([pair], threads=1) for pair in small],
-        lambda: measure(small, threads=1),
-        options.rounds,
-    )
+    data = pairs_of(options.elements)
+    gaussian = data["f32/f32"]
+    read = turns(options.rounds, gaussian.read)[0]
+    emit("read, GB/s", sum(x.nbytes for x in gaussian.data) / read / 1e9)
+    shares(data, options.rounds)
+    robust = Native(*gaussian.data, robust=True)
+    read, times = turns(options.rounds, gaussian.read, lambda: robust.run("default"))
+    emit("f32/f32 default and robust mean: share of read", read / times)
+    threads(gaussian, options.rounds)
+    batch(options.rounds)
+    against_numpy(gaussian, options.rounds)
 
 
 if __name__ == "__main__":

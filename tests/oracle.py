@@ -34,6 +34,7 @@ TORCH_TOLERANCES = {
 INF = math.inf
 LARGEST = Fraction(np.finfo(np.float64).max)
 LEAST = Fraction(5e-324)
+ROBUST_ABOVE = 6 * 10**-4.5
 SUM = Fraction(1, 10**12)
 """Allowed error of a sum, as a share of the sum of the magnitudes of its terms."""
 
@@ -456,6 +457,11 @@ def relative(
     floor = root(sum(r * r for r in size_r) / n) / 1000
     robust = sum(x / max(r, floor) for x, r in zip(d, size_r, strict=True)) / n
     out.near["mean_rel_robust"] = (robust, SUM * robust)
+    needless = total / len(defined) <= ROBUST_ABOVE and not out.exact["rel_undefined"]
+    if needless and any(d):
+        # It could change no verdict, so it is not measured unless asked for.
+        del out.near["mean_rel_robust"]
+        out.exact["mean_rel_robust"] = None
 
 
 def quotient(x: Fraction, r: Fraction) -> float:

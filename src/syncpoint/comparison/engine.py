@@ -199,7 +199,7 @@ def _clipped(values: NDArray[Any], by: Operand) -> NDArray[Any]:
     """What is left of the values in the range of the other side's type."""
     dtype = DTYPES[by.dtype]
     if by.quantization is not None:
-        ends = [replace(by, data=np.full_like(by.data, end)) for end in _integer_range(by)]
+        ends = [replace(by, data=np.full_like(by.array, end)) for end in _integer_range(by)]
         low, high = (dequantized(end) for end in ends)
         inside: NDArray[Any] = np.clip(values, np.minimum(low, high), np.maximum(low, high))
         return inside

@@ -141,11 +141,11 @@ class _Introducer:
             target = _required(self.sides.target.tensor(row.target.key))
             operand = operand_of(self.sides.target, target)
             operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            return as_real(operand).data
+            return as_real(operand).array
         tensor = self.sides.reference.tensor(key)
         if tensor is None or tensor.kept is not Kept.VALUES:
             raise NoRegion(f"{edge.role} {edge.op} was not recorded")
-        return as_real(operand_of(self.sides.reference, tensor)).data
+        return as_real(operand_of(self.sides.reference, tensor)).array
 
     def _recorded_parameters(self, region: Region) -> dict[Edge, NDArray[Any]]:
         """The parameters as they were when the reference was recorded. The model itself may
@@ -253,7 +253,7 @@ class _Introducer:
                 twin = self._evaluate(exact.region, exact.inputs, dtype).get(index)
             except SyncpointError:
                 continue
-            if twin is not None and twin.shape == operand.data.shape:
+            if twin is not None and twin.shape == operand.array.shape:
                 found = measure([Pair(operand, Operand(twin, _name(twin)))])[0]
                 if found.equal == found.count:
                     return True

@@ -234,7 +234,7 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
         return replace(row, unmeasured=_shapes(logical_shape(t), logical_shape(r))), None
-    scores = chosen_scores(sides.reference, sides.made_by(row.reference.key), t.data, r.data)
+    scores = chosen_scores(sides.reference, sides.made_by(row.reference.key), t.array, r.array)
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"
         ways = [
@@ -269,7 +269,7 @@ def operand_of(run: Run, tensor: Tensor) -> Operand:
 
 def logical_shape(operand: Operand) -> tuple[int, ...]:
     """The shape of the numbers an operand stands for."""
-    return operand.shape if operand.shape is not None else operand.data.shape
+    return operand.shape if operand.shape is not None else operand.array.shape
 
 
 def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
@@ -278,14 +278,14 @@ def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operan
 
     Raises ValueError where the view does not fit the target.
     """
-    data = operand.data
+    data = operand.array
     if view:
         operand = as_real(operand)
-        return replace(operand, data=view.apply(operand.data)), view
+        return replace(operand, data=view.apply(operand.array)), view
     if data.shape != shape and _without_ones(data.shape) == _without_ones(shape):
         operand = as_real(operand)
         view = View(f"reshape({','.join(map(str, shape))})")
-        return replace(operand, data=operand.data.reshape(shape)), view
+        return replace(operand, data=operand.array.reshape(shape)), view
     return operand, view
 
 
@@ -298,7 +298,7 @@ def as_real(operand: Operand) -> Operand:
 
 def dequantized(operand: Operand) -> NDArray[Any]:
     """The real numbers, in float64, that an operand stands for."""
-    stored = operand.data
+    stored = operand.array
     quantization = operand.quantization
     if quantization is None:
         return stored.astype(np.float64)
@@ -320,8 +320,8 @@ def steps_of(operand: Operand) -> NDArray[Any]:
     """The quantization step at every element."""
     quantization = operand.quantization
     if quantization is None:
-        return np.zeros(operand.data.shape)
-    ones = replace(operand, data=np.ones(operand.data.shape), dtype="f64")
+        return np.zeros(operand.array.shape)
+    ones = replace(operand, data=np.ones(operand.array.shape), dtype="f64")
     plain = replace(quantization, zero_point=(0,), table=())
     return dequantized(replace(ones, quantization=plain))
 

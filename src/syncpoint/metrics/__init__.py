@@ -1,7 +1,7 @@
 """The numbers of one pair: the native kernel, the catalogue, limits and verdicts."""
 
 from syncpoint.metrics.catalogue import CATALOGUE, METRIC_IDS, Metric
-from syncpoint.metrics.kernel import measure, statistics
+from syncpoint.metrics.kernel import measure, measure_each, statistics
 from syncpoint.metrics.measurement import Measurement
 from syncpoint.metrics.on_demand import (
     Histograms,
@@ -16,11 +16,12 @@ from syncpoint.metrics.on_demand import (
     worst_slice,
     worst_slices,
 )
-from syncpoint.metrics.pair import Operand, Pair, operand
+from syncpoint.metrics.pair import FileRegion, Operand, Pair, operand
 
 __all__ = [
     "CATALOGUE",
     "METRIC_IDS",
+    "FileRegion",
     "Histograms",
     "Measurement",
     "Metric",
@@ -33,6 +34,7 @@ __all__ = [
     "kl_minmax",
     "kl_rows",
     "measure",
+    "measure_each",
     "operand",
     "statistics",
     "topk_agreement",

@@ -2,16 +2,16 @@
 and `native/on_demand.hpp`."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 class Operand:
     def __init__(
         self,
-        *,
-        address: int,
+        data: np.ndarray | tuple[str, int, int],
         dtype: str,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        swapped: bool,
+        shape: Sequence[int] | None,
         packed: bool,
         mask_below: float,
         scale: Sequence[float],
@@ -26,7 +26,6 @@ class Pair:
         self,
         target: Operand,
         reference: Operand,
-        *,
         rtol: float,
         atol: float,
         mask_rtol: float,
@@ -37,92 +36,24 @@ class Pair:
         step_of: str,
     ) -> None: ...
 
-class Scaled:
-    @property
-    def value(self) -> float: ...
-    @property
-    def exponent(self) -> int: ...
+def measure(
+    pairs: Sequence[Pair],
+    tier: str,
+    threads: int,
+    window: int,
+    robust: bool,
+    robust_above: float,
+) -> list[tuple[Any, ...] | str]:
+    """The fields of a Measurement for each pair, or why its file could not be read."""
 
-class SideResult:
-    @property
-    def nan(self) -> int: ...
-    @property
-    def inf(self) -> int: ...
-    @property
-    def zero(self) -> int: ...
-    @property
-    def overflow(self) -> int: ...
-    @property
-    def min(self) -> float: ...
-    @property
-    def max(self) -> float: ...
-    @property
-    def sum(self) -> Scaled: ...
-    @property
-    def sum_squares(self) -> Scaled: ...
-    @property
-    def sum_squared_deviations(self) -> Scaled: ...
+def describe(operand: Operand) -> tuple[Any, ...] | str:
+    """The fields of Statistics, None where there is no finite element; or as above."""
 
-class Result:
-    @property
-    def count(self) -> int: ...
-    @property
-    def compared(self) -> int: ...
-    @property
-    def masked(self) -> int: ...
-    @property
-    def mismatched(self) -> int: ...
-    @property
-    def equal(self) -> int: ...
-    @property
-    def target(self) -> SideResult: ...
-    @property
-    def reference(self) -> SideResult: ...
-    @property
-    def peak(self) -> Scaled: ...
-    @property
-    def sum_abs(self) -> Scaled: ...
-    @property
-    def sum_squares(self) -> Scaled: ...
-    @property
-    def max_abs(self) -> Scaled: ...
-    @property
-    def max_abs_index(self) -> int: ...
-    @property
-    def dot(self) -> Scaled: ...
-    @property
-    def relative_count(self) -> int: ...
-    @property
-    def relative_undefined(self) -> int: ...
-    @property
-    def sum_relative(self) -> Scaled: ...
-    @property
-    def max_relative(self) -> float: ...
-    @property
-    def sum_relative_robust(self) -> Scaled: ...
-    @property
-    def within_1e3(self) -> int: ...
-    @property
-    def within_5e3(self) -> int: ...
-    @property
-    def close(self) -> int: ...
-    @property
-    def max_ulp(self) -> float: ...
-    @property
-    def sum_squared_steps(self) -> Scaled: ...
-    @property
-    def error_histogram(self) -> list[tuple[int, int]]: ...
+def isa() -> str:
+    """The instruction set in use: "avx2" or "baseline"."""
 
-class Description:
-    @property
-    def count(self) -> int: ...
-    @property
-    def finite(self) -> int: ...
-    @property
-    def side(self) -> SideResult: ...
-
-def measure(pairs: Sequence[Pair], threads: int) -> list[Result]: ...
-def describe(operand: Operand) -> Description: ...
+def read_all(stretches: Sequence[tuple[int, int]]) -> int:
+    """Reads memory, given as addresses and sizes, and nothing else: the benchmark's yardstick."""
 
 class WorstSlice:
     @property

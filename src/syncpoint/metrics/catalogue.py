@@ -167,7 +167,8 @@ def _relative() -> Iterator[Metric]:
         "Robust mean relative error",
         "",
         "lower",
-        "Mean of |d| / max(|r|, 1/1000 of the rms of r): near-zero references do not dominate it.",
+        "Mean of |d| / max(|r|, 1/1000 of the rms of r): near-zero references do not dominate it. "
+        "N/a where mean_rel is so small that it could change no verdict.",
     )
     share = f"Mismatched elements count as failures; {where}."
     yield relative(

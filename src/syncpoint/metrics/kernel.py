@@ -1,31 +1,69 @@
-"""Hands tensors to the native kernel by address and reads its sums back."""
+"""Hands tensors to the native kernel by address, or by the file they are in, and takes back their
+metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import inf, nan, prod
+from typing import Literal
 
 import numpy as np
 
+from syncpoint.errors import FormatError
 from syncpoint.metrics import _kernel
-from syncpoint.metrics.measurement import Measurement, describe_side, measured
-from syncpoint.metrics.pair import Operand, Pair, Rules, rules_of
+from syncpoint.metrics.measurement import Measurement, measured
+from syncpoint.metrics.pair import FileRegion, Operand, Pair, Rules, rules_of
 from syncpoint.run.dtypes import dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 
-_PLAIN = Quantization(scale=(), zero_point=())
-"""How the kernel is told that an operand is not quantized."""
+Tier = Literal["base", "relative", "default"]
+"""How much is measured; each includes the ones before it. What is not measured is None."""
+
+WINDOW = 64 << 20
+"""Bytes of file regions that are mapped at once, by all threads together."""
+
+ROBUST_ABOVE = 6 * 10 ** (-90 / 20)
+"""Mean relative errors up to this are close under the finest preset; see `measure`."""
 
 
-def measure(pairs: Sequence[Pair], threads: int = 0) -> list[Measurement]:
+def measure(
+    pairs: Sequence[Pair],
+    threads: int = 0,
+    *,
+    tier: Tier = "default",
+    robust: bool = False,
+    window: int = WINDOW,
+) -> list[Measurement]:
     """Measure every pair, several at a time; 0 threads means one for each core.
 
-    The bits of the results depend on neither threads nor strides.
+    The bits of the results depend on neither threads nor strides nor `window`. A file that does
+    not hold what its operand says raises FormatError; `measure_each` goes on with the others.
+
+    `mean_rel_robust` takes a second look at the data, because its floor needs the whole reference.
+    Without `robust` it is None where it could change no verdict: where `mean_rel`, which it then
+    cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0.
     """
-    rules = [rules_of(pair) for pair in pairs]
-    native = [native_pair(pair, rule) for pair, rule in zip(pairs, rules, strict=True)]
-    results = _kernel.measure(native, threads)
-    return [measured(result, rule) for result, rule in zip(results, rules, strict=True)]
+    found = []
+    for result in measure_each(pairs, threads, tier=tier, robust=robust, window=window):
+        if isinstance(result, FormatError):
+            raise result
+        found.append(result)
+    return found
+
+
+def measure_each(
+    pairs: Sequence[Pair],
+    threads: int = 0,
+    *,
+    tier: Tier = "default",
+    robust: bool = False,
+    window: int = WINDOW,
+) -> list[Measurement | FormatError]:
+    """As `measure`, with the error in its place for each pair whose file cannot be read."""
+    native = [native_pair(pair, rules_of(pair)) for pair in pairs]
+    rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE)
+    return [_unreadable(row) if isinstance(row, str) else measured(row) for row in rows]
 
 
 def statistics(operand: Operand) -> Statistics:
@@ -35,18 +73,24 @@ def statistics(operand: Operand) -> Statistics:
     counts is NaN.
     """
     found = _kernel.describe(_native_operand(operand, -inf))
-    side = describe_side(found.side, found.finite)
+    if isinstance(found, str):
+        raise _unreadable(found)
+    count, mean, std, least, greatest, l2, nans, infs, zeros = found
     return Statistics(
-        count=found.count,
-        min=nan if side.min is None else side.min,
-        max=nan if side.max is None else side.max,
-        mean=nan if side.mean is None else side.mean,
-        std=nan if side.std is None else side.std,
-        l2=nan if side.l2 is None else side.l2,
-        nan=found.side.nan,
-        inf=found.side.inf,
-        zero=found.side.zero,
+        count=count,
+        min=nan if least is None else least,
+        max=nan if greatest is None else greatest,
+        mean=nan if mean is None else mean,
+        std=nan if std is None else std,
+        l2=nan if l2 is None else l2,
+        nan=nans,
+        inf=infs,
+        zero=zeros,
     )
+
+
+def _unreadable(why: str) -> FormatError:
+    return FormatError("a file that holds the whole tensor", why, "record or copy it again")
 
 
 def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
@@ -59,54 +103,67 @@ def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
     return _kernel.Pair(
         _native_operand(target, rules.target_mask),
         _native_operand(reference, rules.reference_mask),
-        rtol=rules.rtol if pair.rtol is None else pair.rtol,
-        atol=rules.atol if pair.atol is None else pair.atol,
-        mask_rtol=rules.rtol,
-        overflow_limit=inf if rules.overflow_limit is None else rules.overflow_limit,
-        ulp_unit=rules.ulp_unit,
-        mantissa=rules.ulp_type.mantissa,
-        min_exponent=rules.ulp_type.min_exponent,
-        step_of=rules.step_of,
+        rules.rtol if pair.rtol is None else pair.rtol,
+        rules.atol if pair.atol is None else pair.atol,
+        rules.rtol,
+        inf if rules.overflow_limit is None else rules.overflow_limit,
+        rules.ulp_unit,
+        rules.ulp_type.mantissa,
+        rules.ulp_type.min_exponent,
+        rules.step_of,
     )
 
 
 def _native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
-    data = side.data
+    data, quantization = side.data, side.quantization
     _check_data(side)
-    quantization = side.quantization
-    if quantization is None:
-        quantization = _PLAIN
+    place: np.ndarray | tuple[str, int, int]
+    if isinstance(data, FileRegion):
+        place, packed = (data.path, data.offset, data.nbytes), dtype_of(side.dtype).packed
     else:
-        _check_quantization(quantization, side.logical_shape)
+        place, packed = data, side.shape is not None
+    if quantization is None:
+        return _kernel.Operand(place, side.dtype, side.shape, packed, mask_below, (), (), (), -1, 0)
+    shape = side.logical_shape
+    _check_quantization(quantization, shape)
     return _kernel.Operand(
-        address=data.__array_interface__["data"][0],
-        dtype=side.dtype,
-        shape=side.logical_shape,
-        strides=data.strides,
-        swapped=not data.dtype.isnative,
-        packed=side.shape is not None,
-        mask_below=mask_below,
-        scale=quantization.scale,
-        zero_point=quantization.zero_point,
-        table=quantization.table,
-        axis=-1 if quantization.axis is None else quantization.axis % len(side.logical_shape),
-        block=quantization.block,
+        place,
+        side.dtype,
+        side.shape,
+        packed,
+        mask_below,
+        quantization.scale,
+        quantization.zero_point,
+        quantization.table,
+        -1 if quantization.axis is None else quantization.axis % len(shape),
+        quantization.block,
     )
 
 
 def _check_data(side: Operand) -> None:
     """Refuse memory that does not hold what the operand says: the kernel would read beyond it."""
     data, dtype = side.data, dtype_of(side.dtype)
+    if isinstance(data, FileRegion):
+        count = prod(side.logical_shape)
+        if data.offset < 0 or data.nbytes < dtype.nbytes(count):
+            raise ValueError(f"{data.nbytes} bytes at {data.offset} do not hold {count} elements")
+        return
     if side.shape is not None:
         if not dtype.packed or data.dtype != np.uint8 or data.ndim != 1:
             raise ValueError("only i4 and u4 in 1-D uint8 data can be packed")
         if data.size < dtype.nbytes(prod(side.shape)):
             raise ValueError(f"{data.size} bytes are too few for shape {side.shape}")
         return
-    unnamed = data.dtype.kind == "u" or data.dtype.type is np.void
-    raw = unnamed and data.dtype.itemsize == dtype.numpy.itemsize
-    if not raw and data.dtype.newbyteorder("=") != dtype.numpy:
+    if not _holds(data.dtype, side.dtype):
         raise ValueError(f"data of NumPy type {data.dtype} does not hold {side.dtype}")
+
+
+@lru_cache(maxsize=256)
+def _holds(stored: np.dtype, name: str) -> bool:
+    """Whether an array of this NumPy type has elements of the type `name`, in any byte order."""
+    wanted = dtype_of(name).numpy
+    raw = stored.kind == "u" or stored.type is np.void
+    return stored.newbyteorder("=") == wanted or (raw and stored.itemsize == wanted.itemsize)
 
 
 def _check_quantization(quantization: Quantization, shape: tuple[int, ...]) -> None:

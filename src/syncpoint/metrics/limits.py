@@ -210,8 +210,11 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
     overall, _ = judge(numbers, limits)
     if overall is Verdict.NONE or limits.exact or numbers["mismatched"]:
         return overall
-    # mean_rel itself is infinite or huge near zeros; its robust twin has a floor under |r|.
-    value = numbers["mean_rel_robust" if metric == "mean_rel" else metric]
+    value = numbers[metric]
+    # mean_rel itself is infinite or huge near zeros; its robust twin has a floor under |r|. The
+    # twin is not measured where mean_rel, which then bounds it, is small.
+    if metric == "mean_rel" and numbers["mean_rel_robust"] is not None:
+        value = numbers["mean_rel_robust"]
     close, moderate = (bound(metric, numbers, limits, level) for level in (0, 1))
     if close is None or moderate is None:
         return overall

@@ -29,12 +29,26 @@ _MASKING = frozenset(_TOLERANCES)
 _COMPONENTS = {"c64": "f32", "c128": "f64"}
 
 
+@dataclass(frozen=True, slots=True)
+class FileRegion:
+    """A dense row-major tensor in this machine's byte order inside a file.
+
+    The kernel maps it itself, a window at a time, so that a tensor of any size takes no memory.
+    """
+
+    path: str
+    offset: int
+    """Of its first byte."""
+    nbytes: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """One side of a pair, read in place."""
 
-    data: np.ndarray
-    """Its shape is the logical shape; any strides. For packed 4-bit integers see `shape`."""
+    data: np.ndarray | FileRegion
+    """An array's shape is the logical shape; any strides. See `shape` for packed 4-bit integers
+    and for file regions."""
     dtype: str
     """Name of the element type; `data` may hold it as unsigned integers or void of that size."""
     quantization: Quantization | None = None
@@ -44,13 +58,25 @@ class Operand:
     f64, f32, f16 and bf16, and none for other and for quantized types. -inf: no finite value of
     this side is a mask."""
     shape: tuple[int, ...] | None = None
-    """Only for packed i4 and u4: the logical shape. `data` is then 1-D uint8, two elements a
-    byte, low nibble first, row-major without gaps."""
+    """For a file region, and for packed i4 and u4: the logical shape. Packed `data` is 1-D uint8,
+    two elements a byte, low nibble first, row-major without gaps; 4-bit integers in a file are
+    always packed."""
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
         """The shape that is compared and indexed."""
-        return self.data.shape if self.shape is None else self.shape
+        if self.shape is not None:
+            return self.shape
+        if isinstance(self.data, FileRegion):
+            raise ValueError(f"no shape is given for the tensor in {self.data.path}")
+        return self.data.shape
+
+    @property
+    def array(self) -> np.ndarray:
+        """The data of an operand that is in memory."""
+        if isinstance(self.data, FileRegion):
+            raise TypeError(f"the tensor in {self.data.path} is not in memory")
+        return self.data
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,10 +14,13 @@ from syncpoint.metrics import (
     Measurement,
     Operand,
     Pair,
+    _kernel,
     measure,
     operand,
     statistics,
 )
+from syncpoint.metrics.limits import judge_metric, preset
+from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Quantization
 
@@ -111,3 +114,49 @@ def test_importing_it_loads_nothing_heavy():
     code = "import sys, syncpoint.metrics; print({'torch', 'polars', 'pandas'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_a_lower_tier_leaves_the_rest_out():
+    pair = Pair(operand(np.array([1, 2.5], np.float32)), operand(np.array([1, 2], np.float32)))
+    whole = measure([pair])[0].as_dict()
+    for name, tier in (("base", "base"), ("relative", "relative")):
+        less = measure([pair], tier=tier)[0].as_dict()
+        missing = {key for key in whole if less[key] != whole[key]}
+        assert (
+            missing
+            == {
+                "base": {"max_ulp", "error_histogram"}
+                | {m.id for m in CATALOGUE.values() if "rel" in m.id and m.id != "rel_l2"}
+                | {"within_1e3", "within_5e3", "allclose"},
+                "relative": {"max_ulp", "error_histogram"},
+            }[name]
+        )
+        assert all(less[key] in (None, ()) for key in missing)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_robust_mean_is_measured_where_it_can_matter(kind):
+    r = np.array([1, 2, 4], kind)
+    near, far = r * kind(1 + 2.0**-20), r * kind(1.25)
+    small = Pair(operand(near), operand(r))
+    assert measure([small])[0].mean_rel_robust is None
+    asked = measure([small], robust=True)[0]
+    assert asked.mean_rel_robust == asked.mean_rel == 2.0**-20
+    assert measure([Pair(operand(far), operand(r))])[0].mean_rel_robust == 0.25
+    assert measure([Pair(operand(r), operand(r))])[0].mean_rel_robust == 0.0
+    zero = np.array([1, 2, 0], kind)
+    over_zero = measure([Pair(operand(zero + kind(2.0**-20)), operand(zero))])[0]
+    assert over_zero.rel_undefined == 1
+    assert over_zero.mean_rel_robust is not None
+
+
+def test_without_its_robust_twin_mean_rel_is_judged_itself():
+    r = np.array([1, 2, 4], np.float32)
+    numbers = measure([Pair(operand(r * np.float32(1 + 2.0**-20)), operand(r))])[0].as_dict()
+    assert numbers["mean_rel_robust"] is None
+    assert judge_metric("mean_rel", numbers, preset("f32")) is Verdict.CLOSE
+    assert judge_metric("mean_rel", {**numbers, "mean_rel": 1.0}, preset("f32")) is Verdict.LARGE
+
+
+def test_the_instruction_set_is_known():
+    assert _kernel.isa() in ("avx2", "baseline")

@@ -56,6 +56,38 @@ def test_neighbours_are_one_apart_everywhere(name):
     assert measure([pair])[0].max_ulp == 1.0
 
 
+def places(numbers: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Where values lie in the sorted numbers of a type: at an index or a fraction between two."""
+    after = np.clip(np.searchsorted(numbers, of), 1, len(numbers) - 1)
+    low, high = numbers[after - 1], numbers[after]
+    return after - 1 + (of - low) / (high - low)
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("finer", [False, True])
+def test_every_number_of_a_16_bit_type(name, finer):
+    numbers = all_numbers(SMALL[name])
+    least, one = np.abs(numbers[numbers != 0]).min(), np.float64(1)
+    if finer:
+        # Floats between two numbers of the type, also between its subnormal ones.
+        partners = np.array([0.3 * least, -700.4 * least, 1.0001], np.float32)
+    else:
+        partners = np.array([-1000 * least, one, numbers[0]], np.float64)
+    dtype = np.dtype(np.float32 if finer else SMALL[name])
+    every = numbers.astype(SMALL[name])
+    for partner in partners:
+        side = Operand(np.array([partner], dtype), "f32" if finer else name, mask_below=-math.inf)
+        pairs = [
+            Pair(Operand(every[k : k + 1], name, mask_below=-math.inf), side)
+            for k in range(len(every))
+        ]
+        got = np.array([m.max_ulp for m in measure(pairs)])
+        there = places(numbers, np.array([partner], dtype).astype(np.float64))
+        np.testing.assert_allclose(
+            got, np.abs(np.arange(len(numbers)) - there), rtol=1e-15, atol=1e-10
+        )
+
+
 @given(st.integers(0, 2**31 - 2**23 - 1), st.integers(0, 2**31 - 2**23 - 1), st.booleans())
 def test_float32_by_its_bits(a, b, opposite):
     bits = np.array([a, b], np.uint32)

@@ -66,7 +66,7 @@ void move(Values& v, std::size_t from, std::size_t to) {
   if (v.wide) v.lo[to] = v.lo[from];
 }
 
-void count_side(const Values& v, std::size_t i, bool masked, double limit, SideResult& side) {
+void count_side(const Values& v, std::size_t i, bool masked, double limit, SideTally& side) {
   side.nan += has_nan(v, i);
   if (has_inf(v, i)) {
     ++side.inf;
@@ -76,26 +76,26 @@ void count_side(const Values& v, std::size_t i, bool masked, double limit, SideR
 
 }  // namespace
 
-Elements::Elements(const Pair& pair)
+Elements::Elements(const Pair& pair, std::size_t window)
     : pair_(pair),
-      target_(pair.target, chunk_of(pair)),
-      reference_(pair.reference, chunk_of(pair)),
+      target_(pair.target, chunk_of(pair), window),
+      reference_(pair.reference, chunk_of(pair), window),
       place_(chunk_of(pair)),
       steps_(pair.step_of == StepOf::none ? 0 : chunk_of(pair)) {}
 
-void Elements::load(std::int64_t begin, std::size_t count, Result& result) {
+void Elements::load(std::int64_t begin, std::size_t count, Counts& counts) {
   begin_ = begin;
   loaded_ = count;
   target_.read(begin, count);
   reference_.read(begin, count);
-  count_everywhere(count, result);
+  count_everywhere(count, counts);
   dense_ = all_ordinary(count);
   if (dense_) {
     size_ = count;
   } else {
-    sift(count, result);
+    sift(count, counts);
   }
-  result.compared += static_cast<std::int64_t>(size_);
+  counts.compared += static_cast<std::int64_t>(size_);
 }
 
 double Elements::real_difference(std::size_t i, double factor) {
@@ -136,18 +136,18 @@ bool Elements::all_ordinary(std::size_t count) {
   return true;
 }
 
-void Elements::count_everywhere(std::size_t count, Result& result) {
+void Elements::count_everywhere(std::size_t count, Counts& counts) {
   const Values& t = target();
   const Values& r = reference();
-  result.target.zero += count_zeros(t, count);
-  result.reference.zero += count_zeros(r, count);
+  counts.target.zero += count_zeros(t, count);
+  counts.reference.zero += count_zeros(r, count);
   if (complex() || wide()) {
-    for (std::size_t i = 0; i < count; ++i) result.equal += same(t, r, i);
+    for (std::size_t i = 0; i < count; ++i) counts.equal += same(t, r, i);
     return;
   }
   const double* a = t.re.data();
   const double* b = r.re.data();
-  result.equal += lane_count(count, [=](std::size_t i) {
+  counts.equal += lane_count(count, [=](std::size_t i) {
     // A NaN does not equal itself.
     return (a[i] == b[i]) | ((a[i] != a[i]) & (b[i] != b[i]));
   });
@@ -181,7 +181,7 @@ Elements::Fate Elements::fate_of(std::size_t i) {
   return Fate::compared;
 }
 
-void Elements::sift(std::size_t count, Result& result) {
+void Elements::sift(std::size_t count, Counts& counts) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Fate fate = fate_of(i);
@@ -193,10 +193,10 @@ void Elements::sift(std::size_t count, Result& result) {
       continue;
     }
     const bool masked = fate == Fate::masked;
-    result.masked += masked;
-    result.mismatched += fate == Fate::mismatched;
-    count_side(target(), i, masked, pair_.overflow_limit, result.target);
-    count_side(reference(), i, masked, pair_.overflow_limit, result.reference);
+    counts.masked += masked;
+    counts.mismatched += fate == Fate::mismatched;
+    count_side(target(), i, masked, pair_.overflow_limit, counts.target);
+    count_side(reference(), i, masked, pair_.overflow_limit, counts.reference);
   }
   size_ = kept;
 }

@@ -22,10 +22,11 @@ inline std::size_t chunk_of(const Pair& pair) {
 // are compared: finite on both sides, not masked, not mismatched.
 class Elements {
  public:
-  explicit Elements(const Pair& pair);
+  // `window`: bytes of a file that each side may map at once.
+  Elements(const Pair& pair, std::size_t window);
 
-  // Reads elements [begin, begin + count) and sorts them; what is left out is counted in `result`.
-  void load(std::int64_t begin, std::size_t count, Result& result);
+  // Reads elements [begin, begin + count) and sorts them; what is left out is counted.
+  void load(std::int64_t begin, std::size_t count, Counts& counts);
 
   std::size_t size() const { return size_; }
   std::int64_t logical_index(std::size_t i) const {
@@ -50,8 +51,8 @@ class Elements {
   Fate fate_of(std::size_t i);
   bool agree_as_masks(std::size_t i);
   bool all_ordinary(std::size_t count);
-  void count_everywhere(std::size_t count, Result& result);
-  void sift(std::size_t count, Result& result);
+  void count_everywhere(std::size_t count, Counts& counts);
+  void sift(std::size_t count, Counts& counts);
 
   const Pair& pair_;
   Reader target_;

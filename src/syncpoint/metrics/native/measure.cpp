@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
-#include <cmath>
+#include <deque>
 #include <exception>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 
-#include "elements.hpp"
-#include "summation.hpp"
-#include "sums.hpp"
-#include "survey.hpp"
+#include "job.hpp"
 
 namespace syncpoint {
 namespace {
@@ -32,136 +31,93 @@ class DefaultArithmetic {
   std::fenv_t before_;
 };
 
-template <class Visit>
-void each_chunk(std::int64_t count, Visit visit) {
-  for (std::int64_t begin = 0; begin < count; begin += static_cast<std::int64_t>(kChunk)) {
-    visit(begin, static_cast<std::size_t>(
-                     std::min<std::int64_t>(count - begin, static_cast<std::int64_t>(kChunk))));
-  }
-}
-
-// One pair is read once; a second time where magnitudes ask for scaling, and once more for the
-// robust relative error, whose floor is known only when the reference has been seen whole.
-class Measuring {
+// Runs work(task, workspace) for tasks 0 ... count - 1, each taken by whichever thread is free.
+class Crew {
  public:
-  explicit Measuring(const Pair& pair) : pair_(pair), elements_(pair), terms_(chunk_of(pair)) {
-    result_.count = pair.target.count();
-  }
+  Crew(unsigned threads, std::size_t window) : threads_(std::max(1u, threads)), window_(window) {}
 
-  Result run() {
-    Sums sums = first_pass();
-    const Scaling scaling = scaling_of(sums);
-    if (scaling.any()) sums = scaled_pass(scaling);
-    report(sums, scaling);
-    robust_pass(sums, scaling);
-    return std::move(result_);
+  template <class Work>
+  void run(std::size_t count, Work work) {
+    const auto threads = static_cast<unsigned>(std::min<std::size_t>(threads_, count));
+    while (workspaces_.size() < std::max(1u, threads)) {
+      workspaces_.push_back(std::make_unique<Workspace>());
+      // Both sides of every thread's pair share what may be mapped.
+      workspaces_.back()->window = window_ / (2 * threads_);
+    }
+    std::atomic<std::size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failure_lock;
+    const auto loop = [&](Workspace& workspace) {
+      const DefaultArithmetic arithmetic;
+      try {
+        for (std::size_t task = next++; task < count; task = next++) work(task, workspace);
+      } catch (...) {
+        const std::lock_guard<std::mutex> hold(failure_lock);
+        failure = std::current_exception();
+      }
+    };
+    {
+      std::vector<std::jthread> others;
+      for (unsigned i = 1; i < threads; ++i) others.emplace_back(loop, std::ref(*workspaces_[i]));
+      loop(*workspaces_[0]);
+    }
+    if (failure) std::rethrow_exception(failure);
   }
 
  private:
-  const double* steps() { return pair_.step_of == StepOf::none ? nullptr : elements_.steps(); }
-
-  Sums first_pass() {
-    Survey survey(pair_);
-    Tree<Sums> tree;
-    each_chunk(result_.count, [&](std::int64_t begin, std::size_t count) {
-      elements_.load(begin, count, result_);
-      terms_.derive(elements_, {});
-      survey.add(elements_, terms_, result_);
-      tree.push(sum_chunk(elements_, terms_, {}, steps()));
-    });
-    survey.finish(result_);
-    return tree.total();
-  }
-
-  Scaling scaling_of(const Sums& sums) const {
-    return {scaling_for(sums.target.greatest), scaling_for(sums.reference.greatest),
-            scaling_for(std::max(sums.max_abs, 0.0)), scaling_for(sums.max_steps)};
-  }
-
-  Sums scaled_pass(const Scaling& scaling) {
-    Tree<Sums> tree;
-    Result counted_before;
-    each_chunk(result_.count, [&](std::int64_t begin, std::size_t count) {
-      elements_.load(begin, count, counted_before);
-      terms_.derive(elements_, scaling);
-      tree.push(sum_chunk(elements_, terms_, scaling, steps()));
-    });
-    return tree.total();
-  }
-
-  // The mean of |d| / max(|r|, 1e-3 rms r).
-  void robust_pass(const Sums& sums, const Scaling& scaling) {
-    if (result_.compared == 0 || sums.max_abs <= 0 || sums.reference.greatest == 0) return;
-    const double floor =
-        1e-3 * std::sqrt(sums.reference.squares / static_cast<double>(result_.compared));
-    Tree<double> tree;
-    Result counted_before;
-    each_chunk(result_.count, [&](std::int64_t begin, std::size_t count) {
-      elements_.load(begin, count, counted_before);
-      terms_.derive(elements_, scaling);
-      const double* error = terms_.error.data();
-      const double* reference = terms_.reference;
-      tree.push(lane_sum(elements_.size(), [=](std::size_t i) {
-        return error[i] / std::max(std::abs(reference[i]), floor);
-      }));
-    });
-    result_.sum_relative_robust = {tree.total(), scaling.reference - scaling.difference};
-  }
-
-  void report(const Sums& sums, const Scaling& scaling) {
-    report_side(sums.target, scaling.target, result_.target);
-    report_side(sums.reference, scaling.reference, result_.reference);
-    result_.peak = {sums.reference.greatest, -scaling.reference};
-    result_.sum_abs = {sums.abs, -scaling.difference};
-    result_.sum_squares = {sums.squares, -2 * scaling.difference};
-    result_.max_abs = {sums.max_abs, -scaling.difference};
-    result_.max_abs_index = sums.max_abs_index;
-    result_.dot = {sums.dot, -scaling.target - scaling.reference};
-    result_.sum_squared_steps = {sums.step_squares, -2 * scaling.steps};
-  }
-
-  static void report_side(const SideSums& sums, int scaling, SideResult& side) {
-    side.sum = {sums.sum, -scaling};
-    side.sum_squares = {sums.squares, -2 * scaling};
-    side.sum_squared_deviations = {sums.moments.squared_deviations, -2 * scaling};
-  }
-
-  const Pair& pair_;
-  Elements elements_;
-  Terms terms_;
-  Result result_;
+  unsigned threads_;
+  std::size_t window_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
+
+// Pairs of several groups, pass by pass, so that every thread finds work to the end.
+void run_large(std::deque<Job>& jobs, Crew& crew) {
+  struct Task {
+    Job* job;
+    std::int64_t group;
+  };
+  for (const Pass pass : {Pass::first, Pass::scaled, Pass::robust}) {
+    std::vector<Task> tasks;
+    for (Job& job : jobs) {
+      if (!job.needs(pass)) continue;
+      for (std::int64_t group = 0; group < job.groups(); ++group) tasks.push_back({&job, group});
+    }
+    crew.run(tasks.size(), [&](std::size_t i, Workspace& workspace) {
+      tasks[i].job->run(pass, tasks[i].group, workspace);
+    });
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].group == 0) tasks[i].job->finish(pass);
+    }
+  }
+}
 
 }  // namespace
 
-Result measure(const Pair& pair) {
-  const DefaultArithmetic arithmetic;
-  return Measuring(pair).run();
-}
-
-std::vector<Result> measure_all(const std::vector<Pair>& pairs, unsigned threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  threads = static_cast<unsigned>(std::min<std::size_t>(threads, pairs.size()));
-
+std::vector<Result> measure_all(const std::vector<const Pair*>& pairs, const Options& options) {
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  Crew crew(options.threads ? options.threads : cores, options.window);
   std::vector<Result> results(pairs.size());
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_lock;
-  const auto work = [&] {
-    try {
-      for (std::size_t i = next++; i < pairs.size(); i = next++) results[i] = measure(pairs[i]);
-    } catch (...) {
-      const std::lock_guard<std::mutex> hold(failure_lock);
-      failure = std::current_exception();
+
+  // A pair of one group is measured by one thread while it is in the cache, many pairs at a time.
+  constexpr std::size_t kAtOnce = 16;
+  std::deque<Job> large;
+  std::vector<std::size_t> small;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i]->target.count() > kGroupElements) {
+      large.emplace_back(*pairs[i], options, results[i]);
+    } else {
+      small.push_back(i);
     }
-  };
-  if (threads <= 1) {
-    work();
-  } else {
-    std::vector<std::jthread> workers;
-    for (unsigned i = 0; i < threads; ++i) workers.emplace_back(work);
   }
-  if (failure) std::rethrow_exception(failure);
+  const std::size_t batches = (small.size() + kAtOnce - 1) / kAtOnce;
+  const std::size_t at_once = batches >= 64 ? kAtOnce : 1;
+  crew.run((small.size() + at_once - 1) / at_once, [&](std::size_t task, Workspace& workspace) {
+    const std::size_t end = std::min((task + 1) * at_once, small.size());
+    for (std::size_t k = task * at_once; k < end; ++k) {
+      Job(*pairs[small[k]], options, results[small[k]]).run_whole(workspace);
+    }
+  });
+  run_large(large, crew);
   return results;
 }
 
@@ -170,8 +126,13 @@ Description describe(const Operand& operand) {
   Pair pair{operand, operand};
   pair.target.mask_below = pair.reference.mask_below = -std::numeric_limits<double>::infinity();
   pair.overflow_limit = std::numeric_limits<double>::infinity();
-  Result result = measure(pair);
-  return {result.count, result.compared, result.target};
+  Options options;
+  options.tier = Tier::base;
+  options.threads = 1;
+  Description description;
+  description.result = measure_all({&pair}, options)[0];
+  description.finite = description.result.counts.compared;
+  return description;
 }
 
 }  // namespace syncpoint

@@ -1,13 +1,17 @@
 // The native kernel as Python sees it: operands and pairs in, sums and counts out. What they mean
 // (which tolerances, which threshold is a mask) is decided by the Python side of this room.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
 
+#include "lanes.hpp"
 #include "measure.hpp"
+#include "metrics.hpp"
 #include "on_demand_binding.hpp"
 
 namespace nb = nanobind;
@@ -28,21 +32,52 @@ Quantization make_quantization(std::vector<double> scale, std::vector<double> ze
   return q;
 }
 
-void init_operand(Operand* self, std::uintptr_t address, const std::string& dtype,
-                  std::vector<std::int64_t> shape, std::vector<std::int64_t> strides, bool swapped,
-                  bool packed, double mask_below, std::vector<double> scale,
-                  std::vector<double> zero_point, std::vector<double> table, int axis,
-                  std::int64_t block) {
-  Quantization quantization = make_quantization(std::move(scale), std::move(zero_point),
-                                                std::move(table), axis, block, shape);
-  new (self) Operand{reinterpret_cast<const std::byte*>(address),
-                     dtype_named(dtype),
-                     std::move(shape),
-                     std::move(strides),
-                     swapped,
-                     packed,
-                     mask_below,
-                     std::move(quantization)};
+// NumPy's array interface, as its documentation lays it out. Reading it here is several times
+// faster than taking address, shape and strides from Python, one object each.
+struct ArrayInterface {
+  int two;
+  int nd;
+  char typekind;
+  int itemsize;
+  int flags;
+  Py_intptr_t* shape;
+  Py_intptr_t* strides;
+  void* data;
+};
+constexpr int kNotSwapped = 0x200;
+
+void take_array(nb::handle array, Operand& operand) {
+  const nb::object capsule = array.attr("__array_struct__");
+  const auto* found =
+      static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (!found || found->two != 2) throw std::invalid_argument("not an array");
+  operand.data = static_cast<const std::byte*>(found->data);
+  operand.shape.assign(found->shape, found->shape + found->nd);
+  operand.strides.assign(found->strides, found->strides + found->nd);
+  operand.swapped = !(found->flags & kNotSwapped) && found->itemsize > 1;
+}
+
+// `data`: an array, or path, offset and size of a file region. `shape`: None for arrays that are
+// not packed.
+void init_operand(Operand* self, nb::object data, const std::string& dtype,
+                  std::optional<std::vector<std::int64_t>> shape, bool packed, double mask_below,
+                  std::vector<double> scale, std::vector<double> zero_point,
+                  std::vector<double> table, int axis, std::int64_t block) {
+  Operand operand;
+  if (nb::isinstance<nb::tuple>(data)) {
+    auto [path, offset, nbytes] =
+        nb::cast<std::tuple<std::string, std::int64_t, std::int64_t>>(data);
+    operand.file = std::make_shared<const FileRegion>(FileRegion{std::move(path), offset, nbytes});
+  } else {
+    take_array(data, operand);
+  }
+  if (shape) operand.shape = std::move(*shape);
+  operand.dtype = dtype_named(dtype);
+  operand.packed = packed;
+  operand.mask_below = mask_below;
+  operand.quantization = make_quantization(std::move(scale), std::move(zero_point),
+                                           std::move(table), axis, block, operand.shape);
+  new (self) Operand(std::move(operand));
 }
 
 UlpUnit ulp_unit_named(const std::string& name) {
@@ -76,67 +111,147 @@ void init_pair(Pair* self, const Operand& target, const Operand& reference, doub
                   step_of_named(step_of)};
 }
 
+Tier tier_named(const std::string& name) {
+  if (name == "base") return Tier::base;
+  if (name == "relative") return Tier::relative;
+  if (name == "default") return Tier::all;
+  throw std::invalid_argument("unknown tier " + name);
+}
+
+// Fills a tuple from its first place to its last.
+class Row {
+ public:
+  explicit Row(Py_ssize_t size) : tuple_(nb::steal(PyTuple_New(size))) {}
+
+  Row& operator<<(std::int64_t x) { return put(PyLong_FromLongLong(x)); }
+  Row& operator<<(double x) { return put(PyFloat_FromDouble(x)); }
+  Row& operator<<(const Number& x) { return x ? *this << *x : none(); }
+  Row& operator<<(const SideMetrics& side) {
+    return *this << side.mean << side.std << side.min << side.max << side.l2;
+  }
+  Row& none() { return put(Py_NewRef(Py_None)); }
+  Row& when(bool known, std::int64_t x) { return known ? *this << x : none(); }
+  Row& put(PyObject* object) {
+    PyTuple_SET_ITEM(tuple_.ptr(), next_++, object);
+    return *this;
+  }
+  nb::object take() { return std::move(tuple_); }
+
+ private:
+  nb::object tuple_;
+  Py_ssize_t next_ = 0;
+};
+
+// Rows hold numbers and nothing else, so looking for cycles among thousands of them is in vain.
+class NoCollection {
+ public:
+  NoCollection() : was_on_(PyGC_Disable()) {}
+  ~NoCollection() {
+    if (was_on_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  int was_on_;
+};
+
+nb::object histogram_of(const Result& result) {
+  Row bins(static_cast<Py_ssize_t>(result.error_histogram.size()));
+  for (const auto& [exponent, count] : result.error_histogram) {
+    Row bin(2);
+    bin << std::int64_t{exponent} << count;
+    bins.put(bin.take().release().ptr());
+  }
+  return bins.take();
+}
+
+// In the order of the fields of `syncpoint.metrics.Measurement`.
+nb::object row_of(const Result& result, const Pair& pair, Tier tier) {
+  constexpr Py_ssize_t kFields = 48;
+  const Counts& counts = result.counts;
+  const Metrics m = derive_metrics(result, pair, tier);
+  const bool overflow = pair.overflow_limit < std::numeric_limits<double>::infinity();
+  const bool relative = tier != Tier::base;
+  Row row(kFields);
+  row << result.count << counts.compared << counts.masked << counts.mismatched << counts.equal
+      << m.exact;
+  row << m.psnr << m.sqnr << m.mae << m.mse << m.rmse << m.max_abs;
+  row.when(counts.compared > 0, result.max_abs_index);
+  row << m.rel_l2 << m.euclid << m.cosine << m.norm_ratio << m.peak;
+  for (const auto& [side, tally] :
+       {std::pair<const SideMetrics&, const SideTally&>(m.target, counts.target),
+        {m.reference, counts.reference}}) {
+    row << side << tally.nan << tally.inf;
+    row.when(overflow, tally.overflow) << tally.zero;
+  }
+  row << m.max_rel << m.mean_rel << m.acc_rel;
+  row.when(relative, counts.relative_count).when(relative, counts.relative_undefined);
+  row << m.mean_rel_robust << m.within_1e3 << m.within_5e3 << m.allclose << m.max_ulp << m.lsb;
+  row.put(histogram_of(result).release().ptr());
+  return row.take();
+}
+
+nb::list measure(const std::vector<const Pair*>& pairs, const std::string& tier, unsigned threads,
+                 std::size_t window, bool robust, double robust_above) {
+  const Options options{tier_named(tier), threads, window, robust, robust_above};
+  std::vector<Result> results;
+  {
+    const nb::gil_scoped_release others_may_run;
+    results = measure_all(pairs, options);
+  }
+  const NoCollection meanwhile;
+  nb::list rows;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (results[i].failure.empty()) {
+      rows.append(row_of(results[i], *pairs[i], options.tier));
+    } else {
+      rows.append(nb::str(results[i].failure.c_str()));
+    }
+  }
+  return rows;
+}
+
+nb::object describe_operand(const Operand& operand) {
+  Description description;
+  {
+    const nb::gil_scoped_release others_may_run;
+    description = describe(operand);
+  }
+  const Result& result = description.result;
+  if (!result.failure.empty()) return nb::str(result.failure.c_str());
+  const SideTally& tally = result.counts.target;
+  Row row(9);
+  row << result.count << side_metrics(result.target, tally, description.finite) << tally.nan
+      << tally.inf << tally.zero;
+  return row.take();
+}
+
+std::uint64_t read_all(const std::vector<std::pair<std::uintptr_t, std::size_t>>& stretches) {
+  std::uint64_t fold = 0;
+  for (const auto& [address, count] : stretches) {
+    fold ^= lane_kernel().fold_bytes(reinterpret_cast<const std::byte*>(address), count);
+  }
+  return fold;
+}
+
 }  // namespace
 
 NB_MODULE(_kernel, m) {
   m.doc() = "Measures pairs of tensors in place.";
 
   nb::class_<Operand>(m, "Operand")
-      .def("__init__", &init_operand, nb::kw_only(), "address"_a, "dtype"_a, "shape"_a, "strides"_a,
-           "swapped"_a, "packed"_a, "mask_below"_a, "scale"_a, "zero_point"_a, "table"_a, "axis"_a,
-           "block"_a);
+      .def("__init__", &init_operand, "data"_a, "dtype"_a, "shape"_a.none(), "packed"_a,
+           "mask_below"_a, "scale"_a, "zero_point"_a, "table"_a, "axis"_a, "block"_a);
 
-  nb::class_<Pair>(m, "Pair").def("__init__", &init_pair, "target"_a, "reference"_a, nb::kw_only(),
-                                  "rtol"_a, "atol"_a, "mask_rtol"_a, "overflow_limit"_a,
-                                  "ulp_unit"_a, "mantissa"_a, "min_exponent"_a, "step_of"_a);
+  nb::class_<Pair>(m, "Pair").def("__init__", &init_pair, "target"_a, "reference"_a, "rtol"_a,
+                                  "atol"_a, "mask_rtol"_a, "overflow_limit"_a, "ulp_unit"_a,
+                                  "mantissa"_a, "min_exponent"_a, "step_of"_a);
 
-  nb::class_<Scaled>(m, "Scaled")
-      .def_ro("value", &Scaled::value)
-      .def_ro("exponent", &Scaled::exponent);
-
-  nb::class_<SideResult>(m, "SideResult")
-      .def_ro("nan", &SideResult::nan)
-      .def_ro("inf", &SideResult::inf)
-      .def_ro("zero", &SideResult::zero)
-      .def_ro("overflow", &SideResult::overflow)
-      .def_ro("min", &SideResult::min)
-      .def_ro("max", &SideResult::max)
-      .def_ro("sum", &SideResult::sum)
-      .def_ro("sum_squares", &SideResult::sum_squares)
-      .def_ro("sum_squared_deviations", &SideResult::sum_squared_deviations);
-
-  nb::class_<Result>(m, "Result")
-      .def_ro("count", &Result::count)
-      .def_ro("compared", &Result::compared)
-      .def_ro("masked", &Result::masked)
-      .def_ro("mismatched", &Result::mismatched)
-      .def_ro("equal", &Result::equal)
-      .def_ro("target", &Result::target)
-      .def_ro("reference", &Result::reference)
-      .def_ro("peak", &Result::peak)
-      .def_ro("sum_abs", &Result::sum_abs)
-      .def_ro("sum_squares", &Result::sum_squares)
-      .def_ro("max_abs", &Result::max_abs)
-      .def_ro("max_abs_index", &Result::max_abs_index)
-      .def_ro("dot", &Result::dot)
-      .def_ro("relative_count", &Result::relative_count)
-      .def_ro("relative_undefined", &Result::relative_undefined)
-      .def_ro("sum_relative", &Result::sum_relative)
-      .def_ro("max_relative", &Result::max_relative)
-      .def_ro("sum_relative_robust", &Result::sum_relative_robust)
-      .def_ro("within_1e3", &Result::within_1e3)
-      .def_ro("within_5e3", &Result::within_5e3)
-      .def_ro("close", &Result::close)
-      .def_ro("max_ulp", &Result::max_ulp)
-      .def_ro("sum_squared_steps", &Result::sum_squared_steps)
-      .def_ro("error_histogram", &Result::error_histogram);
-
-  nb::class_<Description>(m, "Description")
-      .def_ro("count", &Description::count)
-      .def_ro("finite", &Description::finite)
-      .def_ro("side", &Description::side);
-
-  m.def("measure", &measure_all, "pairs"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
-  m.def("describe", &describe, "operand"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("measure", &measure, "pairs"_a, "tier"_a, "threads"_a, "window"_a, "robust"_a,
+        "robust_above"_a);
+  m.def("describe", &describe_operand, "operand"_a);
+  m.def("isa", [] { return lane_kernel().name; });
+  m.def("read_all", &read_all, "stretches"_a, nb::call_guard<nb::gil_scoped_release>());
   bind_on_demand(m);
 }

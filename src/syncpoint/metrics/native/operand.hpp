@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -56,8 +58,16 @@ struct Quantization {
   bool present() const { return !scale.empty(); }
 };
 
+// A dense row-major tensor inside a file, which the kernel maps itself, a window at a time.
+struct FileRegion {
+  std::string path;
+  std::int64_t offset = 0;
+  std::int64_t nbytes = 0;
+};
+
 struct Operand {
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // null where `file` is given
+  std::shared_ptr<const FileRegion> file;
   DType dtype = DType::f64;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  // in bytes; any sign, 0 repeats an element

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "operand.hpp"
+#include "tally.hpp"
 
 namespace syncpoint {
 
@@ -20,6 +21,13 @@ enum class UlpUnit {
 
 // Which side's quantization step `lsb` divides by.
 enum class StepOf { none, target, reference };
+
+// How much is measured; each includes the ones before it.
+enum class Tier {
+  base,      // sums, extrema, counts
+  relative,  // relative errors and allclose
+  all,       // units in the last place and the histogram of the error
+};
 
 struct Pair {
   Operand target;
@@ -40,26 +48,18 @@ struct Scaled {
   int exponent = 0;
 };
 
-struct SideResult {
-  std::int64_t nan = 0;
-  std::int64_t inf = 0;
-  std::int64_t zero = 0;
-  std::int64_t overflow = 0;
-  double min = std::numeric_limits<double>::infinity();
-  double max = -std::numeric_limits<double>::infinity();
+struct SideSumsResult {
   Scaled sum;
   Scaled sum_squares;
   Scaled sum_squared_deviations;
 };
 
 struct Result {
+  std::string failure;  // not empty: this pair could not be read, and the rest means nothing
   std::int64_t count = 0;
-  std::int64_t compared = 0;
-  std::int64_t masked = 0;
-  std::int64_t mismatched = 0;
-  std::int64_t equal = 0;
-  SideResult target;
-  SideResult reference;
+  Counts counts;
+  SideSumsResult target;
+  SideSumsResult reference;
 
   Scaled peak;
   Scaled sum_abs;
@@ -67,17 +67,9 @@ struct Result {
   Scaled max_abs;
   std::int64_t max_abs_index = -1;
   Scaled dot;
-
-  std::int64_t relative_count = 0;      // compared elements whose reference is not zero
-  std::int64_t relative_undefined = 0;  // reference zero, difference not
   Scaled sum_relative;
-  double max_relative = 0;
+  bool has_robust = false;  // whether the next one was measured
   Scaled sum_relative_robust;
-  std::int64_t within_1e3 = 0;
-  std::int64_t within_5e3 = 0;
-  std::int64_t close = 0;
-
-  double max_ulp = 0;
   Scaled sum_squared_steps;
   std::vector<std::pair<int, std::int64_t>> error_histogram;
 };

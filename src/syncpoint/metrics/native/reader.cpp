@@ -1,7 +1,6 @@
 #include "reader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,28 +10,15 @@
 namespace syncpoint {
 namespace {
 
-// Unaligned on purpose: tensors inside files start anywhere.
-template <class Stored>
-Stored load(const std::byte* source, bool swapped) {
-  std::array<std::byte, sizeof(Stored)> bytes;
-  std::memcpy(bytes.data(), source, sizeof(Stored));
-  if (swapped) std::reverse(bytes.begin(), bytes.end());
-  return std::bit_cast<Stored>(bytes);
-}
-
+// `step` elements of `Stored` lie between neighbours: 2 for the parts of complex numbers.
 template <class Stored, class Convert>
-void convert_run(const std::byte* source, std::int64_t stride, bool swapped, std::size_t count,
-                 double* out, Convert convert) {
-  if (stride == static_cast<std::int64_t>(sizeof(Stored)) && !swapped) {
-    for (std::size_t i = 0; i < count; ++i) {
-      Stored stored;
-      std::memcpy(&stored, source + i * sizeof(Stored), sizeof(Stored));
-      out[i] = convert(stored);
-    }
-    return;
-  }
-  for (std::size_t i = 0; i < count; ++i, source += stride) {
-    out[i] = convert(load<Stored>(source, swapped));
+void convert_run(const std::byte* source, std::size_t step, std::size_t count, double* out,
+                 Convert convert) {
+  for (std::size_t i = 0; i < count; ++i) {
+    // Unaligned on purpose: tensors inside files start anywhere.
+    Stored stored;
+    std::memcpy(&stored, source + i * step * sizeof(Stored), sizeof(Stored));
+    out[i] = convert(stored);
   }
 }
 
@@ -62,30 +48,23 @@ void each_scale(const Quantization& q, std::int64_t begin, std::size_t count, Vi
 
 }  // namespace
 
-Reader::Reader(const Operand& operand, std::size_t capacity) : operand_(operand) {
+Reader::Reader(const Operand& operand, std::size_t capacity, std::size_t window)
+    : operand_(operand), source_(operand, window) {
   values_.re.resize(capacity);
   if (is_complex(operand.dtype)) values_.im.resize(capacity);
   if (is_wide(operand.dtype)) values_.lo.resize(capacity);
-
-  if (operand.packed) return;
-  for (std::size_t i = 0; i < operand.shape.size(); ++i) {
-    const Axis axis{operand.shape[i], operand.strides[i]};
-    if (axis.extent == 1) continue;
-    if (!axes_.empty() && axes_.back().stride == axis.extent * axis.stride) {
-      axes_.back() = {axes_.back().extent * axis.extent, axis.stride};
-    } else {
-      axes_.push_back(axis);
-    }
-  }
-  if (axes_.empty()) axes_.push_back({1, 0});
 }
 
 const Values& Reader::read(std::int64_t begin, std::size_t count) {
   values_.wide = false;
-  if (operand_.packed) {
-    read_packed(begin, count);
-  } else {
-    read_strided(begin, count);
+  for (std::size_t done = 0; done < count; done += kBlock) {
+    const std::size_t run = std::min(count - done, kBlock);
+    const std::byte* bytes = source_.read(begin + static_cast<std::int64_t>(done), run);
+    if (operand_.packed) {
+      unpack(bytes, run, done);
+    } else {
+      decode(bytes, run, done);
+    }
   }
   if (!values_.lo.empty()) {
     values_.wide = std::any_of(values_.lo.begin(), values_.lo.begin() + count,
@@ -95,50 +74,22 @@ const Values& Reader::read(std::int64_t begin, std::size_t count) {
   return values_;
 }
 
-void Reader::read_strided(std::int64_t begin, std::size_t count) {
-  const std::size_t last = axes_.size() - 1;
-  std::vector<std::int64_t> index(axes_.size());
-  const std::byte* row = operand_.data;
-  std::int64_t rest = begin;
-  for (std::size_t k = axes_.size(); k-- > 0;) {
-    index[k] = rest % axes_[k].extent;
-    rest /= axes_[k].extent;
-    if (k != last) row += index[k] * axes_[k].stride;
-  }
-  for (std::size_t done = 0; done < count;) {
-    const std::size_t run =
-        std::min(count - done, static_cast<std::size_t>(axes_[last].extent - index[last]));
-    decode(row + index[last] * axes_[last].stride, axes_[last].stride, run, done);
-    done += run;
-    index[last] = 0;
-    for (std::size_t k = last; k-- > 0;) {
-      row += axes_[k].stride;
-      if (++index[k] < axes_[k].extent) break;
-      row -= axes_[k].stride * axes_[k].extent;
-      index[k] = 0;
-    }
-  }
-}
-
-void Reader::read_packed(std::int64_t begin, std::size_t count) {
+void Reader::unpack(const std::byte* source, std::size_t count, std::size_t at) {
   const bool has_sign = operand_.dtype == DType::i4;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t logical = begin + static_cast<std::int64_t>(i);
-    const std::byte* source = operand_.data + logical / 2 * operand_.strides.back();
     const auto nibble =
-        static_cast<std::uint8_t>(load<std::uint8_t>(source, false) >> (logical % 2 * 4));
-    values_.re[i] = has_sign ? decode_i4(nibble) : decode_u4(nibble);
+        static_cast<std::uint8_t>(static_cast<unsigned>(source[i / 2]) >> (i % 2 * 4));
+    values_.re[at + i] = has_sign ? decode_i4(nibble) : decode_u4(nibble);
   }
 }
 
-void Reader::decode(const std::byte* source, std::int64_t stride, std::size_t count,
-                    std::size_t at) {
-  const bool swapped = operand_.swapped;
+void Reader::decode(const std::byte* source, std::size_t count, std::size_t at) {
   double* re = values_.re.data() + at;
   double* im = values_.im.data() + at;
   double* lo = values_.lo.data() + at;
+  const std::size_t step = is_complex(operand_.dtype) ? 2 : 1;
   const auto as = [&]<class Stored>(Stored, double* out, std::size_t offset, auto convert) {
-    convert_run<Stored>(source + offset, stride, swapped, count, out, convert);
+    convert_run<Stored>(source + offset, step, count, out, convert);
   };
   switch (operand_.dtype) {
     case DType::f64:

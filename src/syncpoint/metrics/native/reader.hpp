@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "operand.hpp"
+#include "source.hpp"
 
 namespace syncpoint {
 
@@ -20,8 +21,9 @@ struct Values {
 
 class Reader {
  public:
-  // The operand must outlive the reader. `capacity`: the greatest count that will be read at once.
-  Reader(const Operand& operand, std::size_t capacity);
+  // The operand must outlive the reader. `capacity`: the greatest count that will be read at once;
+  // `window`: see Source.
+  Reader(const Operand& operand, std::size_t capacity, std::size_t window);
 
   // Elements [begin, begin + count); overwrites the last ones.
   const Values& read(std::int64_t begin, std::size_t count);
@@ -32,19 +34,12 @@ class Reader {
   Values& values() { return values_; }
 
  private:
-  // One axis; neighbours that are dense in each other are joined into one.
-  struct Axis {
-    std::int64_t extent;
-    std::int64_t stride;
-  };
-
-  void read_strided(std::int64_t begin, std::size_t count);
-  void read_packed(std::int64_t begin, std::size_t count);
+  void unpack(const std::byte* source, std::size_t count, std::size_t at);
   void dequantize(std::int64_t begin, std::size_t count);
-  void decode(const std::byte* source, std::int64_t stride, std::size_t count, std::size_t at);
+  void decode(const std::byte* source, std::size_t count, std::size_t at);
 
   const Operand& operand_;
-  std::vector<Axis> axes_;
+  Source source_;
   Values values_;
 };
 

@@ -53,7 +53,9 @@ Sums merge(const Sums& left, const Sums& right) {
           top.max_abs,
           top.max_abs_index,
           left.step_squares + right.step_squares,
-          std::max(left.max_steps, right.max_steps)};
+          std::max(left.max_steps, right.max_steps),
+          left.relative + right.relative,
+          left.great_relative + right.great_relative};
 }
 
 Terms::Terms(std::size_t capacity)

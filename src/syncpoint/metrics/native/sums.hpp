@@ -42,7 +42,15 @@ struct Sums {
   std::int64_t max_abs_index = -1;
   double step_squares = 0;
   double max_steps = 0;
+  double relative = 0;        // quotients |d| / |r| that are not great
+  double great_relative = 0;  // the others, times 2^-kGreatExponent
 };
+
+// Quotients beyond kGreatQuotient are summed apart and scaled down: their sum may leave the range
+// of a double where their mean does not.
+inline constexpr double kGreatQuotient = 0x1p+512;
+inline constexpr int kGreatExponent = 64;
+inline constexpr double kGreatScale = 0x1p-64;
 
 Sums merge(const Sums& left, const Sums& right);
 

@@ -4,16 +4,11 @@
 #include <bit>
 #include <cmath>
 
+#include "summation.hpp"
 #include "ulp.hpp"
 
 namespace syncpoint {
 namespace {
-
-// Quotients beyond this are summed apart and scaled down: their sum may leave the range of a double
-// where their mean does not.
-constexpr double kGreatQuotient = 0x1p+512;
-constexpr int kGreatExponent = 64;
-constexpr double kGreatScale = 0x1p-64;
 
 // The magnitudes between which a difference does not overflow and a modulus keeps all its bits.
 constexpr double kLeastPlain = 0x1p-960;
@@ -63,49 +58,29 @@ double greatest_ordered(const std::vector<double>& target, const std::vector<dou
   return static_cast<double>(greatest);
 }
 
+// floor(log2 x) of a positive double, infinity included.
+int binade(double x) {
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const int exponent = static_cast<int>(bits >> 52);
+  return exponent ? exponent - 1023 : std::bit_width(bits) - 1 + ErrorHistogram::kLeast;
+}
+
 }  // namespace
 
-void ErrorHistogram::add(const double* error, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto bits = std::bit_cast<std::uint64_t>(error[i]);
-    const std::size_t exponent = bits >> 52;
-    if (exponent != 0) {
-      ++normal_[exponent];
-    } else if (bits != 0) {
-      ++subnormal_[static_cast<std::size_t>(std::bit_width(bits) - 1)];
-    }
-  }
-}
-
-std::vector<std::pair<int, std::int64_t>> ErrorHistogram::bins() const {
-  std::vector<std::pair<int, std::int64_t>> bins;
-  for (std::size_t i = 0; i < subnormal_.size(); ++i) {
-    if (subnormal_[i]) bins.emplace_back(kLeast + static_cast<int>(i), subnormal_[i]);
-  }
-  for (std::size_t i = 1; i < normal_.size(); ++i) {
-    if (normal_[i]) bins.emplace_back(static_cast<int>(i) - (2047 - kGreatest), normal_[i]);
-  }
-  return bins;
-}
-
-void Survey::add(Elements& elements, const Terms& terms, Result& result) {
+void Survey::add(Elements& elements, const Terms& terms, Sums& sums, Tally& tally) {
   const std::size_t n = elements.size();
-  add_side(terms.target, n, result.target);
-  add_side(terms.reference, n, result.reference);
-  add_relative(elements, terms, result);
-  add_ulp(elements, terms, result);
-  histogram_.add(terms.error.data(), n);
+  add_side(terms.target, n, tally.counts.target);
+  add_side(terms.reference, n, tally.counts.reference);
+  if (tier_ == Tier::base) return;
+  add_relative(elements, terms, sums, tally.counts);
+  if (tier_ == Tier::relative) return;
+  add_ulp(elements, terms, tally.counts);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (terms.error[i] != 0) tally.errors.add(binade(terms.error[i]), 1);
+  }
 }
 
-void Survey::finish(Result& result) const {
-  const double plain = relative_sum_.total();
-  const double great = great_relative_sum_.total();
-  result.sum_relative =
-      great > 0 ? Scaled{great + plain * kGreatScale, kGreatExponent} : Scaled{plain, 0};
-  result.error_histogram = histogram_.bins();
-}
-
-void Survey::add_side(const double* values, std::size_t count, SideResult& side) const {
+void Survey::add_side(const double* values, std::size_t count, SideTally& side) const {
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
   const double least = -lane_max(count, kLowest, [=](std::size_t i) { return -values[i]; });
   const double greatest = lane_max(count, kLowest, [=](std::size_t i) { return values[i]; });
@@ -116,7 +91,7 @@ void Survey::add_side(const double* values, std::size_t count, SideResult& side)
   for (std::size_t i = 0; i < count; ++i) side.overflow += std::abs(values[i]) >= limit;
 }
 
-void Survey::add_relative(Elements& elements, const Terms& terms, Result& result) {
+void Survey::add_relative(Elements& elements, const Terms& terms, Sums& sums, Counts& counts) {
   const std::size_t n = elements.size();
   const double* reference = terms.reference;
   const double* error = terms.error.data();
@@ -138,12 +113,12 @@ void Survey::add_relative(Elements& elements, const Terms& terms, Result& result
   const auto defined = [=](std::size_t i) { return reference[i] != 0; };
   const auto undefined = [=](std::size_t i) { return (reference[i] == 0) & (error[i] != 0); };
   const double greatest = lane_max(n, 0.0, [=](std::size_t i) { return relative[i]; });
-  result.relative_count += lane_count(n, defined);
-  result.relative_undefined += lane_count(n, undefined);
-  result.within_1e3 += lane_count(n, below(1e-3));
-  result.within_5e3 += lane_count(n, below(5e-3));
-  result.close += lane_count(n, close);
-  result.max_relative = std::max(result.max_relative, greatest);
+  counts.relative_count += lane_count(n, defined);
+  counts.relative_undefined += lane_count(n, undefined);
+  counts.within_1e3 += lane_count(n, below(1e-3));
+  counts.within_5e3 += lane_count(n, below(5e-3));
+  counts.close += lane_count(n, close);
+  counts.max_relative = std::max(counts.max_relative, greatest);
 
   const auto plain = [=](std::size_t i) {
     return relative[i] <= kGreatQuotient ? relative[i] : 0.0;
@@ -151,8 +126,8 @@ void Survey::add_relative(Elements& elements, const Terms& terms, Result& result
   const auto great = [=](std::size_t i) {
     return relative[i] > kGreatQuotient ? relative[i] * kGreatScale : 0.0;
   };
-  relative_sum_.push(lane_sum(n, plain));
-  great_relative_sum_.push(greatest > kGreatQuotient ? lane_sum(n, great) : 0.0);
+  sums.relative = lane_sum(n, plain);
+  if (greatest > kGreatQuotient) sums.great_relative = lane_sum(n, great);
 }
 
 void Survey::correct_extremes(Elements& elements, const Terms& terms) {
@@ -173,7 +148,7 @@ void Survey::correct_extremes(Elements& elements, const Terms& terms) {
   }
 }
 
-void Survey::add_ulp(Elements& elements, const Terms& terms, Result& result) const {
+void Survey::add_ulp(Elements& elements, const Terms& terms, Counts& counts) const {
   const Values& t = elements.target();
   const Values& r = elements.reference();
   const std::size_t n = elements.size();
@@ -196,7 +171,7 @@ void Survey::add_ulp(Elements& elements, const Terms& terms, Result& result) con
       greatest = greatest_ulp(t, r, n, {pair_.mantissa, pair_.min_exponent});
       break;
   }
-  result.max_ulp = std::max(result.max_ulp, greatest);
+  counts.max_ulp = std::max(counts.max_ulp, greatest);
 }
 
 }  // namespace syncpoint
