@@ -7,7 +7,8 @@ import sys
 
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
 
-_INTERRUPTION = "syncpoint: interrupted; what was finished stays usable\n"
+after_interrupt = "what was finished stays usable"
+"""What to say to somebody who interrupts the command; a command may know better."""
 
 
 def main() -> None:
@@ -21,12 +22,16 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as stop:
         if stop.code == EXIT_INTERRUPTED:
-            sys.stderr.write(_INTERRUPTION)
+            _say_interrupted()
         raise
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
-        sys.stderr.write(_INTERRUPTION)
+        _say_interrupted()
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _say_interrupted() -> None:
+    sys.stderr.write(f"syncpoint: interrupted; {after_interrupt}\n")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from syncpoint import cli
 from syncpoint.cli import options
 
 
@@ -64,31 +65,28 @@ def compare(
     from syncpoint.cli.progress import measuring
 
     options.check(metric, sort, fail_on)
-    try:
-        with measuring() as progress:
-            comparison = api.compare(
-                target,
-                reference,
-                inputs=inputs,
-                preset=preset,
-                limits=limits,
-                map=map_,
-                ignore=ignore or (),
-                introduced=introduced,
-                reference_model=reference_model,
-                target_options=options.settings(target_set, "--target-set"),
-                reference_options=options.settings(reference_set, "--reference-set"),
-                shapes=options.shapes(shape),
-                out=output,
-                store=None if no_store else output,
-                resume=resume,
-                threads=threads,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        if output is not None:
-            typer.echo(f"syncpoint: go on with the same command and --resume ({output})", err=True)
-        raise
+    if output is not None:
+        cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
+    with measuring() as progress:
+        comparison = api.compare(
+            target,
+            reference,
+            inputs=inputs,
+            preset=preset,
+            limits=limits,
+            map=map_,
+            ignore=ignore or (),
+            introduced=introduced,
+            reference_model=reference_model,
+            target_options=options.settings(target_set, "--target-set"),
+            reference_options=options.settings(reference_set, "--reference-set"),
+            shapes=options.shapes(shape),
+            out=output,
+            store=None if no_store else output,
+            resume=resume,
+            threads=threads,
+            progress=progress,
+        )
     options.show(
         comparison,
         metric=metric,
