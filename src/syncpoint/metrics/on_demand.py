@@ -207,14 +207,14 @@ def _axis_last(side: Operand, axis: int) -> Operand:
         at = quantization.axis % rank
         moved = rank - 1 if at == axis else at - (at > axis)
         quantization = replace(quantization, axis=moved)
-    return replace(side, data=np.moveaxis(side.data, axis, -1), quantization=quantization)
+    return replace(side, data=np.moveaxis(side.array, axis, -1), quantization=quantization)
 
 
 def _unpacked(side: Operand) -> Operand:
     """One byte an element: nibbles have no strides. The only copy here, of half-byte tensors."""
     assert side.shape is not None
     count = prod(side.shape)
-    nibbles = np.empty(2 * side.data.size, np.uint8)
-    nibbles[0::2] = side.data & 15
-    nibbles[1::2] = side.data >> 4
+    nibbles = np.empty(2 * side.array.size, np.uint8)
+    nibbles[0::2] = side.array & 15
+    nibbles[1::2] = side.array >> 4
     return replace(side, data=nibbles[:count].reshape(side.shape), shape=None)

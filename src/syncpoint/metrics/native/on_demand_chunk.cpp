@@ -45,10 +45,15 @@ bool all_ordinary(const Values& v, double mask_below, std::size_t count) {
   return all_between(v.re, -kInfinity, count) && all_between(v.im, -kInfinity, count);
 }
 
+// Bytes of a file that one side may map at once.
+constexpr std::size_t kWindow = 8u << 20;
+
 }  // namespace
 
 Chunk::Chunk(const Pair& pair, std::size_t capacity)
-    : pair_(pair), target_(pair.target, capacity), reference_(pair.reference, capacity) {}
+    : pair_(pair),
+      target_(pair.target, capacity, kWindow),
+      reference_(pair.reference, capacity, kWindow) {}
 
 void Chunk::read(std::int64_t begin, std::size_t count) {
   target_.read(begin, count);
