@@ -65,7 +65,7 @@ def main():
         tiny = peak(folder, "tiny", 4, 100)
         for name, tensors, size, limit in (
             ("many tensors", options.tensors, count, 250),
-            ("a single tensor", 1, options.tensors * count, None),
+            ("a single tensor", 1, options.tensors * count, 250),
         ):
             found = peak(folder, name, tensors, size)
             said = {

@@ -467,7 +467,8 @@ def relative(
 def quotient(x: Fraction, r: Fraction) -> float:
     """|d| / |r| as float64 divides them; the difference alone may overflow."""
     if math.isinf(rounded(x)) or math.isinf(rounded(r)):
-        return rounded(x / 8) / rounded(r / 8)
+        # Of a subnormal reference nothing is left after that; the quotient is infinite anyway.
+        return rounded(x / 8) / rounded(r / 8) if rounded(r / 8) else rounded(x / r)
     return rounded(x) / rounded(r)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,18 @@ from syncpoint.comparison.rows import End, Row
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
-from syncpoint.metrics import Operand, Pair, measure, statistics
+from syncpoint.metrics import FileRegion, Operand, Pair, measure_each, statistics
 from syncpoint.metrics.coarse import compare_statistics, scaled
 from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, OpKey, Role, Statistics, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _BATCH_BYTES = 64 << 20
 _BATCH_PAIRS = 4096
+_LARGE = 16 << 20
+"""Bytes from which a tensor is measured in pieces."""
 
 Progress = Callable[[int, int], None]
 """Told of how many of how many sync points are done."""
@@ -198,10 +202,12 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
         if pair is not None:
             waiting.append((len(out), pair))
         out.append(row)
-    for (at, _), measurement in zip(
-        waiting, measure([pair for _, pair in waiting], threads=threads), strict=True
-    ):
-        out[at] = replace(out[at], numbers=measurement.as_dict())
+    found = measure_each([pair for _, pair in waiting], threads=threads)
+    for (at, _), measurement in zip(waiting, found, strict=True):
+        if isinstance(measurement, FormatError):
+            out[at] = replace(out[at], unmeasured=f"{Reason.UNREADABLE}: {measurement}")
+        else:
+            out[at] = replace(out[at], numbers=measurement.as_dict())
     return out
 
 
@@ -225,6 +231,9 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         if not row.view and _digests_comparable(target, reference):
             numbers["same_bytes"] = target.digest == reference.digest
         return replace(row, numbers=numbers), None
+    in_pieces = _in_pieces(sides, row, target, reference)
+    if in_pieces is not None:
+        return row, in_pieces
     t, r = operand_of(sides.target, target), operand_of(sides.reference, reference)
     try:
         t, view = fitted(t, View(row.view), logical_shape(r))
@@ -244,6 +253,25 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         agreed = scores.agreed(PRESETS[coarsest([scores.preset, *ways])])
         return replace(row, notes=(*row.notes, note)), Pair(*agreed)
     return row, Pair(t, r)
+
+
+def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pair | None:
+    """Large tensors that need no view are left to the kernel, which maps them a window at a
+    time; mapped whole they would count as memory of this process."""
+    both = (target, reference)
+    if row.view or target.shape != reference.shape or min(t.nbytes for t in both) < _LARGE:
+        return None
+    if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in both):
+        return None
+    mine, theirs = sides.target.place(target), sides.reference.place(reference)
+    if mine is None or theirs is None:
+        return None
+    return Pair(_region(mine, target), _region(theirs, reference))
+
+
+def _region(path: Path, tensor: Tensor) -> Operand:
+    region = FileRegion(str(path), tensor.offset, tensor.nbytes)
+    return Operand(region, tensor.dtype, shape=tensor.shape)
 
 
 def _shapes(target: tuple[int, ...], reference: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
-from syncpoint.run.store import Store
+from syncpoint.run.store import FileStore, Store
 from syncpoint.run.table_reader import Records
 
 Array = NDArray[Any]
@@ -87,6 +87,13 @@ class Run:
         """
         self._check_kept(tensor)
         return self._store.read(tensor)
+
+    def place(self, tensor: Tensor) -> Path | None:
+        """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
+        them piece by piece; None where only `values` can tell."""
+        self._check_kept(tensor)
+        # A kind of store that must look at the bytes before they are used has its own type.
+        return self._store.path(tensor) if type(self._store) is FileStore else None
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Elements `start` to `stop` in row-major order, mapped on their own, read-only."""
