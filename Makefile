@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard src/syncpoint/metrics/native/*) CMakeLists.txt
+FORMATTED := $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp tests/native/*.cpp)
 INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
 
 .PHONY: help setup demo test test-all lint format bench fuzz clean
@@ -35,8 +36,10 @@ demo: $(VENV)/.user
 test: lint
 	$(BIN)/python -m pytest
 
-# The whole suite with longer searches and many more captures and comparisons killed midway.
+# The whole suite with longer searches and many more captures and comparisons killed midway, and
+# the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
 test-all: lint
+	$(BIN)/python tools/check_arm.py
 	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 $(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
@@ -45,12 +48,12 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_spills.py
-	$(BIN)/clang-format --dry-run --Werror $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
+	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp)
+	$(BIN)/clang-format -i $(FORMATTED)
 
 bench: $(VENV)/.dev
 	@for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
