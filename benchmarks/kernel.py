@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from syncpoint.metrics import Operand, Pair, _kernel, measure, operand
-from syncpoint.metrics.kernel import ROBUST_ABOVE, WINDOW, _native_pair
+from syncpoint.metrics.kernel import ROBUST_ABOVE, WINDOW, native_pair
 from syncpoint.metrics.pair import rules_of
 from syncpoint.run.model import Quantization
 
@@ -81,7 +81,7 @@ class Native:
         pair = Pair(*sides)
         self.data = [side.array for side in sides]
         self.count = self.data[0].size
-        self.native = _native_pair(pair, rules_of(pair))
+        self.native = native_pair(pair, rules_of(pair))
         # Otherwise the second pass depends on the noise that was chosen for the figure.
         self.above = ROBUST_ABOVE if robust else np.inf
 
@@ -170,7 +170,7 @@ def batch(rounds):
     r = rng.standard_normal((20_000, 1024), dtype=np.float32)
     t = r + np.float32(1e-6) * rng.standard_normal(r.shape, dtype=np.float32)
     pairs = [Pair(operand(a), operand(b)) for a, b in zip(t, r, strict=True)]
-    native = [_native_pair(pair, rules_of(pair)) for pair in pairs]
+    native = [native_pair(pair, rules_of(pair)) for pair in pairs]
     inside, whole = turns(
         max(rounds // 2, 3),
         lambda: _kernel.measure(native, "default", 1, WINDOW, False, ROBUST_ABOVE),
