@@ -13,11 +13,13 @@ def doctor() -> None:
     """Show versions, runtimes with their options, and dump formats."""
     from syncpoint.dumps.protocol import Saves
     from syncpoint.dumps.registry import formats
+    from syncpoint.metrics import _kernel
     from syncpoint.runtimes.registry import runtimes
 
     typer.echo(
         f"syncpoint  {__version__}, Python {platform.python_version()}, {platform.platform()}"
     )
+    typer.echo(f"kernel     {_kernel.isa()}")
     for runtime in runtimes():
         version = runtime.version()
         if version is None:

@@ -102,7 +102,7 @@ class RunWriter:
             raise InputError(
                 "a new folder for the run",
                 f"a run at {path}",
-                "choose another name or ask for it to be overwritten",
+                "choose another name or have it overwritten (--force)",
             )
 
     @property
@@ -275,7 +275,7 @@ class RunWriter:
                 self.finish()
         else:
             text = str(error) if isinstance(error, SyncpointError) else repr(error)
-            self.abort(text)
+            self.abort("it was interrupted" if isinstance(error, KeyboardInterrupt) else text)
 
     def _append(self, data: bytes) -> None:
         self._frames += data
