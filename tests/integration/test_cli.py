@@ -4,7 +4,6 @@ import io
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -378,18 +377,6 @@ def test_the_guilty_ops_parameters_are_named(place):
     assert "its parameters differ: second.weight (" in found.stdout
 
 
-def test_unreadable_folder_is_one_line(place, tmp_path):
-    run = tmp_path / "locked.run"
-    shutil.copytree(place / "t.run", run)
-    run.chmod(0)
-    try:
-        found = syncpoint("inspect", run, cwd=place)
-        if os.geteuid():
-            assert found.returncode == 2
-    finally:
-        run.chmod(stat.S_IRWXU)
-
-
 def test_missing_extra_names_the_extra(place, tmp_path):
     """Without torch the command says what to install."""
     (tmp_path / "torch.py").write_text(
@@ -400,7 +387,7 @@ def test_missing_extra_names_the_extra(place, tmp_path):
         cwd=place, env={"PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert found.returncode == 2
-    assert "syncpoint[torch]" in found.stderr or "torch" in found.stderr
+    assert "syncpoint[torch]" in found.stderr
 
 
 HEAVY = ("numpy", "polars", "torch", "yaml", "ml_dtypes", "xxhash", "tensorflow", "onnxruntime")
