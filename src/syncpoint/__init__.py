@@ -15,7 +15,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from syncpoint.api import (
+        Analysis,
         Comparison,
+        analyze,
         assert_parity,
         capture,
         compare,
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Analysis",
     "Comparison",
     "__version__",
+    "analyze",
     "assert_parity",
     "capture",
     "compare",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError
 
@@ -65,6 +66,37 @@ class Comparison(Result):
             f"<Comparison {self.verdict}: {coverage.compared} of {coverage.target_tensors} target"
             " tensors compared>"
         )
+
+
+class Analysis(AnalysisResult):
+    """An analysis as users hold it: what the runs say together, and the ways to show it."""
+
+    @classmethod
+    def of(cls, made: AnalysisResult, notes: list[str]) -> Analysis:
+        """The public form of an analysis."""
+        known = {f.name: getattr(made, f.name) for f in fields(AnalysisResult)}
+        return cls(**{**known, "notes": (*notes, *made.notes)})
+
+    @property
+    def comparison(self) -> Comparison:
+        """The compiled run against the ops of its graph, run one by one."""
+        return Comparison.of(self.result)
+
+    def to_json(self, path: str | Path) -> Path:
+        """The form for other programs; strict JSON."""
+        from syncpoint.reports.analysis_report import write_analysis_json
+
+        return write_analysis_json(self, Path(path))
+
+    def __str__(self) -> str:
+        from syncpoint.reports.analysis_report import as_text
+
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        from syncpoint.reports.analysis_report import headline
+
+        return f"<Analysis {headline(self)}>"
 
 
 def open_run(path: str | Path) -> Run:
@@ -193,6 +225,49 @@ def compare(
         if out is not None:
             comparison.save(out)
     return comparison
+
+
+def analyze(
+    model: object,
+    inputs: object = None,
+    *,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    out: str | Path | None = None,
+    save_intermediates: bool = True,
+    emulate_precision_casts: bool = False,
+    contribution: int = 5,
+    **options: Any,
+) -> Analysis:
+    """Run a model compiled, eager and in float64 on the same inputs, and say who is right.
+
+    `options` are those of the runtime inductor, such as backend, dtype and config. With `out`
+    the runs and the comparison stay in that folder.
+    """
+    from syncpoint.analysis.analyze import analyze as analyze_runs
+    from syncpoint.runtimes.torch_repro import is_repro, load_repro
+
+    notes: list[str] = []
+    if isinstance(model, str) and is_repro(model):
+        model, given, notes = load_repro(model)
+        inputs = given if inputs is None else inputs
+    if inputs is None:
+        raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
+    made = analyze_runs(
+        model,
+        inputs,
+        options=options,
+        shapes=shapes,
+        out=out,
+        save_intermediates=save_intermediates,
+        emulate_precision_casts=emulate_precision_casts,
+        contribution=contribution,
+    )
+    analysis = Analysis.of(made, notes)
+    if out is not None:
+        folder = Path(out)
+        analysis.comparison.save(folder / "compiled.cmp", overwrite=True)
+        analysis.to_json(folder / "analysis.json")
+    return analysis
 
 
 def assert_parity(
@@ -407,8 +482,10 @@ def _describe(model: object) -> str:
 
 
 __all__ = [
+    "Analysis",
     "Comparison",
     "SyncpointError",
+    "analyze",
     "assert_parity",
     "capture",
     "compare",

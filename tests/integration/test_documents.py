@@ -92,7 +92,9 @@ def test_links_lead_somewhere():
 
 def test_the_public_names_are_those_of_the_interface():
     assert set(sp.__all__) - {"__version__"} == {
+        "Analysis",
         "Comparison",
+        "analyze",
         "assert_parity",
         "capture",
         "compare",

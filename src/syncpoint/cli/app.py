@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from syncpoint import __version__
+from syncpoint.cli.analyze import analyze
 from syncpoint.cli.capture import capture
 from syncpoint.cli.compare import compare
 from syncpoint.cli.configuration import defaults
@@ -46,5 +47,5 @@ def _all(
     context.default_map = defaults()
 
 
-for command in (capture, compare, report, inspect, convert, doctor, demo):
+for command in (capture, compare, analyze, report, inspect, convert, doctor, demo):
     app.command()(command)

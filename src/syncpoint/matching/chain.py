@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 from syncpoint.errors import InputError
 from syncpoint.matching.boundary import BoundaryMatcher
+from syncpoint.matching.compiled import CompiledMatcher
 from syncpoint.matching.map_file import MapFile, MapMatcher
 from syncpoint.matching.names import NameMatcher
 from syncpoint.matching.protocol import API, Matcher, Matching, Side
@@ -16,7 +17,7 @@ from syncpoint.run.reader import Run
 def chain(map_file: MapFile | None = None) -> list[Matcher]:
     """The matchers in order; those of other packages come last."""
     matchers: list[Matcher] = [MapMatcher(map_file)] if map_file else []
-    matchers += [BoundaryMatcher(), NameMatcher()]
+    matchers += [BoundaryMatcher(), CompiledMatcher(), NameMatcher()]
     for entry in entry_points(group="syncpoint.matchers"):
         matcher = entry.load()
         if getattr(matcher, "API", None) != API:

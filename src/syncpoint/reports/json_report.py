@@ -42,8 +42,8 @@ def as_json(result: Result) -> dict[str, Any]:
         ],
         "findings": [],
     }
-    strict = _strict(data)
-    return strict if isinstance(strict, dict) else {}
+    found = strict(data)
+    return found if isinstance(found, dict) else {}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -96,13 +96,14 @@ def _end(end: End) -> dict[str, Any]:
     }
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """The value with non-finite numbers as strings."""
     if isinstance(value, float) and not isfinite(value):
         return "nan" if isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
-        return {str(k): _strict(v) for k, v in value.items()}
+        return {str(k): strict(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(v) for v in value]
+        return [strict(v) for v in value]
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -210,7 +211,7 @@ class Capture(Interpreter):
         originals = self._ledger.program.originals.get(node.name, ())
         origins = dict.fromkeys((node.name, *originals))
         return Op(
-            OpKey(node.name, path=self._path, iteration=self._iteration),
+            replace(self._edges.key(node.name), path=self._path, iteration=self._iteration),
             type_of(node),
             reads,
             self._attributes(node),
@@ -268,7 +269,7 @@ class Capture(Interpreter):
                 path = "/".join(p for p in (self._path, f"{node.name}.{name}") if p)
                 round_ = self._ledger.rounds[path]
                 self._ledger.rounds[path] += 1
-                inner = Capture(self._ledger, module, Edges({}), path, round_)
+                inner = Capture(self._ledger, module, Edges({}, self._edges.graph), path, round_)
                 inner.bind(operands)
                 return inner.run(*operands, enable_io_processing=False)
 

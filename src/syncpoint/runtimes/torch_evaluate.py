@@ -11,10 +11,11 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported
-from syncpoint.run.model import Edge, OpKey, Role
+from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Region, Tree
-from syncpoint.runtimes.torch_names import type_of
+from syncpoint.runtimes.torch_capture import Ledger
+from syncpoint.runtimes.torch_names import frames, module_of, type_of
 from syncpoint.runtimes.torch_program import AMBIGUOUS, Program
 from syncpoint.runtimes.torch_rewrite import call, cast, check
 from syncpoint.runtimes.torch_tensors import (
@@ -63,6 +64,17 @@ class Evaluator:
         try:
             pieces = _Pieces(self, program, wide, parameter_dtype)
             return pieces.run(region, inputs)
+        finally:
+            torch.set_default_dtype(default)
+
+    def run_all(
+        self, program: Program, given: Mapping[Edge, torch.Tensor], ledger: Ledger
+    ) -> list[tuple[Edge | None, torch.Tensor | None]]:
+        """Run a whole program in float64 and record every op; gives its results."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return _Pieces(self, program, torch.float64, None).run_all(given, ledger)
         finally:
             torch.set_default_dtype(default)
 
@@ -141,9 +153,47 @@ class _Pieces:
         lent = {v.untyped_storage().data_ptr() for v in given.values()}
         return [self._output(edge, lent) for edge in region.outputs]
 
-    def _given(self, edge: Edge, array: Array) -> torch.Tensor:
+    def run_all(
+        self, given: Mapping[Edge, torch.Tensor], ledger: Ledger
+    ) -> list[tuple[Edge | None, torch.Tensor | None]]:
+        program = self._program
+        self._values = {edge: self._given(edge, value) for edge, value in given.items()}
+        results = _results(program)
+        reads = Counter(e for n in program.nodes.values() for e in program.edges.inputs(n))
+        reads.update(edge for edge in results if edge is not None)
+        for name, node in program.nodes.items():
+            check(node)
+            inputs = program.edges.inputs(node)
+            key = ledger.recorder.op(
+                Op(
+                    program.edges.key(name),
+                    type_of(node),
+                    inputs,
+                    {},
+                    *module_of(node),
+                    frames(node),
+                )
+            )
+            try:
+                result = call(node, self._fetch, self._dtype)
+            except SyncpointError:
+                raise
+            except Exception as error:
+                raise Unsupported(f"{name} to run in float64", one_line(error)) from error
+            for index, value in enumerate(pytree.tree_leaves(result)):
+                edge = Edge(program.edges.key(name), index)
+                self._values.setdefault(edge, value)
+                if isinstance(value, torch.Tensor):
+                    ledger.tensor(Edge(key, index), value)
+            for edge in inputs:
+                reads[edge] -= 1
+                if not reads[edge]:
+                    self._values.pop(edge, None)
+        return [(edge, self._values.get(edge) if edge else None) for edge in results]
+
+    def _given(self, edge: Edge, array: Array | torch.Tensor) -> torch.Tensor:
         """A value from outside, in the kind of type and the memory layout the op is used to."""
-        value = to_torch(array)
+        value = array if isinstance(array, torch.Tensor) else to_torch(array)
         seen = self._program.expected(edge)
         if seen is None:
             return cast(value, self._dtype)
@@ -179,7 +229,8 @@ class _Pieces:
             return self._values[edge]
         seen = node.meta.get("val")
         if isinstance(seen, (list, tuple)):
-            return [self._values[Edge(OpKey(node.name), i)] for i in range(len(seen))]
+            key = self._program.edges.key(node.name)
+            return [self._values[Edge(key, i)] for i in range(len(seen))]
         if node.name in self._program.scalars:
             number = self._program.scalars[node.name]
             if number is AMBIGUOUS:
@@ -203,6 +254,12 @@ class _Pieces:
         # The caller's memory may go away; what is a view of it gets memory of its own.
         shared = edge.role is Role.PARAMETER or value.untyped_storage().data_ptr() in lent
         return to_numpy(value.clone() if shared else value)
+
+
+def _results(program: Program) -> list[Edge | None]:
+    last = next(iter(reversed(program.module.graph.nodes)))
+    leaves = pytree.tree_leaves(last.args[0], is_leaf=lambda v: isinstance(v, Node))
+    return [program.edges.of(v) if isinstance(v, Node) else None for v in leaves]
 
 
 def choose(
@@ -257,7 +314,8 @@ def describe_dtype(dtype: torch.dtype) -> str:
 
 
 def _node(program: Program, key: OpKey) -> Node | None:
-    return None if key.path or key.graph else program.nodes.get(key.op)
+    here = not key.path and key.graph == program.edges.graph
+    return program.nodes.get(key.op) if here else None
 
 
 def _misfit(program: Program, edge: Edge, array: Array) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from syncpoint.runtimes.torch_tensors import dtype_name
 
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*$', re.M)
 _TORCH_FOLDER = str(Path(torch.__file__).parent) + "/"
+_LOCAL = re.compile(r"^(?:L\['\w+'\]|L__self__|L__fn__)")
+"""What dynamo calls the object whose code it follows."""
 _CALL = re.compile(r"@\d+$")
 _GETATTR = re.compile(r"getattr\((?P<of>[^()]*), '(?P<name>[^']*)'\)")
 _ITEM = re.compile(r"\['?([^\]']*)'?\]")
@@ -51,7 +53,7 @@ def _dotted(path: str) -> str:
     path = _CALL.sub("", path)
     while (changed := _GETATTR.sub(r"\g<of>.\g<name>", path)) != path:
         path = changed
-    path = path.removeprefix("L['self']").removeprefix("L__self__").replace("._modules[", "[")
+    path = _LOCAL.sub("", path).replace("._modules[", "[")
     return _ITEM.sub(r".\1", path).strip(".")
 
 
@@ -154,13 +156,26 @@ def json_value(value: Tree) -> Tree:
 class Edges:
     """Resolves the nodes of one graph to the tensors they stand for."""
 
-    def __init__(self, parameter_names: dict[str, str]) -> None:
+    def __init__(
+        self,
+        parameter_names: dict[str, str],
+        graph: str = "",
+        inputs: Mapping[str, Edge] | None = None,
+    ) -> None:
         self._parameter_names = parameter_names
+        self.graph = graph
+        """Which of several graphs of a model it is; "" for the only one."""
+        self._inputs = inputs or {}
+        """Placeholders that are not known by their own names."""
+
+    def key(self, name: str) -> OpKey:
+        """The key of the op of that name in this graph."""
+        return OpKey(name, graph=self.graph)
 
     def of(self, node: Node) -> Edge | None:
         """The tensor that `node` is; None where it is not one tensor."""
         if node.op == "placeholder":
-            return Edge(OpKey(node.name), role=Role.MODEL_INPUT)
+            return self._inputs.get(node.name, Edge(OpKey(node.name), role=Role.MODEL_INPUT))
         if node.op == "get_attr":
             name = self._parameter_names.get(str(node.target))
             return None if name is None else Edge(OpKey(name), role=Role.PARAMETER)
@@ -172,7 +187,7 @@ class Edges:
         found = positions
         if not isinstance(found, int):
             return None
-        return Edge(OpKey(producer.name), index=found)
+        return Edge(self.key(producer.name), index=found)
 
     def inputs(self, node: Node) -> tuple[Edge, ...]:
         """The tensors an op reads, in the order of its schema; one read twice is there twice."""

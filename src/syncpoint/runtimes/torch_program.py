@@ -97,7 +97,7 @@ def export(
 ) -> Program:
     """The program of a model for these inputs; `names` are its parameters' names by position."""
     notes: list[str] = []
-    with _quiet():
+    with quiet():
         exported = torch.export.export(model, args, kwargs, strict=strict)
         originals: dict[str, tuple[str, ...]] = {}
         if any(mutates(node) for node in _all_nodes(exported.graph_module)):
@@ -121,7 +121,7 @@ def export(
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Export tells of its troubles on every channel there is; we tell of them in our own words."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

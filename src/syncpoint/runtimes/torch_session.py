@@ -9,7 +9,7 @@ import os
 import platform
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ _TOTALS: WeakKeyDictionary[RunWriter, _Totals] = WeakKeyDictionary()
 
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
     """The session of an nn.Module or of a `file.py:attribute` that gives one."""
+    return TorchSession(*load_model(model), options)
+
+
+def load_model(model: object) -> tuple[nn.Module, str]:
+    """An nn.Module, given as it is or by `file.py:attribute`, and what to call it."""
     name = model if isinstance(model, str) else type(model).__qualname__
     found: Any = load_object(model) if isinstance(model, str) else model
     if not isinstance(found, nn.Module) and callable(found):
@@ -70,7 +75,7 @@ def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
             f"an nn.Module, or a function that returns one, in {name}",
             f"a {type(found).__qualname__}",
         )
-    return TorchSession(found, name, options)
+    return found, name
 
 
 class TorchSession:
@@ -107,7 +112,7 @@ class TorchSession:
                 runtime_version=torch.__version__,
                 options=self._options,
                 device=str(self._device),
-                environment=_environment(),
+                environment=environment(),
             )
             if self._given_training and self._options["mode"] == "eval":
                 recorder.note("the model was in training mode; it was captured in eval mode")
@@ -126,6 +131,31 @@ class TorchSession:
                 observer=totals.observer,
             )
 
+    def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Record one execution with all floating-point arithmetic done in float64, whatever the
+        model says: casts and types given as arguments too."""
+        with self._in_effect():
+            args, kwargs = self._bind(inputs)
+            program = self._program(args, kwargs)
+            recorder.facts(
+                runtime="torch",
+                runtime_version=torch.__version__,
+                options=self._options,
+                device=str(self._device),
+                precision="f64",
+            )
+            ledger = Ledger(program, recorder)
+            leaves = pytree.tree_leaves((args, kwargs))
+            given = {}
+            for (name, path), value in zip(program.placeholders, leaves, strict=True):
+                if isinstance(value, torch.Tensor):
+                    ledger.tensor(model_input(name), value, name=path)
+                    given[model_input(name)] = value
+            results = self._evaluator.run_all(program, given, ledger)
+            for position, (edge, value) in enumerate(results):
+                if edge is not None and value is not None:
+                    ledger.model_output(edge, position, value, program.outputs[position])
+
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form without running the model."""
         with self._in_effect():
@@ -140,7 +170,7 @@ class TorchSession:
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`."""
         # Nodes of the graph run here, no modules: their mode and the seed play no part.
-        with _STATE, torch.no_grad():
+        with self._locked():
             program = self._chosen(region, inputs)
             return self._evaluator.evaluate(program, region, inputs, dtype, parameter_dtype)
 
@@ -168,6 +198,11 @@ class TorchSession:
                 f"{self.name} to be copied to {self._options['dtype'] or self._device}",
                 f"it raised {one_line(error)}",
             ) from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with _STATE, torch.no_grad():
+            yield
 
     @contextlib.contextmanager
     def _in_effect(self) -> Iterator[None]:
@@ -227,7 +262,7 @@ class TorchSession:
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        key = (str(spec), tuple(_form(leaf) for leaf in leaves), self._model.training)
+        key = (str(spec), tuple(form(leaf) for leaf in leaves), self._model.training)
         program = self._programs.pop(key, None)
         if program is None:
             program = self._exported(args, kwargs)
@@ -290,7 +325,13 @@ class TorchSession:
         return CaptureError(f"{self._signature()} to run on {given}", f"{one_line(error)}{op}")
 
     def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
-        """Run the model as it is, on copies of the inputs, and undo what it does to its buffers."""
+        """Run the model as it is."""
+        return self._undone(self._model, args, kwargs)
+
+    def _undone(
+        self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tree:
+        """Call the model on copies of the inputs, and undo what it does to its buffers."""
 
         def own(value: Tree) -> Tree:
             return value.clone() if isinstance(value, torch.Tensor) else value
@@ -298,7 +339,7 @@ class TorchSession:
         before = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
         torch.manual_seed(self._options["seed"])
         try:
-            return self._model(*pytree.tree_map(own, args), **pytree.tree_map(own, kwargs))
+            return call(*pytree.tree_map(own, args), **pytree.tree_map(own, kwargs))
         finally:
             for name, buffer in self._model.named_buffers():
                 if name in before and not same_bits(buffer, before[name]):
@@ -344,7 +385,7 @@ class TorchSession:
         if len(plain) != len(outputs):
             return Observer(False, f"{len(plain)} outputs, {len(outputs)} when captured")
         for name, left, right in zip(program.outputs, outputs, plain, strict=True):
-            detail = _difference(left, right)
+            detail = difference(left, right)
             if detail:
                 return Observer(False, f"{name}: {detail}{self._fast_path(outputs, args, kwargs)}")
         return Observer(True)
@@ -359,7 +400,7 @@ class TorchSession:
             plain = pytree.tree_leaves(self._plain(args, kwargs))
         finally:
             mha.set_fastpath_enabled(True)
-        if any(_difference(*pair) for pair in zip(outputs, plain, strict=True)):
+        if any(difference(*pair) for pair in zip(outputs, plain, strict=True)):
             return ""
         return "; equal without the fused encoder (torch.backends.mha.set_fastpath_enabled(False))"
 
@@ -367,7 +408,8 @@ class TorchSession:
 _ILL_FITTING = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")
 
 
-def _difference(captured: Tree, plain: Tree) -> str:
+def difference(captured: Tree, plain: Tree) -> str:
+    """How two results differ, in words; "" where they have the same bits."""
     if not isinstance(captured, torch.Tensor) or not isinstance(plain, torch.Tensor):
         return "" if captured == plain else f"{plain!r}, {captured!r} when captured"
     if same_bits(captured, plain):
@@ -381,7 +423,7 @@ def _difference(captured: Tree, plain: Tree) -> str:
     return f"{differ} of {left.size} elements differ, by at most {greatest:.3g}"
 
 
-def _form(leaf: Tree) -> Tree:
+def form(leaf: Tree) -> Tree:
     """What a program depends on of one input."""
     if isinstance(leaf, torch.Tensor):
         return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
@@ -402,7 +444,8 @@ def _device(name: str) -> torch.device:
     return torch.empty(0, device=device).device
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """What a reader may want to know of the machine and its software."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,0 +1,1 @@
+"""Compiled against eager: the runs that `syncpoint analyze` makes, and what they say together."""

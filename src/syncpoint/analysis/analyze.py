@@ -1,0 +1,158 @@
+"""`syncpoint analyze`: a compiled model against itself in eager mode and in float64."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from syncpoint.analysis.contribution import contributions
+from syncpoint.analysis.result import NEARER, AnalysisResult
+from syncpoint.analysis.runs import Maker, Runs
+from syncpoint.analysis.truth import (
+    Truth,
+    by_place,
+    distances,
+    is_nearer,
+    metadata,
+    outputs,
+)
+from syncpoint.comparison.engine import compare
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import EXIT_CLOSE
+from syncpoint.metrics.limits import PRESETS, judge
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Role, TensorKey
+from syncpoint.run.reader import Run
+from syncpoint.runtimes.inputs import Shape
+
+_MOST_CONTRIBUTIONS = 5
+
+
+def analyze(
+    model: object,
+    inputs: object,
+    *,
+    options: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    out: str | Path | None = None,
+    save_intermediates: bool = True,
+    emulate_precision_casts: bool = False,
+    contribution: int = _MOST_CONTRIBUTIONS,
+) -> AnalysisResult:
+    """Run the model compiled, eager and in float64 on the same inputs, and compare them all.
+
+    With `out` and `save_intermediates` the runs and the comparison stay in that folder.
+    """
+    options = dict(options or {})
+    keep = None
+    if out is not None and save_intermediates:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        folder = Path(keep.name)
+    maker = Maker(model, inputs, options, folder, shapes or {})
+    runs = maker.make()
+    for run in (runs.compiled, runs.graph, runs.graph64, runs.eager, runs.float64):
+        if run is not None:
+            run.keep = keep
+    result = compare(runs.compiled, runs.graph)
+    truths = by_place(runs.compiled, runs.graph, runs.graph64) if runs.graph64 else {}
+    result = _unless_nearer(result, truths)
+    made = AnalysisResult(
+        result,
+        runs,
+        tuple(outputs(runs.compiled, runs.eager, runs.float64 or runs.graph64)),
+        truths,
+        metadata(result, runs.compiled, runs.graph),
+        _lowering(runs),
+        notes=tuple(f"no {name} run: {why}" for name, why in runs.missing.items()),
+    )
+    worst = [row for row in _suspects(made) if row.target.key.role is Role.OUTPUT][:contribution]
+    if worst and options.get("backend", "inductor") == "inductor":
+        found = contributions(maker.session, maker.inputs, runs.graph, worst)
+        made = replace(made, contributions=tuple(found))
+    if emulate_precision_casts:
+        made = replace(made, emulated=_emulated(model, inputs, options, shapes or {}, made))
+    return made
+
+
+def _suspects(made: AnalysisResult) -> list[Row]:
+    """Guilty ops; where outputs are off and nobody is guilty, those that add the most."""
+    if made.guilty:
+        return made.guilty
+    if made.exit_code == EXIT_CLOSE:
+        return []
+    rows = [row for row in made.result.rows if row.introduced and row.introduced.ratio]
+    return sorted(rows, key=lambda row: -(row.introduced.ratio or 0) if row.introduced else 0)
+
+
+def _unless_nearer(result: Result, truths: Mapping[TensorKey, Truth]) -> Result:
+    """A value that differs from eager's because it is nearer to the truth is no fault."""
+    rows = []
+    for row in result.rows:
+        off = row.verdict.severity > 0 and row.introduced_verdict is not Verdict.LARGE
+        if off and not row.first_non_finite and is_nearer(row, dict(truths)):
+            row = replace(row, verdict=Verdict.CLOSE, notes=(*row.notes, NEARER))
+        rows.append(row)
+    return replace(result, rows=rows)
+
+
+def _lowering(runs: Runs) -> str:
+    """The outputs of the graph against those of the model, both in float64."""
+    if runs.float64 is None or runs.graph64 is None:
+        return ""
+    limits = PRESETS["f32"]
+    worst = ""
+    for key, numbers in distances(runs.graph64, runs.float64).items():
+        if key.role is not Role.MODEL_OUTPUT:
+            continue
+        verdict, _ = judge(numbers, limits)
+        if verdict is Verdict.LARGE:
+            name = next(t.name for t in runs.float64.tensors if t.key == key)
+            worst = (
+                f"{name}: the graph that was compiled, in float64, is"
+                f" {numbers['rel_l2'] or 0:.2g} away from the model in float64: decompositions or"
+                " graph passes changed the computation"
+            )
+    return worst
+
+
+def _emulated(
+    model: object,
+    inputs: object,
+    options: Mapping[str, Any],
+    shapes: Mapping[str, Shape | tuple[int, ...]],
+    made: AnalysisResult,
+) -> str:
+    """Compile once more with eager's roundings kept: is the difference gone?"""
+    config = ",".join(filter(None, (options.get("config", ""), "emulate_precision_casts=true")))
+    eager = made.runs.eager or made.runs.graph
+    with tempfile.TemporaryDirectory(prefix="syncpoint-") as folder:
+        maker = Maker(model, inputs, {**options, "config": config}, Path(folder), shapes)
+        twin = maker.compiled()
+        before, after = (_worst_output(run, eager) for run in (made.runs.compiled, twin))
+    if before == 0:
+        return "the outputs are eager's, bit by bit; there is nothing to explain"
+    if after <= before / 10:
+        left = "gone" if after == 0 else f"{after:.2g}"
+        return (
+            f"elided rounding explains the difference: with emulate_precision_casts it is {left}"
+            f" (relative L2, {before:.2g} without)"
+        )
+    return (
+        "elided rounding does not explain the difference: with emulate_precision_casts it is"
+        f" {after:.2g} (relative L2, {before:.2g} without)"
+    )
+
+
+def _worst_output(run: Run, eager: Run) -> float:
+    found = distances(run, eager)
+    return max(
+        (float(n["rel_l2"] or 0.0) for k, n in found.items() if k.role is Role.MODEL_OUTPUT),
+        default=0.0,
+    )

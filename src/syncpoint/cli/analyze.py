@@ -1,0 +1,76 @@
+"""`syncpoint analyze`: a compiled model against itself in eager mode and in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from syncpoint.cli import options
+
+
+def analyze(
+    model: Annotated[
+        str,
+        typer.Argument(help="package.module:attribute, file.py:attribute, or torch's repro.py."),
+    ],
+    inputs: options.Inputs = None,
+    shape: options.Shapes = None,
+    backend: Annotated[str, typer.Option(help="inductor or aot_eager.")] = "inductor",
+    dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the runtime inductor, KEY=VALUE."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep runs and comparison in a folder.")
+    ] = None,
+    no_save_intermediates: Annotated[
+        bool, typer.Option("--no-save-intermediates", help="Do not keep the runs in -o.")
+    ] = False,
+    emulate_precision_casts: Annotated[
+        bool,
+        typer.Option(
+            "--emulate-precision-casts",
+            help="Compile once more with eager's roundings and say whether they explain it.",
+        ),
+    ] = False,
+    csv: options.Csv = None,
+    json: options.Json = None,
+    rows: options.Rows = 24,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compile a model and find where it leaves what eager mode computes, and who is right."""
+    from rich.console import Console
+
+    from syncpoint import api
+    from syncpoint.reports.analysis_report import headline, print_analysis
+
+    chosen: dict[str, Any] = {"backend": backend, **options.settings(set_)}
+    if dtype is not None:
+        chosen["dtype"] = dtype
+    analysis = api.analyze(
+        model,
+        inputs,
+        shapes=options.shapes(shape),
+        out=output,
+        save_intermediates=not no_save_intermediates,
+        emulate_precision_casts=emulate_precision_casts,
+        **chosen,
+    )
+    written = [] if output is None else [f"kept       {output}"]
+    if csv is not None:
+        written.append(f"csv        {analysis.comparison.to_csv(csv)}")
+    if json is not None:
+        written.append(f"json       {analysis.to_json(json)}")
+    if quiet:
+        typer.echo(headline(analysis))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 200
+        print_analysis(analysis, console, rows)
+    for line in written:
+        typer.echo(line)
+    raise typer.Exit(analysis.exit_code)

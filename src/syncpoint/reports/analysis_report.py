@@ -1,0 +1,284 @@
+"""An analysis on a terminal and as JSON: outputs first, then who is guilty, then the table."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from syncpoint.analysis.result import NEARER, AnalysisResult
+from syncpoint.analysis.truth import OutputTruth
+from syncpoint.comparison.result import badness
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import EXIT_UNCOVERED, InputError
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.json_report import SCHEMA, as_json, strict
+from syncpoint.reports.numbers import metric_text, ratio_text, run_text, shape_text, short_source
+from syncpoint.reports.terminal import COLOURS
+from syncpoint.run.model import Role
+
+_NAMED = 6
+
+
+def print_analysis(analysis: AnalysisResult, console: Console, rows: int = 24) -> None:
+    """Everything a person needs to see first."""
+    result = analysis.result
+    console.print(Text(f"compiled   {run_text(result.target)}"), soft_wrap=True)
+    for line in [*_facts(analysis), *result.warnings, *analysis.notes]:
+        console.print(Text(f"note       {line}", style="yellow"), soft_wrap=True)
+    for line in _steadiness(analysis):
+        console.print(Text(line), soft_wrap=True)
+    console.print()
+    console.print(_outputs(analysis.outputs))
+    for line in _on_outputs(analysis):
+        console.print(Text(line), soft_wrap=True)
+    console.print()
+    console.print(_table(analysis, rows))
+    hidden = len(_shown(analysis)) - rows
+    if rows and hidden > 0:
+        console.print(Text(f"… {hidden} more rows; --rows 0 shows all, --csv writes all", "dim"))
+    for line in _after_table(analysis):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+    for line in _guilty(analysis):
+        console.print(Text(line, style=COLOURS[Verdict.LARGE]), soft_wrap=True)
+    console.print()
+    console.print(Text(headline(analysis), style=COLOURS[analysis.verdict]), soft_wrap=True)
+
+
+def headline(analysis: AnalysisResult) -> str:
+    """The verdict in one line."""
+    coverage = analysis.result.coverage
+    seen = f"compared {coverage.compared} of {coverage.target_tensors} buffers"
+    if analysis.exit_code == EXIT_UNCOVERED:
+        return f"nothing compared: {seen}"
+    verdict = analysis.verdict
+    why = ""
+    if verdict is Verdict.LARGE:
+        if analysis.guilty:
+            kernels = dict.fromkeys(_kernel(analysis, row) for row in analysis.guilty)
+            why = f"error is made in {_names(list(kernels))}; "
+        elif analysis.lowering:
+            why = "the compiled graph is not the model; "
+        else:
+            why = "outputs are off; "
+    return f"{verdict.glyph} {verdict.value}: {why}{seen}"
+
+
+def _facts(analysis: AnalysisResult) -> Iterator[str]:
+    for name in ("eager", "compiled"):
+        run = getattr(analysis.runs, name)
+        if run is None:
+            continue
+        for note in run.info.notes:
+            yield f"{name}: {note}"
+
+
+def _steadiness(analysis: AnalysisResult) -> Iterator[str]:
+    shaky = {name: ops for name, ops in analysis.runs.unsteady.items() if ops}
+    if not shaky:
+        yield f"steady     {', '.join(analysis.runs.unsteady)}: the same bits in two runs each"
+    for name, ops in shaky.items():
+        yield f"unsteady   {name} gives other bits the second time at {_names(ops)}"
+
+
+def _outputs(found: tuple[OutputTruth, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    table.add_column("output", overflow="fold")
+    for name in ("compiled − float64", "eager − float64", "float64 rms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("nearer to float64")
+    table.add_column("torch's rule")
+    table.add_column("metadata", overflow="fold")
+    for output in found:
+        truth = output.truth
+        word = {True: "pass", False: "fail", None: "–"}[truth.passes]
+        style = COLOURS[Verdict.LARGE] if truth.passes is False else ""
+        table.add_row(
+            output.path,
+            metric_text("rmse", truth.compiled),
+            metric_text("rmse", truth.eager),
+            metric_text("rmse", truth.scale),
+            truth.nearer or "–",
+            Text(word, style=style),
+            "; ".join(output.differences) or "as eager",
+        )
+    return table
+
+
+def _on_outputs(analysis: AnalysisResult) -> Iterator[str]:
+    for output in analysis.outputs:
+        if output.truth.nearer == "compiled":
+            yield f"{output.path}: {NEARER}"
+    if analysis.lowering:
+        yield analysis.lowering
+    if analysis.emulated:
+        yield analysis.emulated
+
+
+def _table(analysis: AnalysisResult, count: int) -> Table:
+    chosen = sorted(_shown(analysis), key=lambda row: badness(row, "psnr"))
+    if count:
+        chosen = chosen[:count]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    for name in ("", "buffer", "op"):
+        table.add_column(name, no_wrap=True)
+    for name in ("psnr dB", "introduced", "compiled − f64", "eager − f64"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("kernel", overflow="fold", max_width=44)
+    table.add_column("shape", no_wrap=True)
+    table.add_column("module", overflow="fold")
+    table.add_column("source", overflow="fold")
+    for row in chosen:
+        table.add_row(*_cells(analysis, row))
+    return table
+
+
+def _shown(analysis: AnalysisResult) -> list[Row]:
+    roles = (Role.OUTPUT, Role.INPUT)
+    return [row for row in analysis.result.rows if row.target.key.role in roles]
+
+
+def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
+    colour = COLOURS[row.verdict]
+    made, truth = row.introduced, analysis.truths.get(row.reference.key)
+    word = row.verdict.value if row.verdict is not Verdict.NONE else row.reason.split(":")[0]
+    if NEARER in row.notes:
+        word = "nearer"
+    numbers = row.numbers or {}
+    return [
+        Text(f"{row.verdict.glyph} {word}", style=colour),
+        Text(row.target.label),
+        Text(row.reference.label, style="dim"),
+        Text(metric_text("psnr", numbers.get("psnr")), style=colour),
+        Text(ratio_text(made.ratio) if made else "", style=COLOURS[row.introduced_verdict]),
+        Text(metric_text("rmse", truth.compiled if truth else None)),
+        Text(metric_text("rmse", truth.eager if truth else None)),
+        Text(_kernel(analysis, row), style="dim"),
+        Text(f"{shape_text(row.target.shape)} {row.target.dtype}", style="dim"),
+        Text(row.target.module),
+        Text(short_source(row.target.source), style="dim"),
+    ]
+
+
+def _after_table(analysis: AnalysisResult) -> Iterator[str]:
+    left = [u for u in analysis.result.unmatched if u.side == "target" and u.counted]
+    if left:
+        yield f"no op of the graph has the value of {_names([u.op for u in left])}"
+    hidden = analysis.hidden()
+    if hidden:
+        kernels = len(set(hidden.values()))
+        yield (
+            f"{len(hidden)} ops have no buffer of their own; {kernels} kernels compute them on"
+            " the way (all in --json)"
+        )
+    if analysis.metadata:
+        first, said = next(iter(analysis.metadata.items()))
+        yield (
+            f"{len(analysis.metadata)} buffers are laid out or typed otherwise than the eager op:"
+            f" {first}: {'; '.join(said)}"
+        )
+
+
+def _guilty(analysis: AnalysisResult) -> Iterator[str]:
+    shares = {c.op: c for c in analysis.contributions}
+    inside = analysis.hidden()
+    for row in analysis.guilty[:_NAMED]:
+        kernel = _kernel(analysis, row)
+        where = ", ".join(p for p in (row.target.module, row.target.source) if p)
+        yield ""
+        yield f"■ {row.target.label} in {kernel} ({where or 'no source'})"
+        yield f"  makes {_made(row)}"
+        hidden = [op for op, owner in inside.items() if owner == kernel]
+        if hidden:
+            yield f"  the kernel also computes {_names(hidden)}, which have no buffer"
+        if row.target.label in shares:
+            found = shares[row.target.label]
+            yield (
+                f"  with eager's value in its place the final error falls by {found.share:.0%}"
+                f" ({found.before:.2g} to {found.after:.2g} relative L2)"
+            )
+    if len(analysis.guilty) > _NAMED:
+        yield f"… and {len(analysis.guilty) - _NAMED} more that make error"
+
+
+def _made(row: Row) -> str:
+    if row.introduced is None:
+        return "an error of unknown size"
+    if row.introduced.ratio == inf:
+        return f"an error of {row.introduced.rmse:.2g} where its precision allows none"
+    return f"{ratio_text(row.introduced.ratio)} the error that its precision allows"
+
+
+def _kernel(analysis: AnalysisResult, row: Row) -> str:
+    op = analysis.runs.compiled.op(row.target.key.op)
+    return str(op.attributes.get("kernel", op.type)) if op is not None else ""
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def as_text(analysis: AnalysisResult) -> str:
+    """The same as plain text."""
+    out = io.StringIO()
+    console = Console(file=out, width=200, color_system=None, highlight=False)
+    print_analysis(analysis, console)
+    return out.getvalue()
+
+
+def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
+    """Plain data; non-finite numbers are strings, what cannot be computed is None."""
+    data = {
+        "schema": SCHEMA,
+        "verdict": analysis.verdict.value,
+        "exit_code": analysis.exit_code,
+        "outputs": [
+            {
+                "path": output.path,
+                "compiled_rmse": output.truth.compiled,
+                "eager_rmse": output.truth.eager,
+                "float64_rms": output.truth.scale,
+                "nearer": output.truth.nearer or None,
+                "torch_rule": output.truth.passes,
+                "metadata": list(output.differences),
+            }
+            for output in analysis.outputs
+        ],
+        "unsteady": analysis.runs.unsteady,
+        "missing": analysis.runs.missing,
+        "lowering": analysis.lowering or None,
+        "emulate_precision_casts": analysis.emulated or None,
+        "guilty": [
+            {"op": row.target.label, "kernel": _kernel(analysis, row)} for row in analysis.guilty
+        ],
+        "contributions": [
+            {"op": c.op, "before": c.before, "after": c.after, "share": c.share}
+            for c in analysis.contributions
+        ],
+        "truth": {
+            str(key): {"compiled_rmse": t.compiled, "eager_rmse": t.eager, "nearer": t.nearer}
+            for key, t in analysis.truths.items()
+        },
+        "metadata": {label: list(said) for label, said in analysis.metadata.items()},
+        "hidden": analysis.hidden(),
+        "comparison": as_json(analysis.result),
+    }
+    found = strict(data)
+    return found if isinstance(found, dict) else {}
+
+
+def write_analysis_json(analysis: AnalysisResult, path: Path) -> Path:
+    """Write it."""
+    try:
+        path.write_text(json.dumps(analysis_json(analysis), indent=1, allow_nan=False))
+    except OSError as error:
+        raise InputError(f"{path} to be written", str(error)) from error
+    return path

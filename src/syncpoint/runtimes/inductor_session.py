@@ -1,0 +1,212 @@
+"""A compiled PyTorch model that can be run: as executed, op by op, or with values put in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from syncpoint.errors import CaptureError, SyncpointError
+from syncpoint.run.model import WHOLE, Edge, Observer, Part
+from syncpoint.run.recorder import Recorder
+from syncpoint.runtimes.inductor_compile import Compilation, Listener
+from syncpoint.runtimes.inductor_watch import (
+    Buffers,
+    OpByOp,
+    Override,
+    Recording,
+    Replay,
+    Unfused,
+    Watch,
+    Watched,
+    Wide,
+)
+from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.protocol import Array, Inputs, Region, Tree
+from syncpoint.runtimes.torch_capture import OpFailed
+from syncpoint.runtimes.torch_evaluate import choose
+from syncpoint.runtimes.torch_names import path_text
+from syncpoint.runtimes.torch_program import Program, quiet
+from syncpoint.runtimes.torch_session import TorchSession, difference, environment, form
+
+
+class InductorSession(TorchSession):
+    """One model, compiled under one set of options. The model given is left as it was."""
+
+    def __init__(self, model: nn.Module, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(model, name, options)
+        self._compilations: dict[Any, Compilation] = {}
+        self._graphs: dict[Part, list[Program]] = {}
+        """The programs that each part ran, one a graph."""
+
+    def run(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Capture one execution, and compare its outputs with those of a plain compilation."""
+        with self._in_effect():
+            args, kwargs = self._bind(inputs)
+            self._say(recorder)
+            outputs = self._recorded(args, kwargs, recorder, self._kind())
+            recorder.facts(observer=self._compared(args, kwargs, outputs))
+
+    def run_op_by_op(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Capture the ops of the compiled graphs, run one by one with eager kernels."""
+        with self._in_effect():
+            recorder.note("the ops of the compiled graph, run one by one with eager kernels")
+            self._recorded(*self._bind(inputs), recorder, OpByOp)
+
+    def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
+        """The same with all floating-point arithmetic done in float64."""
+        with self._in_effect():
+            recorder.note("the ops of the compiled graph, run one by one in float64")
+            self._recorded(*self._bind(inputs), recorder, Wide)
+
+    def replay(self, inputs: Inputs, override: Override) -> list[Any]:
+        """Run the compiled code; `override` sees every buffer and may put a value in its place
+        before any later kernel reads it. Gives the flattened final outputs."""
+        with self._in_effect():
+            args, kwargs = self._bind(inputs)
+            compilation = self._compilation(args, kwargs)
+            watch = Replay(self._watched(compilation), override)
+            return pytree.tree_leaves(self._call(compilation, args, kwargs, watch))
+
+    def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
+        """Make `evaluate` possible for inputs of this form: the model is compiled and run."""
+        with self._in_effect():
+            args, kwargs = self._bind(inputs)
+            compilation = self._compilation(args, kwargs)
+            watch = Watch(self._watched(compilation))
+            self._call(compilation, args, kwargs, watch)
+            self._graphs[part] = list(watch.programs.values())
+
+    def evaluate(
+        self,
+        region: Region,
+        inputs: Mapping[Edge, Array],
+        dtype: str,
+        parameter_dtype: str | None = None,
+    ) -> Sequence[Array | None]:
+        """The region's outputs with all floating-point arithmetic done in `dtype`."""
+        with self._locked():
+            program = self._chosen(region, inputs)
+            return self._evaluator.evaluate(program, region, inputs, dtype, parameter_dtype)
+
+    def _chosen(self, region: Region, inputs: Mapping[Edge, Array]) -> Program:
+        known = self._graphs.get(region.part)
+        if known is None:
+            known = [program for programs in self._graphs.values() for program in programs]
+        return choose(known, region, inputs, None)
+
+    def _watched(self, compilation: Compilation) -> Watched:
+        return Watched(self._model, self._positional(), compilation, self._evaluator)
+
+    def _kind(self) -> type[Recording]:
+        if "eager" in (self._options["kernels"], self._options["backend"][-5:]):
+            return OpByOp
+        return Unfused if self._options["fusion"] == "unfused" else Buffers
+
+    def _say(self, recorder: Recorder) -> None:
+        if self._given_training and self._options["mode"] == "eval":
+            recorder.note("the model was in training mode; it was captured in eval mode")
+        if self._device.type != "cpu":
+            recorder.note(
+                f"not verified on this hardware: on {self._device.type} only buffers that torch's"
+                " own intermediate hooks show were captured"
+            )
+        if self._options["kernels"] == "eager":
+            recorder.note("the ops of the compiled graph, run one by one with eager kernels")
+
+    def _compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
+        """Compiled once for inputs of one form, and run once to have all graphs."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        key = (str(spec), tuple(form(leaf) for leaf in leaves), self._model.training)
+        found = self._compilations.get(key)
+        if found is None or not found.valid:
+            found = Compilation(self._model, self._options)
+            self._call(found, args, kwargs, None)
+            self._compilations[key] = found
+        return found
+
+    def _call(
+        self,
+        compilation: Compilation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        listener: Listener | None,
+    ) -> Tree:
+        def call(*args: Any, **kwargs: Any) -> Tree:
+            return compilation.run(args, kwargs, listener)
+
+        try:
+            return self._undone(call, args, kwargs)
+        except SyncpointError:
+            raise
+        except OpFailed as failed:
+            raise self._raised(_cause(failed), args, kwargs, f" in the op {failed.key}") from failed
+        except Exception as error:
+            inner = getattr(error, "inner_exception", None)
+            if isinstance(inner, SyncpointError):
+                raise inner from error
+            try:
+                self._plain(args, kwargs)
+            except Exception as raised:
+                raise self._raised(raised, args, kwargs) from raised
+            raise CaptureError(
+                f"{self.name} to be compiled by torch.compile",
+                f"the model runs but its compilation raised {one_line(inner or error)}",
+            ) from error
+
+    def _recorded(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        recorder: Recorder,
+        kind: type[Recording],
+    ) -> list[Any]:
+        """Record one execution; gives the flattened final outputs."""
+        recorder.facts(
+            runtime="inductor",
+            runtime_version=torch.__version__,
+            options=self._options,
+            device=str(self._device),
+            fusion="as-executed" if kind is Buffers else "unfused",
+            environment=environment(),
+        )
+        compilation = self._compilation(args, kwargs)
+        watch = kind(self._watched(compilation), recorder)
+        result = self._call(compilation, args, kwargs, watch)
+        self._graphs[recorder.part] = list(watch.programs.values())
+        leaves = pytree.tree_flatten_with_path(result)[0]
+        for position, (path, value) in enumerate(leaves):
+            if isinstance(value, torch.Tensor):
+                watch.model_output(position, value, path_text("out", path))
+        if len(compilation.graphs) > 1:
+            recorder.note(f"{len(compilation.graphs)} graphs: torch.compile broke the model up")
+        if not compilation.graphs:
+            recorder.note("torch.compile found no graph to compile: nothing was captured")
+        recorder.facts(precision="+".join(name for name, _ in watch.computed.most_common()))
+        return [value for _, value in leaves]
+
+    def _compared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]
+    ) -> Observer:
+        """Whether the model, compiled as anybody would, gives the same bits."""
+        compilation = self._compilation(args, kwargs)
+        try:
+            with quiet():
+                result = self._undone(compilation.plain, args, kwargs)
+        except Exception as error:
+            return Observer(False, f"the plain compilation raised {one_line(error)}")
+        plain = pytree.tree_leaves(result)
+        for position, (left, right) in enumerate(zip(outputs, plain, strict=True)):
+            detail = difference(left, right)
+            if detail:
+                return Observer(False, f"out[{position}]: {detail}")
+        return Observer(True)
+
+
+def _cause(failed: OpFailed) -> Exception:
+    cause = failed.__cause__
+    assert isinstance(cause, Exception)
+    return cause

@@ -1,0 +1,406 @@
+"""What is recorded while the graphs of a compiled model are called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from syncpoint.run.model import Edge, Op, OpKey, Role
+from syncpoint.run.recorder import Recorder
+from syncpoint.runtimes.inductor_compile import Compilation, CompiledGraph, tensor_nodes
+from syncpoint.runtimes.inductor_graph import Given, computed, graph_input, program_of
+from syncpoint.runtimes.inductor_hooks import Buffer
+from syncpoint.runtimes.protocol import Array, Tree
+from syncpoint.runtimes.torch_capture import Capture, Ledger
+from syncpoint.runtimes.torch_evaluate import Evaluator
+from syncpoint.runtimes.torch_names import frames, module_of, type_of
+from syncpoint.runtimes.torch_program import Program, input_path
+from syncpoint.runtimes.torch_tensors import dtype_name, same_bits, to_torch
+
+Override = Callable[[OpKey, torch.Tensor], "Array | None"]
+"""Given an op and what it computed: what to put in its place, or None to leave it."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The model whose execution is followed."""
+
+    model: nn.Module
+    names: tuple[str, ...]
+    """Of what it takes by position."""
+    compilation: Compilation
+    evaluator: Evaluator
+
+
+class Watch:
+    """Follows one execution: tells the graphs apart, and what each of them is given."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.programs: dict[str, Program] = {}
+        """Of the graphs in the order they were called."""
+        self._several = len(watched.compilation.graphs) > 1
+        self._calls: Counter[CompiledGraph] = Counter()
+        self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
+        self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """What the model is called with."""
+        model = self.watched.model
+        for source in (model.named_parameters, model.named_buffers):
+            for name, tensor in source():
+                self._parameters.setdefault(tensor.data_ptr(), (name, tensor))
+        for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
+            if isinstance(value, torch.Tensor):
+                self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
+
+    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+        """Learn what the graph is given, then run it."""
+        label = self._label(graph)
+        names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
+        given = {n: self._given(n, v, label) for n, v in zip(names, inputs, strict=True)}
+        program = program_of(graph.module, inputs, given, label)
+        self.programs[label] = program
+        return self.execute(graph, inputs, program, given)
+
+    def execute(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run the graph; gives its results."""
+        return graph.plain(inputs)
+
+    def _label(self, graph: CompiledGraph) -> str:
+        """What this call of the graph is known by: nothing where it is the only one. A graph
+        that is called again has ops of the same names, and inputs of its own."""
+        calls = self._calls[graph]
+        number = list(self._calls).index(graph) if calls else len(self._calls)
+        self._calls[graph] += 1
+        if calls:
+            return f"graph{number}.{calls}"
+        return f"graph{number}" if self._several or number else ""
+
+    def _given(self, name: str, value: Any, label: str) -> Given:
+        """What a placeholder stands for."""
+        if not isinstance(value, torch.Tensor):
+            return Given(None)
+        found = self._parameters.get(value.data_ptr())
+        if found is not None and found[1].shape == value.shape and value.numel():
+            return Given(Edge(OpKey(found[0]), role=Role.PARAMETER))
+        found = self._inputs.get(value.data_ptr())
+        if found is not None and found[1].shape == value.shape:
+            return Given(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
+        return Given(graph_input(name, label))
+
+
+class Recording(Watch):
+    """A watch that records what it sees."""
+
+    def __init__(self, watched: Watched, recorder: Recorder) -> None:
+        super().__init__(watched)
+        self.recorder = recorder
+        self.computed: Counter[str] = Counter()
+        """Elements computed, by floating-point type."""
+        self._ledgers: dict[str, Ledger] = {}
+        self._recorded: set[Edge] = set()
+        self._places: dict[int, Edge] = {}
+        """Memory -> the tensor that was last written there."""
+
+    def execute(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Record what the graph is given and what it computes."""
+        ledger = Ledger(program, self.recorder)
+        self._ledgers[program.edges.graph] = ledger
+        for known, value in zip(given.values(), inputs, strict=True):
+            edge = known.edge
+            if edge is None or edge.role is Role.PARAMETER or edge in self._recorded:
+                continue
+            self._recorded.add(edge)
+            if edge.role is Role.INPUT:
+                self.recorder.op(Op(edge.op, "graph input"))
+            ledger.tensor(edge, value, name=known.path)
+            self.written(edge, value)
+        for edge, value in program.parameters():
+            if edge not in self._recorded:
+                self._recorded.add(edge)
+                ledger.parameter(edge, value)
+        return self.record(graph, inputs, program, ledger, given)
+
+    def record(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        ledger: Ledger,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run the graph and record what it computes."""
+        raise NotImplementedError
+
+    def written(self, edge: Edge, value: torch.Tensor) -> None:
+        """Remember where a tensor is."""
+        self._places[place(value)] = edge
+
+    def count(self, value: torch.Tensor) -> None:
+        """Count what was computed, by its type."""
+        if value.is_floating_point():
+            self.computed[dtype_name(value.dtype)] += value.numel()
+
+    def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
+        """Record a final output under the op that made it."""
+        edge = self._places.get(place(value))
+        if edge is None:
+            # Made by Python code between or after the graphs.
+            edge = Edge(self.recorder.op(Op(OpKey(f"output_{position}"), "python")))
+        ledger = next(iter(self._ledgers.values()), None)
+        if ledger is not None:
+            ledger = self._ledgers.get(edge.op.graph, ledger)
+            ledger.model_output(edge, position, self.final(value), name)
+
+    def final(self, value: torch.Tensor) -> torch.Tensor:
+        """What is recorded for a final output."""
+        return value
+
+
+class Buffers(Recording):
+    """The buffers of compiled code, as it is executed."""
+
+    def record(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        ledger: Ledger,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run the compiled code under torch's hook for intermediate values."""
+        from torch._inductor.hooks import intermediate_hook
+
+        edges: dict[str, Edge] = {n: g.edge for n, g in given.items() if g.edge is not None}
+        held = {g.edge: v for g, v in zip(given.values(), inputs, strict=True) if g.edge}
+        describe = _Describe(program, graph)
+
+        def seen(name: str, value: Any) -> None:
+            if not isinstance(value, torch.Tensor):
+                return
+            buffer = graph.generated.buffers.get(name) or Buffer(name, name, name, (), (), ())
+            reads = tuple(edges[read] for read in buffer.reads if read in edges)
+            described = describe.op(buffer, value, reads)
+            if "value_of" not in described.attributes:
+                copied = _copied(value, [(e, held[e]) for e in reads if e in held])
+                described = replace(described, attributes={**described.attributes, **copied})
+            edge = Edge(self.recorder.op(described))
+            ledger.tensor(edge, value, reads)
+            edges[name] = edge
+            self.written(edge, value)
+            self.count(value)
+
+        with intermediate_hook(seen):
+            return graph.code(inputs)
+
+
+def _copied(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, Any]:
+    """Whether the buffer has the bits of what the graph was given, in a layout of its own."""
+    for edge, given in inputs:
+        if isinstance(given, torch.Tensor) and same_bits(given, value):
+            return {"copy_of": edge.op.op}
+    return {}
+
+
+class _Describe:
+    """What a buffer is to the graph it was compiled from."""
+
+    def __init__(self, program: Program, graph: CompiledGraph) -> None:
+        self._program = program
+        self._nodes = {node.name: node for node in program.module.graph.nodes}
+        origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
+        self._own = {edge.op.op for edge in origins if edge is not None}
+
+    def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
+        key = self._program.edges.key(buffer.name)
+        attributes: dict[str, Any] = {"kernel": buffer.kernel}
+        made = self._made(buffer, value)
+        kind = buffer.kernel
+        if made is not None:
+            attributes |= {"value_of": made.op.op, "output": made.index}
+            kind = type_of(self._nodes[made.op.op])
+        hidden = [n for n in buffer.computes if n not in self._own]
+        if hidden:
+            attributes["computes"] = hidden
+        node = self._nodes.get(buffer.origin) or next(
+            (self._nodes[n] for n in reversed(buffer.origins) if n in self._nodes), None
+        )
+        if node is None:
+            return Op(key, kind, reads, attributes)
+        module, module_type = module_of(node)
+        return Op(key, kind, reads, attributes, module, module_type, frames(node))
+
+    def _made(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
+        """The op whose value the buffer holds. Inductor's word is taken only where number of
+        elements and type agree: partial sums and the like carry the node of the whole."""
+        made = computed(self._program, buffer.origin)
+        if made is None or made.role is not Role.OUTPUT:
+            return None
+        expected = self._program.expected(made)
+        if expected is None or expected.dtype != value.dtype or not _same_count(expected, value):
+            return None
+        return made
+
+
+def _same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
+    if any(type(n) is not int for n in expected.shape):
+        return True
+    return expected.numel() == value.numel()
+
+
+class OpByOp(Recording):
+    """The ops of the graph, one by one, by eager kernels."""
+
+    def record(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        ledger: Ledger,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Interpret the graph."""
+        fed = [
+            value
+            for known, value in zip(given.values(), inputs, strict=True)
+            if known.edge is None or known.edge.role is not Role.PARAMETER
+        ]
+        capture = Capture(ledger, program.module, program.edges)
+        results = capture.run(*fed, enable_io_processing=False)
+        self.computed.update(ledger.computed)
+        for edge, value in zip(capture.results, results, strict=True):
+            if edge is not None and isinstance(value, torch.Tensor):
+                self.written(edge, value)
+        inputs.clear()
+        return results
+
+
+class Wide(Recording):
+    """The ops of the graph in float64, beside an execution that gives what the model expects."""
+
+    def __init__(self, watched: Watched, recorder: Recorder) -> None:
+        super().__init__(watched, recorder)
+        self._twins: dict[int, torch.Tensor] = {}
+        """Memory of what a graph gave -> the same in float64, for the graphs that follow."""
+
+    def record(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        ledger: Ledger,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run the compiled code for its results, and record float64 values."""
+        fed = {
+            known.edge: self._twins.get(place(value), value)
+            for known, value in zip(given.values(), inputs, strict=True)
+            if isinstance(value, torch.Tensor)
+            and known.edge is not None
+            and known.edge.role is not Role.PARAMETER
+        }
+        wide = self.watched.evaluator.run_all(program, fed, ledger)
+        results = graph.plain(inputs)
+        for value, (edge, twin) in zip(results, wide, strict=True):
+            if isinstance(value, torch.Tensor) and twin is not None and edge is not None:
+                self._twins[place(value)] = twin
+                self.written(edge, value)
+        self.computed["f64"] += 1
+        return results
+
+    def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
+        """Record a final output where it is one that a graph gave: Python code knows no twin."""
+        if place(value) in self._twins:
+            super().model_output(position, value, name)
+
+    def final(self, value: torch.Tensor) -> torch.Tensor:
+        """The twin of a final output."""
+        return self._twins[place(value)].reshape(value.shape)
+
+
+class Unfused(Recording):
+    """Compiled code that gives back every op."""
+
+    def record(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        ledger: Ledger,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run the code, record what came on top, and give back what the graph itself gives."""
+        nodes = tensor_nodes(graph.module)
+        results = list(graph.code(inputs))
+        wanted = len(results) - len(nodes)
+        copies = {node.name: node for node in program.module.graph.nodes}
+        described: set[OpKey] = set()
+        for node, value in zip(nodes, results[wanted:], strict=True):
+            edge = program.edges.of(copies[node.name])
+            if edge is None or edge.role is not Role.OUTPUT or edge in self._recorded:
+                continue
+            self._recorded.add(edge)
+            maker = program.nodes[edge.op.op]
+            reads = program.edges.inputs(maker)
+            if edge.op not in described:
+                described.add(edge.op)
+                place = (*module_of(maker), frames(maker))
+                self.recorder.op(Op(edge.op, type_of(maker), reads, {}, *place))
+            ledger.tensor(edge, value, reads)
+            self.count(value)
+            self.written(edge, value)
+        return results[:wanted]
+
+
+class Replay(Watch):
+    """Puts values into live buffers, before any later kernel reads them."""
+
+    def __init__(self, watched: Watched, override: Override) -> None:
+        super().__init__(watched)
+        self._override = override
+
+    def execute(
+        self,
+        graph: CompiledGraph,
+        inputs: list[Any],
+        program: Program,
+        given: Mapping[str, Given],
+    ) -> Tree:
+        """Run one graph."""
+        from torch._inductor.hooks import intermediate_hook
+
+        def seen(name: str, value: Any) -> None:
+            if not isinstance(value, torch.Tensor):
+                return
+            wanted = self._override(program.edges.key(name), value)
+            if wanted is not None:
+                put = to_torch(np.ascontiguousarray(wanted)).to(value.dtype)
+                value.copy_(put.reshape(value.shape))
+
+        with intermediate_hook(seen):
+            return graph.code(inputs)
+
+
+def place(value: torch.Tensor) -> int:
+    """Where a tensor's memory begins."""
+    return value.untyped_storage().data_ptr()
