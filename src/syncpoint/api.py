@@ -197,8 +197,8 @@ def compare(
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
 
-    if introduced not in ("local", "off"):
-        raise InputError("introduced to be local or off", repr(introduced))
+    if introduced not in ("local", "replay", "off"):
+        raise InputError("introduced to be local, replay or off", repr(introduced))
     if resume and out is None:
         raise InputError("the folder of a comparison to resume", "none", "name it with -o")
     chosen = choice(preset, limits)
@@ -213,13 +213,14 @@ def compare(
         reference_model,
     )
     with _logged(out, asked, chosen, map_file, introduced, resume) as log:
-        target_run, reference_run = _both(asked, store, resume, introduced == "local")
+        target_run, reference_run = _both(asked, store, resume, introduced != "off")
         if reference_model is not None:
             reference_run = _with_session(reference_run, reference_model, asked.reference_options)
+        samples = _inputs_of(target_run) if introduced == "replay" else None
         result = compare_runs(
             target_run,
             reference_run,
-            Options(chosen, map_file, introduced == "local", threads, progress, log),
+            Options(chosen, map_file, introduced, samples or (), threads, progress, log),
         )
         comparison = Comparison.of(result)
         if out is not None:

@@ -204,3 +204,21 @@ def test_another_torch_is_refused_with_a_way_around(monkeypatch):
 def test_a_model_that_raises_says_so_in_one_line():
     with pytest.raises(InputError, match="inputs that fit"):
         sp.capture(make_mlp(), (torch.randn(8, 31),), runtime="inductor")
+
+
+def test_replay_feeds_every_kernel_the_values_of_the_reference():
+    model, inputs = make_small_gpt("relu"), small_gpt_inputs()
+    bug = "cpp.inject_relu_bug_TESTING_ONLY=accuracy"
+    graph = sp.capture(model, inputs, runtime="inductor", kernels="eager")
+    broken = sp.capture(model, inputs, runtime="inductor", config=bug)
+    comparison = sp.compare(broken, graph, introduced="replay")
+    guilty = {row.reference.label for row in comparison.rows if row.guilty}
+    assert guilty == {"relu", "relu_1"}
+    later = next(row for row in comparison.rows if row.reference.label == "addmm_7")
+    assert later.verdict.value == "inherited"
+    # On the reference's own values only its rounding is left.
+    assert later.introduced.rel_l2 < 1e-6
+    clean = sp.capture(model, inputs, runtime="inductor")
+    assert sp.compare(clean, graph, introduced="replay").verdict == "close"
+    with pytest.raises(Unsupported, match="introduced local"):
+        sp.compare(graph, graph, introduced="replay")

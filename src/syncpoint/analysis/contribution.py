@@ -13,7 +13,7 @@ import numpy as np
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.dtypes import from_numpy
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Array, Inputs
 
@@ -38,18 +38,14 @@ def contributions(
 ) -> list[Contribution]:
     """One execution for each row; the compiled code stays as it is."""
     wanted = _outputs(reference)
-    before = _distance(session.replay(inputs, lambda key, value: None), wanted)
+    before = _distance(session.with_value(inputs, None, None), wanted)
     found = []
     for row in rows:
         tensor = reference.tensor(row.reference.key)
         if tensor is None or row.target.key.role is not Role.OUTPUT:
             continue
         value = reference.values(tensor)
-
-        def put(key: OpKey, live: Any, row: Row = row, value: Array = value) -> Array | None:
-            return value if key == row.target.key.op else None
-
-        after = _distance(session.replay(inputs, put), wanted)
+        after = _distance(session.with_value(inputs, row.target.key, value), wanted)
         found.append(Contribution(row.target.label, before, after))
     return found
 

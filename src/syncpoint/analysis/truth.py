@@ -63,7 +63,7 @@ class OutputTruth:
 
 def distances(run: Run, truth: Run) -> dict[TensorKey, dict[str, Any]]:
     """The numbers of a run against a float64 run, by the key of the float64 tensor."""
-    result = compare(run, truth, Options(introduced=False))
+    result = compare(run, truth, Options(introduced="off"))
     return {row.reference.key: dict(row.numbers) for row in result.rows if row.numbers}
 
 

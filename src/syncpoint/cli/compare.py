@@ -40,7 +40,11 @@ def compare(
         list[str] | None, typer.Option(help="Leave out ops whose name or module matches.")
     ] = None,
     introduced: Annotated[
-        str, typer.Option(help="local: find what each op added; off: total error only.")
+        str,
+        typer.Option(
+            help="local: find what each op added; replay: the same by feeding the target's ops the"
+            " reference's values; off: total error only."
+        ),
     ] = "local",
     reference_model: Annotated[
         str | None,

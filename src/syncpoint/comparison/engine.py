@@ -24,9 +24,10 @@ from syncpoint.comparison.measuring import (
 )
 from syncpoint.comparison.on_demand import add_worst_slices
 from syncpoint.comparison.progress_log import ProgressLog
+from syncpoint.comparison.replayed import add_replayed
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
-from syncpoint.errors import SyncpointError
+from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
@@ -37,7 +38,7 @@ from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.protocol import Evaluates
+from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ class Options:
 
     choice: Choice = AUTO
     map_file: MapFile | None = None
-    introduced: bool = True
+    introduced: str = "local"
+    """`local`, `replay` or `off`."""
+    samples: Sequence[Inputs] = ()
+    """What the target was given, for `replay`."""
     threads: int = 0
     progress: Progress | None = None
     log: ProgressLog | None = None
@@ -67,9 +71,12 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = list(_warnings(sides))
-    if options.introduced:
+    if options.introduced != "off":
         if isinstance(reference.session, Evaluates):
-            made = add_introduced(sides, made, reference.session, options.log)
+            if options.introduced == "replay":
+                made = _replayed(sides, made, options.samples)
+            else:
+                made = add_introduced(sides, made, reference.session, options.log)
         else:
             warnings.append(
                 "introduced error is not known: the reference is a recording; name its model to"
@@ -87,6 +94,18 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:
+    target, reference = sides.target.session, sides.reference.session
+    if not isinstance(target, Replays) or not samples:
+        raise Unsupported(
+            "a target whose ops can be fed other values, captured in this command",
+            f"{sides.target.info.runtime or 'a recording'}",
+            "use --introduced local",
+        )
+    assert isinstance(reference, Evaluates)
+    return add_replayed(sides, made, reference, target, list(samples))
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def add_introduced(
     sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None = None
 ) -> list[Row]:
     """The rows with what each op introduced, or why that is not known."""
-    return _Introducer(sides, rows, session, log).all()
+    return Introducer(sides, rows, session, log).all()
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class _Exact:
     outputs: dict[int, NDArray[Any]]
 
 
-class _Introducer:
+class Introducer:
+    """Goes through the rows, one reference op at a time."""
+
     def __init__(
         self, sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None
     ) -> None:
@@ -81,6 +83,7 @@ class _Introducer:
         self.regions = Regions(sides.reference, set(self.by_reference))
 
     def all(self) -> list[Row]:
+        """The rows with what each op introduced, or why that is not known."""
         done = dict.fromkeys(range(len(self.rows)), None)
         out = list(self.rows)
         groups: dict[tuple[OpKey, Part], list[int]] = {}
@@ -109,7 +112,7 @@ class _Introducer:
         """All rows of one reference op: one evaluation serves them."""
         try:
             region = self.regions.behind(op, [row.reference.key.index for row in rows], part)
-            inputs = {edge: self._fed(edge, part) for edge in region.inputs}
+            inputs = {edge: self.fed(edge, part) for edge in region.inputs}
             inputs |= self._recorded_parameters(region)
             outputs = self._evaluate(region, inputs)
         except (NoRegion, SyncpointError) as error:
@@ -133,7 +136,7 @@ class _Introducer:
             if value is not None
         }
 
-    def _fed(self, edge: Edge, part: Part) -> NDArray[Any]:
+    def fed(self, edge: Edge, part: Part) -> NDArray[Any]:
         """What the target had at the place where the reference reads `edge`."""
         key = TensorKey(edge.op, edge.role, edge.index, part)
         row = self.by_reference.get(key)

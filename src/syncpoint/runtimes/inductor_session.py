@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from syncpoint.errors import CaptureError, SyncpointError
-from syncpoint.run.model import WHOLE, Edge, Observer, Part
+from syncpoint.errors import CaptureError, SyncpointError, Unsupported
+from syncpoint.run.model import WHOLE, Edge, Observer, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor_compile import Compilation, Listener
 from syncpoint.runtimes.inductor_watch import (
     Buffers,
     OpByOp,
-    Override,
     Recording,
+    Replacing,
     Replay,
     Unfused,
     Watch,
@@ -62,13 +63,29 @@ class InductorSession(TorchSession):
             recorder.note("the ops of the compiled graph, run one by one in float64")
             self._recorded(*self._bind(inputs), recorder, Wide)
 
-    def replay(self, inputs: Inputs, override: Override) -> list[Any]:
-        """Run the compiled code; `override` sees every buffer and may put a value in its place
-        before any later kernel reads it. Gives the flattened final outputs."""
+    def replay(
+        self,
+        inputs: Inputs,
+        value: Callable[[TensorKey, tuple[int, ...]], Array | None],
+        recorder: Recorder,
+    ) -> None:
+        """Execute once; each buffer is recorded, then `value` is put in its place."""
+        if self._kind() is not Buffers:
+            raise Unsupported(
+                "compiled code that is run as it is",
+                "another way to run the graph",
+                "use --introduced local",
+            )
+        with self._in_effect():
+            kind = partial(Replay, value=value)
+            self._recorded(*self._bind(inputs), recorder, kind)
+
+    def with_value(self, inputs: Inputs, key: TensorKey | None, value: Array | None) -> list[Any]:
+        """The flattened final outputs when one buffer holds another value; None leaves it."""
         with self._in_effect():
             args, kwargs = self._bind(inputs)
             compilation = self._compilation(args, kwargs)
-            watch = Replay(self._watched(compilation), override)
+            watch = Replacing(self._watched(compilation), key, value)
             return pytree.tree_leaves(self._call(compilation, args, kwargs, watch))
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
@@ -162,7 +179,7 @@ class InductorSession(TorchSession):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         recorder: Recorder,
-        kind: type[Recording],
+        kind: Callable[[Watched, Recorder], Recording],
     ) -> list[Any]:
         """Record one execution; gives the flattened final outputs."""
         recorder.facts(
@@ -170,7 +187,7 @@ class InductorSession(TorchSession):
             runtime_version=torch.__version__,
             options=self._options,
             device=str(self._device),
-            fusion="as-executed" if kind is Buffers else "unfused",
+            fusion="unfused" if kind in (OpByOp, Wide, Unfused) else "as-executed",
             environment=environment(),
         )
         compilation = self._compilation(args, kwargs)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from syncpoint.run.model import Edge, Op, OpKey, Role
+from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor_compile import Compilation, CompiledGraph, tensor_nodes
 from syncpoint.runtimes.inductor_graph import Given, computed, graph_input, program_of
@@ -23,9 +23,6 @@ from syncpoint.runtimes.torch_evaluate import Evaluator
 from syncpoint.runtimes.torch_names import frames, module_of, type_of
 from syncpoint.runtimes.torch_program import Program, input_path
 from syncpoint.runtimes.torch_tensors import dtype_name, same_bits, to_torch
-
-Override = Callable[[OpKey, torch.Tensor], "Array | None"]
-"""Given an op and what it computed: what to put in its place, or None to leave it."""
 
 
 @dataclass(frozen=True)
@@ -207,11 +204,15 @@ class Buffers(Recording):
             edge = Edge(self.recorder.op(described))
             ledger.tensor(edge, value, reads)
             edges[name] = edge
-            self.written(edge, value)
-            self.count(value)
+            self.recorded(edge, value)
 
         with intermediate_hook(seen):
             return graph.code(inputs)
+
+    def recorded(self, edge: Edge, value: torch.Tensor) -> None:
+        """A buffer was recorded."""
+        self.written(edge, value)
+        self.count(value)
 
 
 def _copied(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, Any]:
@@ -372,12 +373,34 @@ class Unfused(Recording):
         return results[:wanted]
 
 
-class Replay(Watch):
-    """Puts values into live buffers, before any later kernel reads them."""
+class Replay(Buffers):
+    """Buffers that get other values as soon as they are recorded."""
 
-    def __init__(self, watched: Watched, override: Override) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        recorder: Recorder,
+        value: Callable[[TensorKey, tuple[int, ...]], Array | None],
+    ) -> None:
+        super().__init__(watched, recorder)
+        self._value = value
+
+    def recorded(self, edge: Edge, value: torch.Tensor) -> None:
+        """Put a value into the live buffer, before any later kernel reads it."""
+        super().recorded(edge, value)
+        key = TensorKey(edge.op, edge.role, edge.index, self.recorder.part)
+        wanted = self._value(key, tuple(value.shape))
+        if wanted is not None:
+            put(value, wanted)
+
+
+class Replacing(Watch):
+    """An execution in which one buffer holds another value."""
+
+    def __init__(self, watched: Watched, key: TensorKey | None, value: Array | None) -> None:
         super().__init__(watched)
-        self._override = override
+        self._key = key
+        self._value = value
 
     def execute(
         self,
@@ -390,15 +413,18 @@ class Replay(Watch):
         from torch._inductor.hooks import intermediate_hook
 
         def seen(name: str, value: Any) -> None:
-            if not isinstance(value, torch.Tensor):
-                return
-            wanted = self._override(program.edges.key(name), value)
-            if wanted is not None:
-                put = to_torch(np.ascontiguousarray(wanted)).to(value.dtype)
-                value.copy_(put.reshape(value.shape))
+            here = self._key is not None and program.edges.key(name) == self._key.op
+            if here and self._value is not None:
+                put(value, self._value)
 
         with intermediate_hook(seen):
             return graph.code(inputs)
+
+
+def put(live: torch.Tensor, wanted: Array) -> None:
+    """Overwrite a live tensor."""
+    made = to_torch(np.ascontiguousarray(wanted)).to(live.dtype)
+    live.copy_(made.reshape(live.shape))
 
 
 def place(value: torch.Tensor) -> int:

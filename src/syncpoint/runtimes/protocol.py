@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from syncpoint.run.model import WHOLE, Edge, OpKey, Part
+from syncpoint.run.model import WHOLE, Edge, OpKey, Part, TensorKey
 
 if TYPE_CHECKING:
     from syncpoint.run.recorder import Recorder
@@ -98,6 +98,20 @@ class Evaluates(Protocol):
         and cast ops count as identity. With `parameter_dtype`, floating-point parameters are
         first rounded to that type. None stands for an output that is not a tensor.
         """
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """A session whose ops can be fed other values than their predecessors gave."""
+
+    def replay(
+        self,
+        inputs: Inputs,
+        value: Callable[[TensorKey, tuple[int, ...]], Array | None],
+        recorder: Recorder,
+    ) -> None:
+        """Execute once. Record what each op gives, then put `value(key, shape)` in its place
+        before anything reads it; None leaves it."""
 
 
 @runtime_checkable
