@@ -21,21 +21,29 @@ if TYPE_CHECKING:
         compare,
         open_comparison,
         open_run,
+        record,
     )
+    from syncpoint.recording import Recording
 
 __all__ = [
     "Comparison",
+    "Recording",
     "__version__",
     "assert_parity",
     "capture",
     "compare",
     "open_comparison",
     "open_run",
+    "record",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Names come from `syncpoint.api` on first use, so that importing the package is cheap."""
+    if name == "Recording":
+        from syncpoint.recording import Recording
+
+        return Recording
     if name in __all__:
         from syncpoint import api
 

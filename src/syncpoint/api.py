@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
     from syncpoint.matching.map_file import MapFile
+    from syncpoint.recording import Recording
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs import Shape
     from syncpoint.runtimes.protocol import Inputs
@@ -135,6 +136,36 @@ def capture(
     run.session = session
     run.keep = keep
     return run
+
+
+def record(
+    path: str | Path,
+    *,
+    rank: int | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    overwrite: bool = False,
+    model: str = "",
+    runtime: str = "by hand",
+) -> Recording:
+    """Record an engine of any kind by hand: a context manager that takes tensors by name.
+
+    A run has one writer: with `rank` the run is `NAME.rankN.run`. `model` and `runtime` are what
+    reports call it. The other options are those of `capture`.
+    """
+    from syncpoint.recording import Recording
+
+    return Recording(
+        path,
+        rank=rank,
+        record=record,
+        filter=filter,
+        max_bytes=max_bytes,
+        overwrite=overwrite,
+        model=model,
+        runtime=runtime,
+    )
 
 
 def compare(
@@ -414,4 +445,5 @@ __all__ = [
     "compare",
     "open_comparison",
     "open_run",
+    "record",
 ]

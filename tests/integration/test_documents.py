@@ -66,6 +66,24 @@ def test_the_python_of_the_readme_runs(place):
         assert (place / "all.csv").is_file()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/recording.md"])
+def test_the_examples_of_recording_run(tmp_path, page):
+    import torch
+
+    names = {"model": torch.nn.Linear(4, 4), "inputs": (torch.ones(2, 4),), "sp": sp}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    blocks = [code for code in blocks if page != "README.md" or "record" in code]
+    assert blocks
+    with chdir(tmp_path):
+        for code in blocks:
+            exec(compile(code, page, "exec"), names)
+    runs = {path.name for path in tmp_path.iterdir()}
+    assert "engine.run" in runs
+    if page != "README.md":
+        assert {"sharded.rank0.run", "sharded.rank1.run"} <= runs
+        assert sp.open_run(tmp_path / "engine.run").tensors[0].layout == "b s h(tp) d"
+
+
 def test_the_example_files_of_the_documents_are_valid(tmp_path):
     blocks = {page.name: re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S) for page in PAGES}
     (tmp_path / "map.yaml").write_text(blocks["matching.md"][0])
@@ -93,11 +111,13 @@ def test_links_lead_somewhere():
 def test_the_public_names_are_those_of_the_interface():
     assert set(sp.__all__) - {"__version__"} == {
         "Comparison",
+        "Recording",
         "assert_parity",
         "capture",
         "compare",
         "open_comparison",
         "open_run",
+        "record",
     }
     for name in sp.__all__:
         assert getattr(sp, name) is not None
