@@ -56,6 +56,16 @@ def test_every_command_runs(place):
     assert ran >= 10
 
 
+def test_the_output_in_the_readme_is_the_real_one(place):
+    shown = re.search(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    command, *lines = shown.splitlines()
+    found = syncpoint(*shlex.split(command)[2:], cwd=place, code=1).stdout
+    real = [" ".join(line.split()) for line in found.replace(f"{place}/", "").splitlines()]
+    real = [line.replace("+cpu", "") for line in real]
+    for line in lines:
+        assert line == "..." or " ".join(line.split()) in real, line
+
+
 def test_the_python_of_the_readme_runs(place):
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
     import torch
