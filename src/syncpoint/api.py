@@ -99,6 +99,7 @@ def capture(
 
     Without `out` the run lives in a temporary folder for as long as the returned object does.
     """
+    from syncpoint.run.folder import check_folder
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
     from syncpoint.run.recorder import Recorder
@@ -111,6 +112,8 @@ def capture(
         raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+    if out is not None:
+        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
     chosen = find(model, runtime)
     settings = parse_options(chosen, options)
     session = chosen.open(model, settings)

