@@ -21,11 +21,11 @@ $(VENV)/.torch: constraints.txt
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.torch $(INPUTS)
-	$(PIP) -c constraints.txt -e '.[torch]'
+	$(PIP) -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) -c constraints.txt -e '.[torch,dev]'
+	$(PIP) -c constraints.txt -e '.[demo,dev]'
 	@touch $@
 
 setup: $(VENV)/.dev

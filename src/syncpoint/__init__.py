@@ -23,11 +23,14 @@ if TYPE_CHECKING:
         compare,
         open_comparison,
         open_run,
+        record,
     )
+    from syncpoint.recording import Recording
 
 __all__ = [
     "Analysis",
     "Comparison",
+    "Recording",
     "__version__",
     "analyze",
     "assert_parity",
@@ -35,11 +38,16 @@ __all__ = [
     "compare",
     "open_comparison",
     "open_run",
+    "record",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Names come from `syncpoint.api` on first use, so that importing the package is cheap."""
+    if name == "Recording":
+        from syncpoint.recording import Recording
+
+        return Recording
     if name in __all__:
         from syncpoint import api
 

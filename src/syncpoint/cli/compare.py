@@ -67,8 +67,11 @@ def compare(
     """Compare a target with a reference and say where they part."""
     from syncpoint import api
     from syncpoint.cli.progress import measuring
+    from syncpoint.comparison.progress_log import can_resume
 
     options.check(metric, sort, fail_on)
+    if resume and output is not None and not can_resume(output):
+        typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:
         cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
     with measuring() as progress:

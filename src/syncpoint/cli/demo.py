@@ -1,13 +1,18 @@
-"""`syncpoint demo`: the main job on a small transformer that was shipped with a mistake."""
+"""`syncpoint demo`: the main job on a trained speech detector that was shipped with a mistake."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncpoint.errors import InputError
+from syncpoint.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from syncpoint.api import Comparison
+    from syncpoint.run.reader import Run
 
 
 def demo(
@@ -15,13 +20,43 @@ def demo(
         Path, typer.Option("--output", "-o", help="Folder for the model, the runs and the reports.")
     ] = Path("syncpoint-demo"),
 ) -> None:
-    """Capture a reference, capture a target, compare them and report."""
+    """Compare a trained model with a good and with a faulty half-precision copy of itself."""
     from rich.console import Console
 
-    from syncpoint import api
-    from syncpoint.comparison.storage import is_comparison
+    from syncpoint.reports.message import headline
     from syncpoint.reports.terminal import print_comparison
 
+    if find_spec("silero_vad") is None:
+        raise MissingExtra("silero-vad", "demo", "the trained model of the demo")
+    model = _prepared(output)
+    reference = _capture(model, "reference", output / "reference.run")
+
+    typer.echo("The same model in half precision: other bits, and nothing wrong.\n")
+    copy = _capture(model, "reference", output / "copy.run", "f16")
+    good = _compare(copy, reference, model, output / "copy.cmp", " -q")
+    typer.echo(f"{headline(good)}\n")
+
+    typer.echo("The same again, as it was shipped.\n")
+    target = _capture(model, "shipped", output / "shipped.run", "f16")
+    bad = _compare(target, reference, model, output / "shipped.cmp", " --sort operation")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    print_comparison(bad, console, sort="operation")
+
+    heard = ", ".join(
+        f"{_speech(run):.2f} {name}"
+        for name, run in (("reference", reference), ("copy", copy), ("shipped", target))
+    )
+    typer.echo(f"\nprobability that the sound is speech: {heard}")
+    saved = output / "shipped.cmp"
+    typer.echo(f"comparison {saved}        (syncpoint report {saved})")
+    typer.echo(f"report     {bad.to_csv(output / 'shipped.csv')}")
+    typer.echo(f"           {bad.to_json(output / 'shipped.json')}")
+
+
+def _prepared(output: Path) -> Path:
+    """The folder with the model in it."""
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
         raise InputError("an empty folder or an earlier demo", str(output), "choose another -o")
@@ -30,29 +65,37 @@ def demo(
         model.write_text((Path(__file__).parent / "demo_model.py.txt").read_text())
     except OSError as error:
         raise InputError(f"a folder that can be written at {output}", str(error)) from error
-    named = {"reference": f"{model}:reference", "target": f"{model}:shipped"}
-    inputs = f"{model}:inputs"
-    runs = {side: output / f"{side}.run" for side in named}
+    return model
 
-    _say(f"capture {named['reference']} --inputs {inputs} -o {runs['reference']}")
-    reference = api.capture(named["reference"], inputs, out=runs["reference"], overwrite=True)
-    typer.echo(f"{len(reference.ops)} ops, {len(reference.tensors)} tensors\n")
-    _say(f"capture {named['target']} --inputs {inputs} --dtype bf16 -o {runs['target']}")
-    target = api.capture(named["target"], inputs, out=runs["target"], overwrite=True, dtype="bf16")
-    typer.echo(f"{len(target.ops)} ops, {len(target.tensors)} tensors\n")
-    _say(
-        f"compare {runs['target']} {runs['reference']} --reference-model {named['reference']}"
-        f" -o {output / 'demo.cmp'}"
-    )
+
+def _capture(model: Path, name: str, out: Path, dtype: str = "") -> Run:
+    from syncpoint import api
+
+    options: dict[str, Any] = {"dtype": dtype} if dtype else {}
+    flag = f" --dtype {dtype}" if dtype else ""
+    _say(f"capture {model}:{name} --inputs {model}:inputs{flag} -o {out}")
+    run = api.capture(f"{model}:{name}", f"{model}:inputs", out=out, overwrite=True, **options)
+    typer.echo(f"{len(run.ops)} ops, {len(run.tensors)} tensors\n")
+    return run
+
+
+def _compare(target: Run, reference: Run, model: Path, out: Path, flags: str = "") -> Comparison:
+    from syncpoint import api
+    from syncpoint.comparison.storage import is_comparison
+
+    known = f"--reference-model {model}:reference"
+    _say(f"compare {target.path} {reference.path} {known} -o {out}{flags}")
     comparison = api.compare(target, reference)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
-    print_comparison(comparison, console, rows=16)
-    saved = comparison.save(output / "demo.cmp", overwrite=is_comparison(output / "demo.cmp"))
-    typer.echo(f"\ncomparison {saved}        (syncpoint report {saved})")
-    typer.echo(f"report     {comparison.to_csv(output / 'demo.csv')}")
-    typer.echo(f"           {comparison.to_json(output / 'demo.json')}")
+    comparison.save(out, overwrite=is_comparison(out))
+    return comparison
+
+
+def _speech(run: Run) -> float:
+    """What the model says of the frame it is surest about."""
+    from syncpoint.run.model import Role
+
+    output = next(t for t in run.tensors if t.key.role is Role.MODEL_OUTPUT)
+    return float(run.values(output).max())
 
 
 def _say(command: str) -> None:

@@ -232,6 +232,12 @@ class ProgressLog:
                 self._folder.rmdir()
 
 
+def can_resume(folder: Path) -> bool:
+    """Whether there is something at `folder` that `--resume` could go on with, or that it
+    refuses: a finished comparison."""
+    return (folder / PROGRESS_LOG).is_file() or is_comparison(folder)
+
+
 def identity(run: Run) -> str:
     """What tells a run from others: its digest, or, where hashing a dump that has no digests
     would read all of it once more, the sizes and times of its files."""

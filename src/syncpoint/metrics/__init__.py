@@ -1,6 +1,7 @@
 """The numbers of one pair: the native kernel, the catalogue, limits and verdicts."""
 
 from syncpoint.metrics.catalogue import CATALOGUE, METRIC_IDS, Metric
+from syncpoint.metrics.isa import check_isa
 from syncpoint.metrics.kernel import measure, measure_each, statistics
 from syncpoint.metrics.measurement import Measurement
 from syncpoint.metrics.on_demand import (
@@ -17,6 +18,9 @@ from syncpoint.metrics.on_demand import (
     worst_slices,
 )
 from syncpoint.metrics.pair import FileRegion, Operand, Pair, operand
+
+# Here, so that a wrong wish is known before anything is captured or measured.
+check_isa()
 
 __all__ = [
     "CATALOGUE",

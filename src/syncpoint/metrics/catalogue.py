@@ -267,8 +267,9 @@ def _on_demand() -> Iterator[Metric]:
         "Top-k agreement",
         "share",
         "higher",
-        "Share of the k greatest scores of a row that are in the same places, averaged over the "
-        "rows.",
+        "Share of the k greatest scores of a row that are in the same places, judged by the "
+        "reference's scores so that a tie agrees, averaged over the rows; of equal scores the "
+        "target chooses the lower index.",
     )
     yield asked(
         "kl",

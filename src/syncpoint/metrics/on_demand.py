@@ -147,7 +147,12 @@ def kl_minmax(pair: Pair) -> float | None:
 
 
 def topk_agreement(pair: Pair, k: int = 5, axis: int = -1) -> TopK:
-    """Whether the k greatest scores along an axis are in the same places on both sides."""
+    """Whether the k greatest scores along an axis are in the same places on both sides.
+
+    Ties: of equal scores the target chooses the lower index. Each choice is judged by the
+    reference's score at its place, so any of several equal ones there is right; where several
+    tie for the last of the k places, as many of them count as there is room for.
+    """
     if k < 1:
         raise ValueError(f"the {k} first places; at least 1 is needed")
     rows, length = _rows(pair, axis)

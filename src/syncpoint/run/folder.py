@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.run.files import parse_json, read_whole
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.journal import JOURNAL, is_journal
 from syncpoint.run.lock import LOCK
 from syncpoint.run.model import RunInfo
@@ -35,6 +35,28 @@ def is_run(path: Path) -> bool:
     except (OSError, SyncpointError):
         return False
     return isinstance(body, dict) and body.get("format") == FORMAT
+
+
+def check_folder(path: Path, overwrite: bool) -> None:
+    """An InputError unless a run may be written at `path`; asks, and makes nothing."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_dir():
+        raise InputError("a new folder for the run", f"{path}, which is no folder")
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except OSError as error:
+        raise InputError(f"a folder that can be read at {path}", one_line(error)) from error
+    if names <= BEGUN:
+        return
+    if not is_run(path):
+        raise InputError("a new folder for the run", f"{path} with other files in it")
+    if not overwrite:
+        raise InputError(
+            "a new folder for the run",
+            f"a run at {path}",
+            "choose another name or have it overwritten (--force)",
+        )
 
 
 def run_json(info: RunInfo, counts: Mapping[str, int]) -> bytes:

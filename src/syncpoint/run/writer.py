@@ -22,7 +22,7 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
 from syncpoint.run.files import Bytes, one_line, sync, write_atomically
-from syncpoint.run.folder import BEGUN, RUN_JSON, clear_run, is_run, run_json
+from syncpoint.run.folder import RUN_JSON, check_folder, clear_run, run_json
 from syncpoint.run.journal import JOURNAL, JournalWriter, frame
 from syncpoint.run.lock import RunLock
 from syncpoint.run.model import Kept, Op, RunInfo, Tensor, changed
@@ -82,7 +82,7 @@ class RunWriter:
             # Locked first: what another writer has only begun must not look like other files.
             self._run_lock = RunLock(path)
             try:
-                self._check_folder(overwrite)
+                check_folder(path, overwrite)
                 first = frame("info", info_to_json(self._info))
                 self._journal = JournalWriter(path / JOURNAL, first)
                 clear_run(path)
@@ -91,19 +91,6 @@ class RunWriter:
                 raise
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def _check_folder(self, overwrite: bool) -> None:
-        path = self.path
-        if {entry.name for entry in path.iterdir()} <= BEGUN:
-            return
-        if not is_run(path):
-            raise InputError("a new folder for the run", f"{path} with other files in it")
-        if not overwrite:
-            raise InputError(
-                "a new folder for the run",
-                f"a run at {path}",
-                "choose another name or have it overwritten (--force)",
-            )
 
     @property
     def info(self) -> RunInfo:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensors
 
-from syncpoint.metrics import Operand, Pair, _kernel, measure
+from syncpoint.errors import InputError
+from syncpoint.metrics import Operand, Pair, _kernel, isa, measure
 from syncpoint.run.model import Quantization
 
 HERE = Path(__file__).parent
@@ -27,6 +28,37 @@ def test_the_plain_path_passes_the_same_tests():
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
     out = subprocess.run(command, env=BASELINE, capture_output=True, text=True, cwd=HERE.parents[2])
     assert out.returncode == 0, out.stdout[-3000:]
+
+
+def run_with(asked, code):
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "SYNCPOINT_ISA": asked}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("asked", ["avx512", "AVX2", "plain", " baseline"])
+def test_an_unknown_instruction_set_is_one_line_that_names_the_known(asked):
+    code = "from syncpoint.cli import main; main()"
+    out = run_with(asked, f"import sys; sys.argv = ['syncpoint', 'doctor']; {code}")
+    assert out.returncode == 2 and out.stderr.count("\n") == 1
+    assert f"expected SYNCPOINT_ISA to be avx2 or baseline, or unset; found {asked!r}" in out.stderr
+    code = "import syncpoint as sp\ntry: sp.capture\nexcept Exception as e: print(type(e).__name__)"
+    assert run_with(asked, code).stdout == "InputError\n"
+
+
+def test_known_instruction_sets_are_taken():
+    code = "import syncpoint.metrics; print(syncpoint.metrics._kernel.isa())"
+    assert _kernel.isa() in isa.KNOWN
+    for asked in {"baseline", _kernel.isa()}:
+        assert run_with(asked, code).stdout == f"{asked}\n"
+    assert run_with("", code).stdout == f"{_kernel.isa()}\n"
+
+
+def test_a_processor_that_lacks_what_is_asked_for(monkeypatch):
+    monkeypatch.setenv("SYNCPOINT_ISA", "avx2")
+    monkeypatch.setattr(isa._kernel, "isa", lambda: "baseline")
+    with pytest.raises(InputError, match="SYNCPOINT_ISA=avx2 asks for; found one that can do base"):
+        isa.check_isa()
 
 
 def hard_pairs() -> list[Pair]:

@@ -514,6 +514,20 @@ def test_ties_for_the_last_place_count_only_as_often_as_there_is_room():
     assert topk_agreement(pair_of(t, r), k=4).topk == 1.0
 
 
+def test_of_equal_scores_the_target_chooses_the_lower_index():
+    r = np.array([[0.0, 5.0, 4.0, 9.0]])
+    t = np.array([[1.0, 3.0, 3.0, 3.0]])
+    # The places 1 and 2, of which only the first is among the best two, 3 and 1.
+    got = topk_agreement(pair_of(t, r), k=2)
+    assert (got.top1, got.topk) == (0.0, 0.5)
+    backwards = topk_agreement(pair_of(t[:, ::-1], r[:, ::-1]), k=2)
+    # The other way round it chooses what was 3 and 2.
+    assert (backwards.top1, backwards.topk) == (1.0, 0.5)
+    long = np.zeros((1, 5000))
+    best = np.arange(5000.0)[None, ::-1]
+    assert topk_agreement(pair_of(long, best), k=7).topk == 1.0
+
+
 def test_places_in_rows_longer_than_a_piece():
     rng = np.random.default_rng(7)
     r = rng.standard_normal((3, 10_000))

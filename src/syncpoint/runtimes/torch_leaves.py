@@ -1,0 +1,63 @@
+"""What is nested in the arguments and results of a module, each tensor by its path."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from syncpoint.runtimes.protocol import Tree
+
+
+def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:
+    """The arguments of a call by the names that forward has for them."""
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return [("args", args), *kwargs.items()]
+    kinds = {p.name: p.kind for p in bound.signature.parameters.values()}
+    found: list[tuple[str, Any]] = []
+    for name, value in bound.arguments.items():
+        if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+            found += value.items()
+        else:
+            positional = kinds[name] is inspect.Parameter.VAR_POSITIONAL
+            found.append(("args" if positional else name, value))
+    return found
+
+
+def leaves_of(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
+    """Position, path and value of all that is nested in a value: `out["logits"][0]`."""
+    for position, (path, leaf) in enumerate(_walk(value, root, ())):
+        yield position, path, leaf
+
+
+def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, torch.Tensor) or id(value) in above:
+        yield path, value
+        return
+    inner: list[tuple[str, Any]] | None = None
+    if isinstance(value, Mapping):
+        inner = [
+            (f"{path}[{json.dumps(k) if isinstance(k, str) else k}]", v) for k, v in value.items()
+        ]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        inner = [(f"{path}.{field}", getattr(value, field)) for field in value._fields]
+    elif isinstance(value, list | tuple):
+        inner = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        inner = [(f"{path}.{n}", getattr(value, n)) for n in names if hasattr(value, n)]
+    elif type(value) in pytree.SUPPORTED_NODES:
+        inner = [(f"{path}[{i}]", leaf) for i, leaf in enumerate(pytree.tree_leaves(value))]
+    if inner is None:
+        yield path, value
+        return
+    for where, item in inner:
+        yield from _walk(item, where, (*above, id(value)))
