@@ -155,7 +155,7 @@ class _Pieces:
             value = (value.round() if value.is_floating_point() else value).to(seen.dtype)
         value = _laid_out(value, seen)
         # Even without gradients matmul chooses its kernel by this flag.
-        learns = edge in self._program.learns or seen.requires_grad
+        learns = edge in self._program.observed.learns or seen.requires_grad
         return value.requires_grad_() if learns and _is_real(value) else value
 
     def _cast(self, value: torch.Tensor) -> torch.Tensor:
@@ -180,8 +180,8 @@ class _Pieces:
         seen = node.meta.get("val")
         if isinstance(seen, (list, tuple)):
             return [self._values[Edge(OpKey(node.name), i)] for i in range(len(seen))]
-        if node.name in self._program.scalars:
-            number = self._program.scalars[node.name]
+        if node.name in self._program.observed.scalars:
+            number = self._program.observed.scalars[node.name]
             if number is AMBIGUOUS:
                 raise Unsupported(
                     "numbers that are the same in every run", f"{node.name}, which depends on data"
