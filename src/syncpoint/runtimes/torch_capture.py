@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch_ledger import Ledger, OpFailed
-from syncpoint.runtimes.torch_names import Edges, attributes, is_op
+from syncpoint.runtimes.torch_names import Edges, attributes
 from syncpoint.runtimes.torch_program import AMBIGUOUS, AUTOCAST, Plan, Program
 
 
@@ -59,12 +59,12 @@ class Capture(Interpreter):
             return super().run_node(n)
         if n.op != "call_function":
             return super().run_node(n)
-        if not is_op(n):
+        plan = self._program.plan(n)
+        if not plan.computes:
             is_check = isinstance(n.target, torch._ops.OpOverload)
-            return None if is_check else super().run_node(n)
+            return None if is_check else self._call(n)
         if n.target is torch.ops.aten.copy_.default and self._writes_back(n):
             return None
-        plan = self._program.plan(n)
         if any(isinstance(self.env.get(node), GraphModule) for node in plan.fetched):
             return self._sub_graphs(n, plan)
         reads = self._reads(plan)
@@ -73,16 +73,21 @@ class Capture(Interpreter):
         try:
             context = n.meta.get(AUTOCAST)
             if context is None:
-                result = super().run_node(n)
+                result = self._call(n)
             else:
                 with torch.autocast(
                     context[0], dtype=context[1], enabled=context[2], cache_enabled=False
                 ):
-                    result = super().run_node(n)
+                    result = self._call(n)
         except Exception as error:
             raise OpFailed(replace(plan.op, key=key)) from error
         self._record(n, key, result, reads)
         return result
+
+    def _call(self, node: Node) -> Tree:
+        # What the interpreter does around a call, for tracebacks, costs as much as a small op.
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _edge(self, node: Node) -> Edge | None:
         if node in self._outer:
@@ -109,13 +114,11 @@ class Capture(Interpreter):
         return tuple(e for e in (self._edge(node) for node in plan.tensors) if e is not None)
 
     def _describe(self, node: Node, plan: Plan, reads: tuple[Edge, ...]) -> Op:
-        found = plan.attributes
-        if found is None:
-            # Sizes and the like are other numbers in every run.
-            found = attributes(node, lambda n: self.env.get(n, n))
-        key = plan.op.key
-        if self._path:
-            key = OpKey(node.name, path=self._path, iteration=self._iteration)
+        if plan.fixed and not self._path and reads == plan.op.inputs:
+            return plan.op
+        # Sizes and the like are other numbers in every run.
+        found = attributes(node, lambda n: self.env.get(n, n))
+        key = OpKey(node.name, path=self._path, iteration=self._iteration)
         return replace(plan.op, key=key, inputs=reads, attributes=found)
 
     def _writes_back(self, node: Node) -> bool:

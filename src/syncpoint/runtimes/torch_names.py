@@ -234,9 +234,15 @@ class Edges:
 
     def __init__(self, parameter_names: dict[str, str]) -> None:
         self._parameter_names = parameter_names
+        self._found: dict[Node, Edge | None] = {}
 
     def of(self, node: Node) -> Edge | None:
         """The tensor that `node` is; None where it is not one tensor."""
+        if node not in self._found:
+            self._found[node] = self._of(node)
+        return self._found[node]
+
+    def _of(self, node: Node) -> Edge | None:
         if node.op == "placeholder":
             return Edge(OpKey(node.name), role=Role.MODEL_INPUT)
         if node.op == "get_attr":

@@ -36,9 +36,11 @@ class Plan:
     """What is the same of a node in every run."""
 
     op: Op
-    """All but its inputs and, where they depend on the run, its attributes."""
-    attributes: dict[str, Any] | None
-    """None where they depend on the run."""
+    """As it is recorded in the graph itself; in sub-graphs it has another key and inputs."""
+    fixed: bool
+    """Whether its attributes are the same in every run."""
+    computes: bool
+    """Whether it is an op at all."""
     tensors: tuple[Node, ...]
     """The nodes whose tensors it reads, in the order of the schema."""
     fetched: tuple[Node, ...]
@@ -102,8 +104,28 @@ class Program:
         """How a node is recorded; worked out once."""
         found = self._plans.get(node)
         if found is None:
-            found = self._plans[node] = _planned(node, self.originals.get(node.name, ()))
+            found = self._plans[node] = self._planned(node)
         return found
+
+    def _planned(self, node: Node) -> Plan:
+        leaves = [
+            leaf
+            for _, value in arguments(node)
+            for leaf in _leaves(value)
+            if isinstance(leaf, Node)
+        ]
+        tensors = tuple(leaf for leaf in leaves if is_tensor(leaf))
+        return Plan(
+            replace(
+                describe(node, self.originals.get(node.name, ())),
+                inputs=tuple(e for e in map(self.edges.of, tensors) if e is not None),
+                attributes=attributes(node, lambda n: n),
+            ),
+            all(isinstance(leaf.meta.get("val"), torch.Tensor) for leaf in leaves),
+            is_op(node),
+            tensors,
+            tuple(leaf for leaf in leaves if leaf.op == "get_attr"),
+        )
 
     def parameters(self) -> Iterator[tuple[Edge, torch.Tensor]]:
         """Each parameter, buffer and constant that an op reads, once."""
@@ -132,19 +154,6 @@ def describe(node: Node, originals: tuple[str, ...] = ()) -> Op:
         source=frames(node),
         origins=tuple(dict.fromkeys((node.name, *originals, *ancestors(node)))),
         random=is_random(node) or is_uninitialised(node),
-    )
-
-
-def _planned(node: Node, originals: tuple[str, ...]) -> Plan:
-    named = list(arguments(node))
-    leaves = [leaf for _, value in named for leaf in _leaves(value) if isinstance(leaf, Node)]
-    tensors = tuple(leaf for leaf in leaves if is_tensor(leaf))
-    static = all(leaf in tensors and leaf.meta.get("val") is not None for leaf in leaves)
-    return Plan(
-        describe(node, originals),
-        attributes(node, lambda n: n) if static else None,
-        tensors,
-        tuple(leaf for leaf in leaves if leaf.op == "get_attr"),
     )
 
 
