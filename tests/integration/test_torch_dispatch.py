@@ -17,11 +17,16 @@ from models.branches import (
     steps_inputs,
     writes_inputs,
 )
-from models.gpt import make_small_gpt, small_gpt_inputs
-from models.resnet import make_small_resnet, small_resnet_inputs
+from models.gpt import gpt_inputs, make_gpt, make_small_gpt, small_gpt_inputs
+from models.resnet import (
+    make_resnet,
+    make_small_resnet,
+    resnet_inputs,
+    small_resnet_inputs,
+)
 from models.zoo import NETS
 from syncpoint.errors import CaptureError, InputError, Unsupported
-from syncpoint.run.model import Edge, OpKey, Part, Role, RunInfo
+from syncpoint.run.model import Edge, Kept, OpKey, Part, Role, RunInfo
 from syncpoint.run.opening import open_run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
@@ -137,6 +142,21 @@ def test_both_ways_agree_where_their_ops_coincide(tmp_path, net):
         {str(t.key): t.digest for t in run.tensors if t.key.role is Role.PARAMETER} for run in runs
     ]
     assert parameters[0] == parameters[1]
+
+
+@pytest.mark.parametrize("way", ["export", "dispatch"])
+@pytest.mark.parametrize(("make", "inputs"), [(make_resnet, resnet_inputs), (make_gpt, gpt_inputs)])
+def test_nets_of_full_size_are_captured_to_the_bit(tmp_path, make, inputs, way):
+    model = make()
+    modules = names_of(model)
+    session = opened(model, capture=way)
+    with RunWriter(tmp_path / "a.run", RunInfo()) as writer:
+        session.run(as_inputs(inputs()), Recorder(writer, record=Kept.DIGEST))
+    run = open_run(tmp_path / "a.run")
+    assert run.info.observer.equal, run.info.observer.detail
+    for op in run.ops:
+        assert op.source, op.key
+        assert modules[op.module] == op.module_type, op.key
 
 
 def test_a_model_that_runs_but_cannot_be_exported_falls_back(tmp_path, capfd):
