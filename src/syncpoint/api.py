@@ -156,7 +156,7 @@ def capture(
         keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
         out = Path(keep.name) / "capture.run"
     info = RunInfo(
-        model=model if isinstance(model, str) else _describe(model),
+        model=str(model) if isinstance(model, str | Path) else _describe(model),
         runtime=chosen.name,
         runtime_version=chosen.version() or "",
         options=settings,

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.runtimes.inductor_hooks import Emitter, Generated, emitting, probe
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch_program import quiet
+from syncpoint.runtimes.torch_exporting import quiet
 
 
 class CompiledGraph:

@@ -10,8 +10,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from syncpoint.run.model import Edge, OpKey, Role
+from syncpoint.runtimes.torch_exporting import attribute
 from syncpoint.runtimes.torch_names import Edges
-from syncpoint.runtimes.torch_program import Program, attribute
+from syncpoint.runtimes.torch_program import Observed, Program
 
 aten = torch.ops.aten
 
@@ -47,6 +48,7 @@ def program_of(
     attributes again, so that they are known by the names the model has for them."""
     copy = Graph()
     owner = torch.nn.Module()
+    fetched: dict[str, Any] = {}
     env: dict[Node, Node] = {}
     placeholders: list[tuple[str, str]] = []
     parameters: dict[str, str] = {}
@@ -61,6 +63,7 @@ def program_of(
             env[node] = copy.get_attr(name)
             env[node].meta = dict(node.meta)
             parameters[name] = known.edge.op.op
+            fetched[name] = values[node.name]
             continue
         if node.op == "output":
             copy.output(torch.fx.map_arg(node.args[0], lambda n: env[n]))
@@ -75,12 +78,21 @@ def program_of(
             value = attribute(module, str(node.target))
             name = str(node.target).replace(".", "_")
             setattr(owner, name, value)
+            fetched[name] = value
             made.target = name
             if isinstance(value, torch.Tensor):
                 parameters[name] = f"{graph}.{name}" if graph else name
     flat = GraphModule(owner, copy)
     outputs = tuple(f"out[{i}]" for i in range(len(list(flat.graph.nodes)[-1].args[0])))
-    return Program(flat, Edges(parameters, graph, edges), tuple(placeholders), outputs, {})
+    return Program(
+        flat.graph,
+        Edges(parameters, graph, edges),
+        fetched,
+        tuple(placeholders),
+        outputs,
+        module=flat,
+        observed=Observed(),
+    )
 
 
 def _placeholders(module: GraphModule) -> list[str]:
@@ -89,7 +101,7 @@ def _placeholders(module: GraphModule) -> list[str]:
 
 def computed(program: Program, name: str) -> Edge | None:
     """The op whose value a node has: itself, or the one behind a chain of views."""
-    named = {node.name: node for node in program.module.graph.nodes}
+    named = {node.name: node for node in program.graph.nodes}
     node = named.get(name)
     while node is not None and node.target in _VIEWS:
         before = node.args[0]

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, Unsupported
@@ -27,18 +26,28 @@ from syncpoint.runtimes.inductor_watch import (
 )
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Inputs, Region, Tree
-from syncpoint.runtimes.torch_capture import OpFailed
+from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import choose
+from syncpoint.runtimes.torch_exporting import quiet
+from syncpoint.runtimes.torch_ledger import OpFailed, place_of
 from syncpoint.runtimes.torch_names import path_text
-from syncpoint.runtimes.torch_program import Program, quiet
-from syncpoint.runtimes.torch_session import TorchSession, difference, environment, form
+from syncpoint.runtimes.torch_observer import observed
+from syncpoint.runtimes.torch_program import Program
+from syncpoint.runtimes.torch_session import TorchSession, key_of
+from syncpoint.runtimes.torch_subject import Subject
 
 
 class InductorSession(TorchSession):
     """One model, compiled under one set of options. The model given is left as it was."""
 
-    def __init__(self, model: nn.Module, name: str, options: Mapping[str, Any]) -> None:
-        super().__init__(model, name, options)
+    def __init__(self, subject: Subject, options: Mapping[str, Any]) -> None:
+        super().__init__(subject, options)
+        if subject.exported is not None or subject.script is not None:
+            raise Unsupported(
+                "an nn.Module to compile",
+                "an exported program or TorchScript",
+                "name the code that makes the model: file.py:attribute",
+            )
         self._compilations: dict[Any, Compilation] = {}
         self._graphs: dict[Part, list[Program]] = {}
         """The programs that each part ran, one a graph."""
@@ -116,7 +125,7 @@ class InductorSession(TorchSession):
         return choose(known, region, inputs, None)
 
     def _watched(self, compilation: Compilation) -> Watched:
-        return Watched(self._model, self._positional(), compilation, self._evaluator)
+        return Watched(self._subject.module, self._subject.positional, compilation, self._evaluator)
 
     def _kind(self) -> type[Recording]:
         if "eager" in (self._options["kernels"], self._options["backend"][-5:]):
@@ -126,9 +135,10 @@ class InductorSession(TorchSession):
     def _say(self, recorder: Recorder) -> None:
         if self._given_training and self._options["mode"] == "eval":
             recorder.note("the model was in training mode; it was captured in eval mode")
-        if self._device.type != "cpu":
+        device = self._subject.device.type
+        if device != "cpu":
             recorder.note(
-                f"not verified on this hardware: on {self._device.type} only buffers that torch's"
+                f"not verified on this hardware: on {device} only buffers that torch's"
                 " own intermediate hooks show were captured"
             )
         if self._options["kernels"] == "eager":
@@ -136,11 +146,10 @@ class InductorSession(TorchSession):
 
     def _compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
         """Compiled once for inputs of one form, and run once to have all graphs."""
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        key = (str(spec), tuple(form(leaf) for leaf in leaves), self._model.training)
+        key = key_of(args, kwargs, self._options["mode"])
         found = self._compilations.get(key)
         if found is None or not found.valid:
-            found = Compilation(self._model, self._options)
+            found = Compilation(self._subject.module, self._options)
             self._call(found, args, kwargs, None)
             self._compilations[key] = found
         return found
@@ -160,7 +169,7 @@ class InductorSession(TorchSession):
         except SyncpointError:
             raise
         except OpFailed as failed:
-            raise self._raised(_cause(failed), args, kwargs, f" in the op {failed.key}") from failed
+            raise self._raised(_cause(failed), args, kwargs, place_of(failed.op)) from failed
         except Exception as error:
             inner = getattr(error, "inner_exception", None)
             if isinstance(inner, SyncpointError):
@@ -170,7 +179,7 @@ class InductorSession(TorchSession):
             except Exception as raised:
                 raise self._raised(raised, args, kwargs) from raised
             raise CaptureError(
-                f"{self.name} to be compiled by torch.compile",
+                f"{self._subject.name} to be compiled by torch.compile",
                 f"the model runs but its compilation raised {one_line(inner or error)}",
             ) from error
 
@@ -186,7 +195,7 @@ class InductorSession(TorchSession):
             runtime="inductor",
             runtime_version=torch.__version__,
             options=self._options,
-            device=str(self._device),
+            device=str(self._subject.device),
             fusion="unfused" if kind in (OpByOp, Wide, Unfused) else "as-executed",
             environment=environment(),
         )
@@ -210,17 +219,13 @@ class InductorSession(TorchSession):
     ) -> Observer:
         """Whether the model, compiled as anybody would, gives the same bits."""
         compilation = self._compilation(args, kwargs)
-        try:
+
+        def plain() -> Tree:
             with quiet():
-                result = self._undone(compilation.plain, args, kwargs)
-        except Exception as error:
-            return Observer(False, f"the plain compilation raised {one_line(error)}")
-        plain = pytree.tree_leaves(result)
-        for position, (left, right) in enumerate(zip(outputs, plain, strict=True)):
-            detail = difference(left, right)
-            if detail:
-                return Observer(False, f"out[{position}]: {detail}")
-        return Observer(True)
+                return self._undone(compilation.plain, args, kwargs)
+
+        names = [f"out[{position}]" for position in range(len(outputs))]
+        return observed(names, outputs, plain)
 
 
 def _cause(failed: OpFailed) -> Exception:

@@ -18,8 +18,9 @@ from syncpoint.runtimes.inductor_compile import Compilation, CompiledGraph, tens
 from syncpoint.runtimes.inductor_graph import Given, computed, graph_input, program_of
 from syncpoint.runtimes.inductor_hooks import Buffer
 from syncpoint.runtimes.protocol import Array, Tree
-from syncpoint.runtimes.torch_capture import Capture, Ledger
+from syncpoint.runtimes.torch_capture import Capture
 from syncpoint.runtimes.torch_evaluate import Evaluator
+from syncpoint.runtimes.torch_ledger import Ledger
 from syncpoint.runtimes.torch_names import frames, module_of, type_of
 from syncpoint.runtimes.torch_program import Program, input_path
 from syncpoint.runtimes.torch_tensors import dtype_name, same_bits, to_torch
@@ -121,7 +122,7 @@ class Recording(Watch):
         given: Mapping[str, Given],
     ) -> Tree:
         """Record what the graph is given and what it computes."""
-        ledger = Ledger(program, self.recorder)
+        ledger = Ledger(program.observed, self.recorder)
         self._ledgers[program.edges.graph] = ledger
         for known, value in zip(given.values(), inputs, strict=True):
             edge = known.edge
@@ -228,7 +229,7 @@ class _Describe:
 
     def __init__(self, program: Program, graph: CompiledGraph) -> None:
         self._program = program
-        self._nodes = {node.name: node for node in program.module.graph.nodes}
+        self._nodes = {node.name: node for node in program.graph.nodes}
         origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
         self._own = {edge.op.op for edge in origins if edge is not None}
 
@@ -286,7 +287,8 @@ class OpByOp(Recording):
             for known, value in zip(given.values(), inputs, strict=True)
             if known.edge is None or known.edge.role is not Role.PARAMETER
         ]
-        capture = Capture(ledger, program.module, program.edges)
+        assert program.module is not None
+        capture = Capture(ledger, program, program.module, program.edges)
         results = capture.run(*fed, enable_io_processing=False)
         self.computed.update(ledger.computed)
         for edge, value in zip(capture.results, results, strict=True):
@@ -354,7 +356,7 @@ class Unfused(Recording):
         nodes = tensor_nodes(graph.module)
         results = list(graph.code(inputs))
         wanted = len(results) - len(nodes)
-        copies = {node.name: node for node in program.module.graph.nodes}
+        copies = {node.name: node for node in program.graph.nodes}
         described: set[OpKey] = set()
         for node, value in zip(nodes, results[wanted:], strict=True):
             edge = program.edges.of(copies[node.name])

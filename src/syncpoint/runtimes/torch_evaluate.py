@@ -11,11 +11,11 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported
-from syncpoint.run.model import Edge, Op, OpKey, Role
+from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Region, Tree
-from syncpoint.runtimes.torch_capture import Ledger
-from syncpoint.runtimes.torch_names import frames, module_of, type_of
+from syncpoint.runtimes.torch_ledger import Ledger
+from syncpoint.runtimes.torch_names import type_of
 from syncpoint.runtimes.torch_program import AMBIGUOUS, Program
 from syncpoint.runtimes.torch_rewrite import call, cast, check
 from syncpoint.runtimes.torch_tensors import (
@@ -164,27 +164,17 @@ class _Pieces:
         for name, node in program.nodes.items():
             check(node)
             inputs = program.edges.inputs(node)
-            key = ledger.recorder.op(
-                Op(
-                    program.edges.key(name),
-                    type_of(node),
-                    inputs,
-                    {},
-                    *module_of(node),
-                    frames(node),
-                )
-            )
+            key = ledger.op(program.plan(node).op)
             try:
                 result = call(node, self._fetch, self._dtype)
             except SyncpointError:
                 raise
             except Exception as error:
                 raise Unsupported(f"{name} to run in float64", one_line(error)) from error
-            for index, value in enumerate(pytree.tree_leaves(result)):
-                edge = Edge(program.edges.key(name), index)
-                self._values.setdefault(edge, value)
-                if isinstance(value, torch.Tensor):
-                    ledger.tensor(Edge(key, index), value)
+            leaves = pytree.tree_leaves(result)
+            for index, value in enumerate(leaves):
+                self._values.setdefault(Edge(program.edges.key(name), index), value)
+            ledger.results(key, leaves, ())
             for edge in inputs:
                 reads[edge] -= 1
                 if not reads[edge]:
@@ -205,7 +195,7 @@ class _Pieces:
             value = (value.round() if value.is_floating_point() else value).to(seen.dtype)
         value = _laid_out(value, seen)
         # Even without gradients matmul chooses its kernel by this flag.
-        learns = edge in self._program.learns or seen.requires_grad
+        learns = edge in self._program.observed.learns or seen.requires_grad
         return value.requires_grad_() if learns and _is_real(value) else value
 
     def _cast(self, value: torch.Tensor) -> torch.Tensor:
@@ -231,8 +221,8 @@ class _Pieces:
         if isinstance(seen, (list, tuple)):
             key = self._program.edges.key(node.name)
             return [self._values[Edge(key, i)] for i in range(len(seen))]
-        if node.name in self._program.scalars:
-            number = self._program.scalars[node.name]
+        if node.name in self._program.observed.scalars:
+            number = self._program.observed.scalars[node.name]
             if number is AMBIGUOUS:
                 raise Unsupported(
                     "numbers that are the same in every run", f"{node.name}, which depends on data"
@@ -257,7 +247,7 @@ class _Pieces:
 
 
 def _results(program: Program) -> list[Edge | None]:
-    last = next(iter(reversed(program.module.graph.nodes)))
+    last = next(iter(reversed(program.graph.nodes)))
     leaves = pytree.tree_leaves(last.args[0], is_leaf=lambda v: isinstance(v, Node))
     return [program.edges.of(v) if isinstance(v, Node) else None for v in leaves]
 

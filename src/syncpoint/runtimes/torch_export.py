@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError, MissingExtra
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from syncpoint.runtimes.torch_session import TorchSession
 
 
+_SUFFIXES = (".pt2", ".pt", ".ts")
+
+
 class TorchRuntime:
-    """Captures an nn.Module through torch.export."""
+    """Captures an nn.Module, an exported program (.pt2) or TorchScript (.pt, .ts)."""
 
     name = "torch"
     extra = "torch"
@@ -33,11 +37,14 @@ class TorchRuntime:
             return None
 
     def accepts(self, model: object) -> bool:
-        """Whether `model` is an nn.Module, or names one in code."""
-        if isinstance(model, str):
-            return is_reference(model)
+        """Whether `model` is one of PyTorch's, names one in code, or is a file that holds one."""
+        if isinstance(model, str | Path):
+            return is_reference(str(model)) or Path(model).suffix in _SUFFIXES
         torch = sys.modules.get("torch")
-        return torch is not None and isinstance(model, torch.nn.Module)
+        if torch is None:
+            return False
+        known = (torch.nn.Module, torch.export.ExportedProgram)
+        return isinstance(model, known)
 
     def options(self) -> tuple[Option, ...]:
         """The settings that `open` understands."""
@@ -57,6 +64,14 @@ class TorchRuntime:
                 "run in eval mode, in train mode, or as the model is",
                 ("eval", "train", "as-is"),
             ),
+            Option(
+                "capture",
+                str,
+                "auto",
+                "export takes the model through torch.export; dispatch records it while it runs;"
+                " auto exports and records what cannot be exported",
+                ("auto", "export", "dispatch"),
+            ),
             Option("seed", int, 0, "seed of the random numbers, set before every run"),
             Option("threads", int, 0, "threads of torch's own kernels; 0 leaves them as they are"),
         )
@@ -67,7 +82,8 @@ class TorchRuntime:
             raise MissingExtra("torch", self.extra, "the runtime torch")
         if not self.accepts(model):
             raise InputError(
-                "an nn.Module, or file.py:attribute that gives one", f"a {type(model).__qualname__}"
+                "an nn.Module, an exported program, TorchScript, or code that gives one",
+                f"a {type(model).__qualname__}",
             )
         try:
             from syncpoint.runtimes.torch_session import open_session

@@ -66,7 +66,8 @@ class InductorRuntime(TorchRuntime):
         if self.version() is None:
             raise MissingExtra("torch", self.extra, "the runtime inductor")
         from syncpoint.runtimes.inductor_session import InductorSession
-        from syncpoint.runtimes.torch_session import load_model
+        from syncpoint.runtimes.torch_subject import subject_of
 
         defaults = {option.name: option.default for option in self.options()}
-        return InductorSession(*load_model(model), {**defaults, **options})
+        settings = {**defaults, **options}
+        return InductorSession(subject_of(model, settings), settings)

@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from syncpoint.run.model import Edge, Frame, OpKey, Role
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch_tensors import dtype_name
 
+FRAMES = "syncpoint_frames"
+"""Key in a node's meta: its source stack, where the node was recorded while the model ran."""
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*$', re.M)
 _TORCH_FOLDER = str(Path(torch.__file__).parent) + "/"
 _LOCAL = re.compile(r"^(?:L\['\w+'\]|L__self__|L__fn__)")
@@ -29,13 +31,38 @@ _ITEM = re.compile(r"\['?([^\]']*)'?\]")
 
 def frames(node: Node) -> tuple[Frame, ...]:
     """The user's lines that made the node, innermost last; torch's own where there are none."""
+    if FRAMES in node.meta:
+        recorded: tuple[Frame, ...] = node.meta[FRAMES]
+        return recorded
     found = [
         Frame(m["file"], int(m["line"]), m["function"])
         for m in _FRAME.finditer(node.meta.get("stack_trace") or "")
         if not m["file"].startswith("<")
     ]
-    users = [frame for frame in found if not frame.file.startswith(_TORCH_FOLDER)]
-    return tuple(users or found)
+    return of_the_user(found)
+
+
+def of_the_user(stack: list[Frame]) -> tuple[Frame, ...]:
+    """The frames outside torch; all of them where torch is all there is."""
+    users = [frame for frame in stack if not _is_torch(frame.file)]
+    return tuple(users or stack)
+
+
+def _is_torch(file: str) -> bool:
+    # A file may have been written on another machine.
+    return file.startswith(_TORCH_FOLDER) or "/site-packages/torch/" in file
+
+
+def ancestors(node: Node) -> tuple[str, ...]:
+    """Names of the nodes of earlier graphs that this one was made from, the nearest first."""
+    found: dict[str, None] = {}
+    waiting = list(node.meta.get("from_node") or ())
+    while waiting:
+        source = waiting.pop(0)
+        if getattr(source, "name", ""):
+            found[source.name] = None
+        waiting += getattr(source, "from_node", None) or ()
+    return tuple(found)
 
 
 def module_of(node: Node) -> tuple[str, str]:
@@ -63,7 +90,8 @@ def is_op(node: Node) -> bool:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
-    return bool(node.target._schema.returns)
+    schema = node.target._schema
+    return bool(schema.returns) or schema.is_mutable
 
 
 def is_random(node: Node) -> bool:
@@ -80,6 +108,25 @@ def is_random(node: Node) -> bool:
     return not any(given.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
 
 
+_UNINITIALISED = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+    )
+)
+
+
+def is_uninitialised(node: Node) -> bool:
+    """Whether the node gives memory with whatever happens to be in it."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.name in _UNINITIALISED
+
+
 def mutates(node: Node) -> bool:
     """Whether the node changes one of its inputs."""
     target = node.target
@@ -87,12 +134,26 @@ def mutates(node: Node) -> bool:
         return False
     if target._schema.is_mutable:
         return True
-    if target in (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default):
-        # Their schemas do not say so, but they update the running statistics they are given.
-        given = dict(arguments(node))
-        learns = given.get("training", given.get("use_input_stats"))
-        return bool(learns) and given.get("running_mean") is not None
-    return False
+    return bool(batch_statistics(target, node.args, node.kwargs))
+
+
+_LEARNING = {
+    torch.ops.aten.batch_norm.default,
+    torch.ops.aten.instance_norm.default,
+    torch.ops.aten.native_batch_norm.default,
+}
+
+
+def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
+    """The running statistics that an op updates although its schema does not say so."""
+    if target not in _LEARNING:
+        return []
+    names = [argument.name for argument in target._schema.arguments]
+    given = dict(kwargs) | dict(zip(names, args, strict=False))
+    if not given.get("training", given.get("use_input_stats")):
+        return []
+    found = [given.get("running_mean"), given.get("running_var")]
+    return [value for value in found if value is not None]
 
 
 def arguments(node: Node) -> Iterator[tuple[str, Any]]:
@@ -109,6 +170,23 @@ def arguments(node: Node) -> Iterator[tuple[str, Any]]:
             yield argument.name, node.kwargs[argument.name]
         elif argument.has_default_value():
             yield argument.name, argument.default_value
+
+
+def attributes(node: Node, value_of: Callable[[Node], Any]) -> dict[str, Any]:
+    """The non-tensor arguments by name; `value_of` gives the number a node stands for."""
+
+    def known(value: Tree) -> Tree:
+        return value_of(value) if isinstance(value, Node) else value
+
+    found = {}
+    for name, value in arguments(node):
+        if value is None:
+            continue
+        here = pytree.tree_map(known, value)
+        leaves = [here] if isinstance(here, Node) else pytree.tree_leaves(here)
+        if any(not isinstance(leaf, (torch.Tensor, Node)) for leaf in leaves):
+            found[name] = json_value(here)
+    return found
 
 
 def type_of(node: Node) -> str:
@@ -148,7 +226,7 @@ def json_value(value: Tree) -> Tree:
         return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, torch.dtype):
         return dtype_name(value)
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, Node)):
         return "tensor"
     return str(value).removeprefix("torch.")
 
@@ -167,6 +245,7 @@ class Edges:
         """Which of several graphs of a model it is; "" for the only one."""
         self._inputs = inputs or {}
         """Placeholders that are not known by their own names."""
+        self._found: dict[Node, Edge | None] = {}
 
     def key(self, name: str) -> OpKey:
         """The key of the op of that name in this graph."""
@@ -174,6 +253,11 @@ class Edges:
 
     def of(self, node: Node) -> Edge | None:
         """The tensor that `node` is; None where it is not one tensor."""
+        if node not in self._found:
+            self._found[node] = self._of(node)
+        return self._found[node]
+
+    def _of(self, node: Node) -> Edge | None:
         if node.op == "placeholder":
             return self._inputs.get(node.name, Edge(OpKey(node.name), role=Role.MODEL_INPUT))
         if node.op == "get_attr":

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import Unsupported
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch_names import arguments, is_random, type_of
+from syncpoint.runtimes.torch_names import arguments, is_random, is_uninitialised, type_of
 from syncpoint.runtimes.torch_tensors import complex_of, dtype_name
 
 aten = torch.ops.aten
@@ -38,8 +38,15 @@ def check(node: Node) -> None:
         raise Unsupported(
             "an op that gives the same result each time", f"{node.name}, which draws random numbers"
         )
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if is_uninitialised(node):
+        raise Unsupported(
+            "an op that gives the same result each time",
+            f"{node.name}, which gives memory that nothing was written to",
+        )
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
         raise Unsupported("an op that can be run on its own", f"{type_of(node)} with sub-graphs")
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise Unsupported("an op that can be run on its own", f"{node.name} ({type_of(node)})")
     if node.target is aten.view.dtype:
         raise Unsupported(
             "an op that means the same in every type",
@@ -62,8 +69,12 @@ def call(node: Node, fetch: Callable[[Node], Any], dtype: torch.dtype) -> Tree:
     args = _special(node, list(args), kwargs, dtype)
     for position, argument in enumerate(target._schema.arguments):
         info = argument.alias_info
-        if info is not None and info.is_write and position < len(args):
+        if info is None or not info.is_write:
+            continue
+        if position < len(args):
             args[position] = pytree.tree_map(_own, args[position])
+        elif argument.name in kwargs:
+            kwargs[argument.name] = pytree.tree_map(_own, kwargs[argument.name])
     result = target(*args, **kwargs)
     for value in pytree.tree_leaves(result):
         if isinstance(value, torch.Tensor) and is_narrower(value.dtype, dtype):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
-import os
-import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,19 +21,19 @@ from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.inputs import fit
-from syncpoint.runtimes.loading import load_object, one_line
+from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region, Tree
-from syncpoint.runtimes.torch_capture import Capture, Ledger, OpFailed
+from syncpoint.runtimes.torch_capture import Capture
+from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import Evaluator, choose
-from syncpoint.runtimes.torch_program import Program, export, input_path, model_input
-from syncpoint.runtimes.torch_tensors import (
-    describe,
-    dtype_name,
-    same_bits,
-    to_numpy,
-    to_torch,
-    torch_dtype,
-)
+from syncpoint.runtimes.torch_exporting import export, program_of
+from syncpoint.runtimes.torch_ledger import Ledger, OpFailed, place_of
+from syncpoint.runtimes.torch_modules import python_stack
+from syncpoint.runtimes.torch_observer import observed
+from syncpoint.runtimes.torch_program import Observed, Program, input_path, model_input
+from syncpoint.runtimes.torch_subject import Subject, subject_of
+from syncpoint.runtimes.torch_tensors import describe, dtype_name, same_bits, to_torch
+from syncpoint.runtimes.torch_trace import Tracer
 
 _STATE = threading.RLock()
 """Threads, seed, default dtype and training mode are global in torch: one execution at a time."""
@@ -55,48 +51,34 @@ _TOTALS: WeakKeyDictionary[RunWriter, _Totals] = WeakKeyDictionary()
 
 
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
-    """The session of an nn.Module or of a `file.py:attribute` that gives one."""
-    return TorchSession(*load_model(model), options)
-
-
-def load_model(model: object) -> tuple[nn.Module, str]:
-    """An nn.Module, given as it is or by `file.py:attribute`, and what to call it."""
-    name = model if isinstance(model, str) else type(model).__qualname__
-    found: Any = load_object(model) if isinstance(model, str) else model
-    if not isinstance(found, nn.Module) and callable(found):
-        try:
-            found = found()
-        except Exception as error:
-            raise CaptureError(
-                f"{name} to return a model", f"it raised {one_line(error)}"
-            ) from error
-    if not isinstance(found, nn.Module):
-        raise InputError(
-            f"an nn.Module, or a function that returns one, in {name}",
-            f"a {type(found).__qualname__}",
-        )
-    return found, name
+    """The session of a model, of a file that holds one, or of a `file.py:attribute`."""
+    return TorchSession(subject_of(model, options), options)
 
 
 class TorchSession:
     """One model under one set of options. The model given is left as it was."""
 
-    def __init__(self, model: nn.Module, name: str, options: Mapping[str, Any]) -> None:
-        self.name = name
+    def __init__(self, subject: Subject, options: Mapping[str, Any]) -> None:
+        self._subject = subject
         self._options = dict(options)
-        self._dtype = torch_dtype(options["dtype"]) if options["dtype"] else None
-        self._device = _device(options["device"])
-        self._given_training = any(module.training for module in model.modules())
-        self._model = self._adapted(model)
+        self._given_training = subject.has_modes and any(
+            module.training for module in subject.plain.modules()
+        )
         self._programs: dict[Any, Program] = {}
         """By the signature of the inputs; the one used last comes last."""
         self._by_part: dict[Part, Program] = {}
         """The program that each part last ran."""
+        self._fallback = ""
+        """Why the model is recorded while it runs and not exported; "" while that is open."""
         self._evaluator = Evaluator()
+        if subject.script is not None:
+            self._fallback = "captured by dispatch from the TorchScript interpreter, unoptimised"
+        elif options["capture"] == "dispatch":
+            self._fallback = "captured by dispatch, as asked"
 
     def inputs(self) -> tuple[InputSpec, ...]:
         """What the model's forward takes; PyTorch says the names only."""
-        parameters = inspect.signature(self._model.forward).parameters.values()
+        parameters = self._subject.signature.parameters.values()
         return tuple(
             InputSpec(p.name, required=p.default is p.empty)
             for p in parameters
@@ -111,17 +93,20 @@ class TorchSession:
                 runtime="torch",
                 runtime_version=torch.__version__,
                 options=self._options,
-                device=str(self._device),
+                device=str(self._subject.device),
                 environment=environment(),
             )
             if self._given_training and self._options["mode"] == "eval":
                 recorder.note("the model was in training mode; it was captured in eval mode")
             program = self._program(args, kwargs)
+            if program is None:
+                program, ledger, outputs = self._traced(args, kwargs, recorder, recorder.part)
+            else:
+                ledger = Ledger(program.observed, recorder)
+                outputs = self._captured(program, ledger, args, kwargs)
             self._by_part[recorder.part] = program
             for note in program.notes:
                 recorder.note(note)
-            ledger = Ledger(program, recorder)
-            outputs = self._captured(program, ledger, args, kwargs)
             totals = _TOTALS.setdefault(recorder.writer, _Totals())
             totals.computed.update(ledger.computed)
             if totals.observer.equal:
@@ -136,15 +121,17 @@ class TorchSession:
         model says: casts and types given as arguments too."""
         with self._in_effect():
             args, kwargs = self._bind(inputs)
-            program = self._program(args, kwargs)
             recorder.facts(
                 runtime="torch",
                 runtime_version=torch.__version__,
                 options=self._options,
-                device=str(self._device),
+                device=str(self._subject.device),
                 precision="f64",
             )
-            ledger = Ledger(program, recorder)
+            program = self._program(args, kwargs)
+            if program is None:
+                program, _, _ = self._traced(args, kwargs, None, recorder.part)
+            ledger = Ledger(Observed(), recorder)
             leaves = pytree.tree_leaves((args, kwargs))
             given = {}
             for (name, path), value in zip(program.placeholders, leaves, strict=True):
@@ -157,9 +144,16 @@ class TorchSession:
                     ledger.model_output(edge, position, value, program.outputs[position])
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
-        """Make `evaluate` possible for inputs of this form without running the model."""
+        """Make `evaluate` possible for inputs of this form without recording anything.
+
+        The model is run only where it cannot be exported.
+        """
         with self._in_effect():
-            self._by_part[part] = self._program(*self._bind(inputs))
+            args, kwargs = self._bind(inputs)
+            program = self._program(args, kwargs)
+            if program is None:
+                program, _, _ = self._traced(args, kwargs, None, part)
+            self._by_part[part] = program
 
     def evaluate(
         self,
@@ -182,23 +176,6 @@ class TorchSession:
         wanted = self._by_part.get(region.part)
         return choose(list(self._programs.values()), region, inputs, wanted)
 
-    def _adapted(self, model: nn.Module) -> nn.Module:
-        """The model itself, or a copy where type or device must change."""
-        tensors = [*model.parameters(), *model.buffers()]
-        moves = any(t.device != self._device for t in tensors)
-        casts = self._dtype is not None and any(
-            t.is_floating_point() and t.dtype != self._dtype for t in tensors
-        )
-        if not moves and not casts:
-            return model
-        try:
-            return copy.deepcopy(model).to(device=self._device, dtype=self._dtype)
-        except Exception as error:
-            raise CaptureError(
-                f"{self.name} to be copied to {self._options['dtype'] or self._device}",
-                f"it raised {one_line(error)}",
-            ) from error
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with _STATE, torch.no_grad():
@@ -209,12 +186,14 @@ class TorchSession:
         """The options, for as long as something runs; everything is put back afterwards."""
         with _STATE, torch.random.fork_rng(devices=[]), torch.no_grad():
             threads = torch.get_num_threads()
-            modes = {module: module.training for module in self._model.modules()}
+            models = [self._subject.plain, self._subject.module] if self._subject.has_modes else []
+            modes = {module: module.training for model in models for module in model.modules()}
             try:
                 if self._options["threads"]:
                     torch.set_num_threads(self._options["threads"])
                 if self._options["mode"] != "as-is":
-                    self._model.train(self._options["mode"] == "train")
+                    for model in models:
+                        model.train(self._options["mode"] == "train")
                 torch.manual_seed(self._options["seed"])
                 yield
             finally:
@@ -224,13 +203,14 @@ class TorchSession:
 
     def _bind(self, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of forward as tensors of the right type, each with memory of its own."""
-        positional = self._positional()
+        subject = self._subject
+        positional = subject.positional
         if len(inputs.args) > len(positional) and not self._open_ended()[0]:
             raise InputError(
-                f"at most {len(positional)} inputs by position for {self._signature()}",
+                f"at most {len(positional)} inputs by position for {subject.title}",
                 f"{len(inputs.args)}",
             )
-        fitted = fit(inputs, self.inputs(), self._signature(), self._open_ended())
+        fitted = fit(inputs, self.inputs(), subject.title, self._open_ended())
         seen: set[int] = set()
 
         def leaf(value: Tree) -> Tree:
@@ -239,47 +219,78 @@ class TorchSession:
             if not isinstance(value, torch.Tensor):
                 return value
             value = value.detach()
-            cast = self._dtype if self._dtype is not None and value.is_floating_point() else None
-            moved = value.to(device=self._device, dtype=cast)
+            moved = value.to(
+                device=subject.device, dtype=subject.dtype if value.is_floating_point() else None
+            )
             # Export takes one tensor given twice for one input.
             if moved.data_ptr() in seen:
                 moved = moved.clone()
             seen.add(moved.data_ptr())
             return moved
 
-        return (
-            pytree.tree_map(leaf, fitted.args),
-            pytree.tree_map(leaf, dict(fitted.kwargs)),
-        )
+        args = pytree.tree_map(leaf, fitted.args)
+        kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
+        return self._as_exported(args, kwargs) if subject.exported is not None else (args, kwargs)
 
-    def _signature(self) -> str:
-        text = str(inspect.signature(self._model.forward)).partition(" -> ")[0]
-        return f"{type(self._model).__name__}.forward{text}"
+    def _as_exported(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs in the structure that an exported program insists on."""
+        assert self._subject.exported is not None
+        bound = self._subject.signature.bind(*args, **kwargs)
+        wanted = self._subject.exported.call_spec.in_spec
+        leaves, found = pytree.tree_flatten((bound.args, bound.kwargs))
+        if found != wanted:
+            # A recorded run gives tuples for lists and the like.
+            names = [p for p, _ in _named((bound.args, bound.kwargs), self._subject.positional)]
+            places = pytree.tree_unflatten(list(range(wanted.num_leaves)), wanted)
+            if names != [p for p, _ in _named(places, self._subject.positional)]:
+                raise InputError(
+                    f"inputs in the structure that {self._subject.title} was exported with",
+                    ", ".join(names),
+                )
+        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, wanted)
+        return made
 
     def _open_ended(self) -> tuple[bool, bool]:
-        kinds = {p.kind for p in inspect.signature(self._model.forward).parameters.values()}
-        return inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds
-
-    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        key = (str(spec), tuple(form(leaf) for leaf in leaves), self._model.training)
-        program = self._programs.pop(key, None)
-        if program is None:
-            program = self._exported(args, kwargs)
-        self._programs[key] = program
-        return program
-
-    def _positional(self) -> tuple[str, ...]:
-        parameters = inspect.signature(self._model.forward).parameters.values()
-        return tuple(
-            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        kinds = {p.kind for p in self._subject.signature.parameters.values()}
+        return (
+            inspect.Parameter.VAR_POSITIONAL in kinds,
+            inspect.Parameter.VAR_KEYWORD in kinds,
         )
 
-    def _exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-        """A new program. Where export fails: because of the inputs, the model, or by itself?"""
-        names = self._positional()
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | None:
+        """The program for inputs of this form; None where the model is recorded as it runs."""
+        if self._fallback:
+            return None
+        key = key_of(args, kwargs, self._options["mode"])
+        program = self._programs.pop(key, None)
+        if program is None:
+            exported = self._subject.exported is not None
+            program = self._given(args, kwargs) if exported else self._exported(args, kwargs)
+        if program is not None:
+            self._programs[key] = program
+        return program
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """The program that the user gave, for inputs that its guards let pass."""
+        exported = self._subject.exported
+        assert exported is not None
         try:
-            return export(self._model, args, kwargs, names)
+            self._plain(args, kwargs)
+        except Exception as error:
+            raise self._raised(error, args, kwargs) from error
+        for known in self._programs.values():
+            return known.for_other_inputs()
+        tensors = {**exported.state_dict, **exported.constants}
+        named = ((name, t) for name, t in tensors.items() if isinstance(t, torch.Tensor))
+        return program_of(exported, (args, kwargs), self._subject.positional, named)
+
+    def _exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | None:
+        """A new program. Where export fails: because of the inputs, the model, or by itself?"""
+        names, model = self._subject.positional, self._subject.module
+        try:
+            return export(model, args, kwargs, names)
         except Exception as error:
             failed = error
         try:
@@ -287,13 +298,16 @@ class TorchSession:
         except Exception as raised:
             raise self._raised(raised, args, kwargs) from raised
         try:
-            program = export(self._model, args, kwargs, names, strict=True)
+            program = export(model, args, kwargs, names, strict=True)
         except Exception:
-            raise CaptureError(
-                f"{self.name} to be exported by torch.export",
-                f"the model runs but its export raised {one_line(failed)}",
-                "export takes no branches on values: use torch.cond or capture a part of it",
-            ) from failed
+            if self._options["capture"] == "export":
+                raise CaptureError(
+                    f"{self._subject.name} to be exported by torch.export",
+                    f"the model runs but its export raised {one_line(failed)}",
+                    "set the option capture to auto or dispatch",
+                ) from failed
+            self._fallback = f"captured by dispatch, since torch.export raised {one_line(failed)}"
+            return None
         program.notes += (f"exported in strict mode, since otherwise {one_line(failed)}",)
         return program
 
@@ -303,70 +317,101 @@ class TorchSession:
         """The error of a model that raised; what smells of ill-fitting inputs says so."""
         given = ", ".join(
             f"{name} {describe(value)}"
-            for name, value in _named((args, kwargs), self._positional())
+            for name, value in _named((args, kwargs), self._subject.positional)
         )
-        floats = {p.dtype for p in self._model.parameters() if p.is_floating_point()}
-        for name, value in _named((args, kwargs), self._positional()):
+        floats = {p.dtype for p in self._subject.plain.parameters() if p.is_floating_point()}
+        for name, value in _named((args, kwargs), self._subject.positional):
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():
                 continue
             if floats and value.dtype not in floats:
                 return InputError(
-                    f"{self._signature()} to be given floating-point inputs in "
+                    f"{self._subject.title} to be given floating-point inputs in "
                     + " or ".join(sorted(dtype_name(d) for d in floats)),
                     f"{name} {describe(value)}, and it raised {one_line(error)}",
                     "convert the input, or set the option dtype",
                 )
         text = str(error).lower()
-        if isinstance(error, (RuntimeError, IndexError)) and any(w in text for w in _ILL_FITTING):
+        misfit = isinstance(error, (RuntimeError, IndexError)) and any(
+            word in text for word in _ILL_FITTING
+        )
+        # What an exported program says of sizes it was not exported for.
+        if misfit or (isinstance(error, AssertionError) and text.startswith("guard failed")):
             return InputError(
-                f"inputs that fit {self._signature()}",
+                f"inputs that fit {self._subject.title}",
                 f"{given}, with which it raised {one_line(error)}{op}",
             )
-        return CaptureError(f"{self._signature()} to run on {given}", f"{one_line(error)}{op}")
+        return CaptureError(f"{self._subject.title} to run on {given}", f"{one_line(error)}{op}")
 
     def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
-        """Run the model as it is."""
-        return self._undone(self._model, args, kwargs)
+        """Run the model as it is, on copies of the inputs."""
+        return self._undone(self._subject.plain, args, kwargs)
 
     def _undone(
         self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Tree:
         """Call the model on copies of the inputs, and undo what it does to its buffers."""
+        with _unchanged(self._subject.plain):
+            torch.manual_seed(self._options["seed"])
+            return call(*pytree.tree_map(_copied, args), **pytree.tree_map(_copied, kwargs))
 
-        def own(value: Tree) -> Tree:
-            return value.clone() if isinstance(value, torch.Tensor) else value
+    def _traced(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder | None, part: Part
+    ) -> tuple[Program, Ledger, list[Any]]:
+        """Record the model while it runs."""
+        subject, model = self._subject, self._subject.module
+        ledger = Ledger(Observed(), recorder)
+        self._tell_of_numbers(args, kwargs, ledger)
+        stack = python_stack if subject.script is None else subject.script.here
+        tracer = Tracer(model, ledger, stack)
+        paths = [path for path, _ in _named((args, kwargs), subject.positional)]
+        with _unchanged(model), _unoptimised() if subject.script else contextlib.nullcontext():
+            torch.manual_seed(self._options["seed"])
+            try:
+                result = tracer.run(
+                    pytree.tree_map(_copied, args), pytree.tree_map(_copied, kwargs), paths
+                )
+            except Exception as error:
+                cause, place = tracer.cause_of(error)
+                raise self._raised(cause, args, kwargs, place) from error
+            notes: tuple[str, ...] = (f"{self._fallback}: {_BELOW}",)
+            if subject.script is not None and tracer.unplaced:
+                notes += (
+                    f"the module of {tracer.unplaced} of {tracer.ops} ops is not known: a line of"
+                    " the script calls several modules of one class",
+                )
+            program, outputs = tracer.program(result, notes)
+            # The outputs may be memory of the model, which is put back.
+            outputs = pytree.tree_map(_copied, outputs)
+        self._programs[key_of(args, kwargs, part)] = program
+        return program, ledger, outputs
 
-        before = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
-        torch.manual_seed(self._options["seed"])
-        try:
-            return call(*pytree.tree_map(own, args), **pytree.tree_map(own, kwargs))
-        finally:
-            for name, buffer in self._model.named_buffers():
-                if name in before and not same_bits(buffer, before[name]):
-                    buffer.copy_(before[name])
+    def _tell_of_numbers(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ledger: Ledger
+    ) -> None:
+        for path, value in _named((args, kwargs), self._subject.positional):
+            if value is not None and not isinstance(value, torch.Tensor):
+                ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
 
     def _captured(
         self, program: Program, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Any]:
         """Run the program node by node; gives the flattened final outputs."""
         leaves = pytree.tree_leaves((args, kwargs))
+        self._tell_of_numbers(args, kwargs, ledger)
         for (name, path), value in zip(program.placeholders, leaves, strict=True):
             if isinstance(value, torch.Tensor):
                 ledger.tensor(model_input(name), value, name=path)
-            elif value is not None:
-                ledger.recorder.note(f"the input {path} was {value!r}: no tensor, not recorded")
         for edge, value in program.parameters():
             ledger.parameter(edge, value)
         torch.manual_seed(self._options["seed"])
-        capture = Capture(ledger, program.module, program.edges)
+        assert program.module is not None
+        capture = Capture(ledger, program, program.module, program.edges)
         try:
             result = capture.run(*leaves, enable_io_processing=False)
         except OpFailed as failed:
             cause = failed.__cause__
             assert isinstance(cause, Exception)
-            place = f" in the op {failed.key} ({failed.type})"
-            place += f" at {failed.place}" if failed.place else ""
-            raise self._raised(cause, args, kwargs, place) from cause
+            raise self._raised(cause, args, kwargs, place_of(failed.op)) from cause
         outputs = pytree.tree_leaves(result)
         for position, value in enumerate(outputs):
             made_by = capture.results[position]
@@ -378,52 +423,47 @@ class TorchSession:
         self, program: Program, outputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Observer:
         """Whether the plain model gives the same bits as the captured one."""
-        try:
-            plain = pytree.tree_leaves(self._plain(args, kwargs))
-        except Exception as error:
-            return Observer(False, f"the plain model raised {one_line(error)}")
-        if len(plain) != len(outputs):
-            return Observer(False, f"{len(plain)} outputs, {len(outputs)} when captured")
-        for name, left, right in zip(program.outputs, outputs, plain, strict=True):
-            detail = difference(left, right)
-            if detail:
-                return Observer(False, f"{name}: {detail}{self._fast_path(outputs, args, kwargs)}")
-        return Observer(True)
-
-    def _fast_path(self, outputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Whether a difference comes of the fused encoder that eager mode has and export not."""
-        mha = torch.backends.mha
-        if not mha.get_fastpath_enabled():
-            return ""
-        mha.set_fastpath_enabled(False)
-        try:
-            plain = pytree.tree_leaves(self._plain(args, kwargs))
-        finally:
-            mha.set_fastpath_enabled(True)
-        if any(difference(*pair) for pair in zip(outputs, plain, strict=True)):
-            return ""
-        return "; equal without the fused encoder (torch.backends.mha.set_fastpath_enabled(False))"
+        return observed(program.outputs, outputs, lambda: self._plain(args, kwargs))
 
 
+_BELOW = "ops are those below autograd, a linear layer is t and addmm"
 _ILL_FITTING = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")
 
 
-def difference(captured: Tree, plain: Tree) -> str:
-    """How two results differ, in words; "" where they have the same bits."""
-    if not isinstance(captured, torch.Tensor) or not isinstance(plain, torch.Tensor):
-        return "" if captured == plain else f"{plain!r}, {captured!r} when captured"
-    if same_bits(captured, plain):
-        return ""
-    if captured.dtype != plain.dtype or captured.shape != plain.shape:
-        return f"{describe(plain)}, {describe(captured)} when captured"
-    left, right = (to_numpy(t).astype(np.complex128) for t in (captured, plain))
-    differ = int(np.sum((left != right) & ~(np.isnan(left) & np.isnan(right))))
-    with np.errstate(invalid="ignore"):
-        greatest = float(np.nanmax(np.abs(left - right))) if differ else 0.0
-    return f"{differ} of {left.size} elements differ, by at most {greatest:.3g}"
+@contextlib.contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Undo what a run does to the buffers of a model."""
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in model.named_buffers():
+            if name in kept and not same_bits(buffer, kept[name]):
+                buffer.copy_(kept[name])
 
 
-def form(leaf: Tree) -> Tree:
+@contextlib.contextmanager
+def _unoptimised() -> Iterator[None]:
+    """Let TorchScript run op by op: what it fuses, nobody sees."""
+    before = torch._C._get_graph_executor_optimize()
+    torch._C._set_graph_executor_optimize(False)
+    try:
+        yield
+    finally:
+        torch._C._set_graph_executor_optimize(before)
+
+
+def _copied(value: Tree) -> Tree:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], more: Tree) -> Tree:
+    """What a program depends on of its inputs."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    return (str(spec), tuple(_form(leaf) for leaf in leaves), more)
+
+
+def _form(leaf: Tree) -> Tree:
     """What a program depends on of one input."""
     if isinstance(leaf, torch.Tensor):
         return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
@@ -433,34 +473,3 @@ def form(leaf: Tree) -> Tree:
 def _named(tree: Tree, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for path, value in pytree.tree_flatten_with_path(tree)[0]:
         yield input_path(path, names), value
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError("a device that torch can use", repr(name), one_line(error)) from None
-    return torch.empty(0, device=device).device
-
-
-def environment() -> dict[str, str]:
-    """What a reader may want to know of the machine and its software."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "cpu": _cpu(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": str(os.cpu_count() or 0),
-        "threads": str(torch.get_num_threads()),
-    }
-
-
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

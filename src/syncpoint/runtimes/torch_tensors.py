@@ -101,6 +101,16 @@ def to_torch(array: Array) -> torch.Tensor:
     return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
 
 
+def form_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A tensor without values that has the type, shape and strides of this one.
+
+    None for what has no strides.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return None
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and bytes."""
     if left.dtype != right.dtype or left.shape != right.shape:

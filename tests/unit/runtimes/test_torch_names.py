@@ -9,8 +9,8 @@ import torch
 
 from models.transformer import make_transformer, transformer_inputs
 from syncpoint.errors import Unsupported
+from syncpoint.runtimes.torch_exporting import export
 from syncpoint.runtimes.torch_names import _dotted, frames, json_value, module_of
-from syncpoint.runtimes.torch_program import export
 from syncpoint.runtimes.torch_tensors import same_bits, to_numpy, to_torch
 
 

@@ -1,0 +1,46 @@
+"""The machine and the packages that a PyTorch model runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from syncpoint.errors import InputError
+from syncpoint.runtimes.loading import one_line
+
+
+def device_named(name: str) -> torch.device:
+    """A device that torch can use, with its number where it has one."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError("a device that torch can use", repr(name), one_line(error)) from None
+    return torch.empty(0, device=device).device
+
+
+def environment() -> dict[str, str]:
+    """What `run.json` says of where the run was made."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": str(os.cpu_count() or 0),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,140 @@
+"""What a capture has recorded so far, whichever way the model is run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from syncpoint.errors import Unsupported
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import WHOLE, Edge, Op, OpKey, Role, TensorKey
+from syncpoint.run.recorder import Recorder
+from syncpoint.run.writer import RunWriter
+from syncpoint.runtimes.torch_program import Observed
+from syncpoint.runtimes.torch_tensors import dtype_name, form_of, to_numpy
+
+_PARAMETERS: WeakKeyDictionary[RunWriter, set[Edge]] = WeakKeyDictionary()
+"""Which parameters each run that is being written has already."""
+
+
+class OpFailed(Exception):
+    """An op of the model raised; carries the op and leaves the error as its cause."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(str(op.key))
+        self.op = op
+
+
+def place_of(op: Op) -> str:
+    """The end of a message about an op that raised."""
+    place = f" in the op {op.key} ({op.type})"
+    return f"{place} at {op.source[-1]}" if op.source else place
+
+
+class Ledger:
+    """What one capture has recorded so far; shared by the graph and its sub-graphs."""
+
+    def __init__(self, observed: Observed, recorder: Recorder | None) -> None:
+        """Without a recorder only what is observed is kept."""
+        self.observed = observed
+        self.recorder = recorder
+        self.computed: Counter[str] = Counter()
+        """Elements computed, by floating-point type: the precision that was really in effect."""
+        self.made: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        """Live tensor -> the edge it is known by; for what passes through sub-graphs."""
+        self.rounds: Counter[str] = Counter()
+        self._keys: dict[Edge, TensorKey] = {}
+        self._storages: dict[Edge, int] = {}
+
+    def tensor(
+        self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
+    ) -> None:
+        """Record a tensor under its edge; `reads` are the tensors whose memory it may share."""
+        storage = _storage(value)
+        alias = next((e for e in reads if storage and self._storages.get(e) == storage), None)
+        key = self._write(edge.op, edge.role, edge.index, value, name, alias)
+        if key is not None:
+            self._keys[edge] = key
+            self._storages[edge] = storage
+        self.made[value] = edge
+        if value.requires_grad:
+            self.observed.learns.add(edge)
+        if self.observed.keeps_forms:
+            self.observed.forms[edge] = form_of(value)
+
+    def op(self, op: Op) -> OpKey:
+        """Record an op and get its key."""
+        return op.key if self.recorder is None else self.recorder.op(op)
+
+    def results(self, key: OpKey, values: list[Any], reads: tuple[Edge, ...]) -> None:
+        """Record what an op gave; its outputs are counted flattened, and only tensors kept."""
+        for index, value in enumerate(values):
+            if not isinstance(value, torch.Tensor):
+                continue
+            self.tensor(Edge(key, index), value, reads)
+            if value.is_floating_point():
+                self.computed[dtype_name(value.dtype)] += value.numel()
+
+    def note(self, text: str) -> None:
+        """Say what a reader of the results must know."""
+        if self.recorder is not None:
+            self.recorder.note(text)
+
+    def parameter(self, edge: Edge, value: torch.Tensor) -> None:
+        """Record a parameter; of each run once, whatever the number of its parts."""
+        if self.recorder is not None:
+            recorded = _PARAMETERS.setdefault(self.recorder.writer, set())
+            if edge not in recorded:
+                recorded.add(edge)
+                whole = self.recorder.for_part(WHOLE)
+                self._write(edge.op, edge.role, edge.index, value, "", None, whole)
+        self._keys[edge] = TensorKey(edge.op, edge.role, edge.index, WHOLE)
+        self._storages[edge] = _storage(value)
+        self.made[value] = edge
+
+    def model_output(self, edge: Edge, position: int, value: torch.Tensor, name: str) -> None:
+        """Record a final output; the same values as those of the tensor at `edge`."""
+        self._write(edge.op, Role.MODEL_OUTPUT, position, value, name, edge)
+
+    def _write(
+        self,
+        op: OpKey,
+        role: Role,
+        index: int,
+        value: torch.Tensor,
+        name: str,
+        alias: Edge | None,
+        recorder: Recorder | None = None,
+    ) -> TensorKey | None:
+        recorder = recorder or self.recorder
+        if recorder is None:
+            return None
+        try:
+            array = to_numpy(value)
+        except Unsupported as error:
+            self.note(f"{op} {role} {index} was not recorded: {error}")
+            return None
+        known = dtype_name(value.dtype)
+        return recorder.tensor(
+            op,
+            array,
+            role=role,
+            index=index,
+            dtype=known if known in DTYPES else None,
+            name=name,
+            strides=tuple(value.stride()) if value.layout is torch.strided else None,
+            device=str(value.device),
+            requires_grad=value.requires_grad,
+            alias_of=str(self._keys[alias]) if alias in self._keys else "",
+        )
+
+
+def _storage(value: torch.Tensor) -> int:
+    try:
+        return value.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0

@@ -1,0 +1,59 @@
+"""Whether looking changed what was looked at: a captured run against a plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from syncpoint.run.model import Observer
+from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.protocol import Tree
+from syncpoint.runtimes.torch_tensors import describe, same_bits, to_numpy
+
+
+def observed(names: Sequence[str], captured: list[Any], plain: Callable[[], Tree]) -> Observer:
+    """Whether `plain` gives the same bits as the captured outputs, which have these names."""
+    try:
+        found = pytree.tree_leaves(plain())
+    except Exception as error:
+        return Observer(False, f"the plain model raised {one_line(error)}")
+    if len(found) != len(captured):
+        return Observer(False, f"{len(found)} outputs, {len(captured)} when captured")
+    for name, left, right in zip(names, captured, found, strict=True):
+        detail = _difference(left, right)
+        if detail:
+            return Observer(False, f"{name}: {detail}{_fast_path(captured, plain)}")
+    return Observer(True)
+
+
+def _fast_path(captured: list[Any], plain: Callable[[], Tree]) -> str:
+    """Whether a difference comes of the fused encoder that eager mode has and export not."""
+    mha = torch.backends.mha
+    if not mha.get_fastpath_enabled():
+        return ""
+    mha.set_fastpath_enabled(False)
+    try:
+        found = pytree.tree_leaves(plain())
+    finally:
+        mha.set_fastpath_enabled(True)
+    if any(_difference(*pair) for pair in zip(captured, found, strict=True)):
+        return ""
+    return "; equal without the fused encoder (torch.backends.mha.set_fastpath_enabled(False))"
+
+
+def _difference(captured: Tree, plain: Tree) -> str:
+    if not isinstance(captured, torch.Tensor) or not isinstance(plain, torch.Tensor):
+        return "" if captured == plain else f"{plain!r}, {captured!r} when captured"
+    if same_bits(captured, plain):
+        return ""
+    if captured.dtype != plain.dtype or captured.shape != plain.shape:
+        return f"{describe(plain)}, {describe(captured)} when captured"
+    left, right = (to_numpy(t).astype(np.complex128) for t in (captured, plain))
+    differ = int(np.sum((left != right) & ~(np.isnan(left) & np.isnan(right))))
+    with np.errstate(invalid="ignore"):
+        greatest = float(np.nanmax(np.abs(left - right))) if differ else 0.0
+    return f"{differ} of {left.size} elements differ, by at most {greatest:.3g}"
