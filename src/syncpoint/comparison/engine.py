@@ -295,6 +295,7 @@ def _lonely(matching: Matching) -> list[Lonely]:
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
         counted = key.role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
+        counted = counted and unmatched.counted
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
             # A dump of intermediates has no model outputs of its own; a model that has some,
