@@ -177,4 +177,5 @@ class Matcher(Protocol):
     name: str
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Yield pairs with their evidence; may also refuse tensors with a reason."""
+        """Yield pairs with their evidence, or add them as it goes; may also refuse tensors with a
+        reason."""
