@@ -13,6 +13,7 @@ from models.cnn import cnn_inputs, make_cnn
 from models.gpt import make_small_gpt, small_gpt_inputs
 from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_resnet_inputs
 from models.transformer import make_transformer, transformer_inputs
+from syncpoint.comparison.reordered import NOTE
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 from twins import Twins, share_paired, stripped
@@ -235,3 +236,14 @@ def test_a_fault_is_not_matched_away(fault, dtype):
                 if r.introduced_verdict is Verdict.LARGE and r.verdict is Verdict.LARGE
             ]
             assert any(region & blamed for region in guilty), (fusion, guilty)
+
+
+def test_permuted_channels_are_named():
+    model = make_cnn()
+    permuted_channels(model)
+    target = onnx_runs.run(*export(model, cnn_inputs()), "unfused")
+    comparison = sp.compare(target, reference_of("cnn"))
+    noted = {r.reference.label for r in comparison.rows if NOTE in r.notes}
+    assert noted == {"batch_norm_1"}
+    clean = sp.compare(target_of("cnn", "f32", "unfused"), reference_of("cnn"))
+    assert not any(NOTE in r.notes for r in clean.rows)

@@ -24,6 +24,7 @@ from syncpoint.comparison.measuring import (
 )
 from syncpoint.comparison.on_demand import add_worst_slices
 from syncpoint.comparison.progress_log import ProgressLog
+from syncpoint.comparison.reordered import note_reordered
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
@@ -77,6 +78,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
             )
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
+    made = note_reordered(sides, made)
     return Result(
         _about(target),
         _about(reference),
