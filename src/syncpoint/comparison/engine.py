@@ -24,6 +24,7 @@ from syncpoint.comparison.measuring import (
 )
 from syncpoint.comparison.on_demand import add_worst_slices
 from syncpoint.comparison.progress_log import ProgressLog
+from syncpoint.comparison.reordered import note_reordered
 from syncpoint.comparison.replayed import add_replayed
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
@@ -84,6 +85,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
             )
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
+    made = note_reordered(sides, made)
     return Result(
         _about(target),
         _about(reference),
@@ -314,6 +316,7 @@ def _lonely(matching: Matching) -> list[Lonely]:
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
         counted = key.role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
+        counted = counted and unmatched.counted
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
             # A dump of intermediates has no model outputs of its own; a model that has some,

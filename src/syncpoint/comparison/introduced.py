@@ -25,6 +25,7 @@ from syncpoint.comparison.measuring import (
     operand_of,
     steps_of,
 )
+from syncpoint.comparison.precision import Between, rounded
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.regions import NoRegion, Regions
 from syncpoint.comparison.rows import Introduced, Row
@@ -32,7 +33,7 @@ from syncpoint.errors import SyncpointError
 from syncpoint.matching.names import op_kind
 from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand, Pair, measure
-from syncpoint.metrics.limits import PRESETS, coarser
+from syncpoint.metrics.limits import PRESETS, coarser, coarsest
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
 from syncpoint.runtimes.protocol import Evaluates, Region
@@ -81,6 +82,7 @@ class Introducer:
         self.log = log
         self.by_reference = {row.reference.key: row for row in rows if _has_values(sides, row)}
         self.regions = Regions(sides.reference, set(self.by_reference))
+        self.paired = {row.target.key for row in self.by_reference.values()}
 
     def all(self) -> list[Row]:
         """The rows with what each op introduced, or why that is not known."""
@@ -180,6 +182,9 @@ class Introducer:
         local = self.sides.precisions[0].local(
             target.key, target.dtype, target.quantization is not None
         )
+        hidden = self.sides.precisions[0].between(target.key, self.paired)
+        if local != "exact":
+            local = coarsest([local, hidden.results, hidden.parameters])
         found = _against(operand, truth, reference.dtype)
         if found.mismatched:
             truth = _with_marks_of(truth, operand, operand_of(self.sides.reference, reference))
@@ -193,7 +198,7 @@ class Introducer:
         elif found.rmse == 0 and not found.mismatched:
             ratio, expected = 0.0, None
         else:
-            expected = self._expected(operand, target, truth, exact, index, local, extra)
+            expected = self._expected(operand, target, truth, exact, index, local, hidden, extra)
             ratio = _ratio(found, expected)
             if ratio > PRESETS[local].introduced[0] and self._is_twin(operand, exact, index):
                 expected, ratio = found.rmse or 0.0, 1.0
@@ -218,6 +223,7 @@ class Introducer:
         exact: _Exact,
         index: int,
         local: str,
+        hidden: Between,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> float:
         """Root mean square of the error that the op's precision allows: the greatest of what
@@ -227,7 +233,14 @@ class Introducer:
             if "stepwise" not in extra:
                 extra["stepwise"] = self._stepwise(exact, operand.dtype)
             costs.append(_distance(extra["stepwise"].get(index), truth))
-        parameters = self.sides.precisions[0].parameters(target.key.op)
+        within = _UNITS.get(hidden.results, operand.dtype)
+        if coarser(hidden.results, "f32") and within != operand.dtype:
+            if "within" not in extra:
+                inputs = rounded(exact.inputs, within)
+                found = self._stepwise(replace(exact, inputs=inputs), within)
+                extra["within"] = found or self._evaluate(exact.region, inputs)
+            costs.append(_distance(extra["within"].get(index), truth))
+        parameters = hidden.parameters
         if parameters in _UNITS and coarser(parameters, "f32"):
             if "parameters" not in extra:
                 extra["parameters"] = self._evaluate(

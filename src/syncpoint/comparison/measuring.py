@@ -107,6 +107,7 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
             basis,
             coarsest(presets),
             output=point.target.role is Role.MODEL_OUTPUT or point.target in outputs,
+            notes=(point.note,) if point.note else (),
         )
         if not basis:
             row = replace(

@@ -6,9 +6,42 @@ not quantized values carry no precision of their own and pass on none.
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from syncpoint.metrics.limits import coarsest, preset_of
-from syncpoint.run.model import OpKey, Role, Tensor, TensorKey
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Edge, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
+
+_FAR = 256
+"""Ops that are looked at between one sync point and those before it."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """The coarsest precisions between an op and the sync points before it."""
+
+    results: str
+    """Of the tensors that are not compared."""
+    parameters: str
+    """Of the parameters of the op and of the ops that made those tensors."""
+
+
+def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
+    """Values as they are after a cast to a type and back; parameters are left as they are."""
+    kind = DTYPES[dtype].numpy
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {
+            edge: value.astype(kind).astype(value.dtype)
+            if value.dtype.kind == "f" and edge.role is not Role.PARAMETER
+            else value
+            for edge, value in inputs.items()
+        }
 
 
 class Precisions:
@@ -28,6 +61,7 @@ class Precisions:
             known = self._own.setdefault((tensor.key.op, tensor.key.role), [])
             if own not in known:
                 known.append(own)
+        self._ops = {op.key: op for op in run.ops}
         self._through: dict[OpKey, str] = {}
         self._parameters: dict[OpKey, str] = {}
         for op in run.ops:
@@ -58,6 +92,29 @@ class Precisions:
         """The precision of one op by itself: its output and its parameters."""
         own = preset_of(dtype, quantized)
         return coarsest([own, self._parameters.get(key.op, "exact")])
+
+    def between(self, key: TensorKey, paired: Container[TensorKey]) -> Between:
+        """What lies between an op and the sync points before it: a target may cast, its
+        parameters too, where nobody compares."""
+        results: list[str] = []
+        parameters: list[str] = []
+        waiting = [key.op]
+        seen = {key.op}
+        while waiting:
+            op = self._ops.get(waiting.pop())
+            if op is None:
+                continue
+            parameters.append(self._parameters.get(op.key, "exact"))
+            for edge in op.inputs:
+                if edge.role is not Role.OUTPUT:
+                    continue
+                if TensorKey(edge.op, edge.role, edge.index, key.part) in paired:
+                    continue
+                results += self._own.get((edge.op, Role.OUTPUT), [])
+                if edge.op not in seen and len(seen) < _FAR:
+                    seen.add(edge.op)
+                    waiting.append(edge.op)
+        return Between(coarsest(results), coarsest(parameters))
 
     def through(self, op: OpKey) -> str:
         """The coarsest precision on the way to an op, whatever the type of its own output."""

@@ -8,16 +8,21 @@ from importlib.metadata import entry_points
 from syncpoint.errors import InputError
 from syncpoint.matching.boundary import BoundaryMatcher
 from syncpoint.matching.compiled import CompiledMatcher
+from syncpoint.matching.folds import FoldMatcher
 from syncpoint.matching.map_file import MapFile, MapMatcher
 from syncpoint.matching.names import NameMatcher
 from syncpoint.matching.protocol import API, Matcher, Matching, Side
+from syncpoint.matching.provenance import ProvenanceMatcher
+from syncpoint.matching.structure import StructureMatcher
+from syncpoint.matching.values import ValueMatcher
 from syncpoint.run.reader import Run
 
 
 def chain(map_file: MapFile | None = None) -> list[Matcher]:
     """The matchers in order; those of other packages come last."""
     matchers: list[Matcher] = [MapMatcher(map_file)] if map_file else []
-    matchers += [BoundaryMatcher(), CompiledMatcher(), NameMatcher()]
+    matchers += [BoundaryMatcher(), CompiledMatcher(), ProvenanceMatcher(), NameMatcher()]
+    matchers += [StructureMatcher(), ValueMatcher(), FoldMatcher()]
     for entry in entry_points(group="syncpoint.matchers"):
         matcher = entry.load()
         if getattr(matcher, "API", None) != API:

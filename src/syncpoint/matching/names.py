@@ -48,6 +48,11 @@ class NameMatcher:
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
         """Unique names first, then order between them; first with equal shapes, then without."""
         sides = (matching.target, matching.reference)
+        modules = [any(op.module for op in side.ops) for side in sides]
+        if modules[0] != modules[1] and all(any(op.inputs for op in s.ops) for s in sides):
+            # One side does not know its modules: there "" is not the top, and an op that is the
+            # only one of its kind at the top of the other side is nobody's twin. Edges tell more.
+            return
         # A dump knows neither modules nor types: against it, names are all that both have.
         typed = all(any(op.type for op in side.ops) for side in sides)
         target, reference = ([_known(op, side, typed) for op in side.ops] for side in sides)

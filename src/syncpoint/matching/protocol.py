@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,6 +29,8 @@ class SyncPoint:
     confidence: float
     view: View = field(default_factory=View)
     """Applied to the target, it gives the reference's layout."""
+    note: str = ""
+    """What is odd about the pair, in words for the report."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Unmatched:
     key: TensorKey
     reason: Reason
     detail: str = ""
+    counted: bool = True
+    """Whether it holds a result of its own; a cast of a compared tensor does not."""
 
 
 @dataclass
@@ -75,14 +79,20 @@ class Matching:
     pairs: list[SyncPoint] = field(default_factory=list)
     reasons: dict[tuple[str, TensorKey], tuple[Reason, str]] = field(default_factory=dict)
     """Why a tensor is unpaired, where a matcher knows more than that nothing was found."""
+    uncounted: set[tuple[str, TensorKey]] = field(default_factory=set)
+    """Unpaired tensors that hold no result of their own: constants, and views, casts and copies
+    of what is compared elsewhere."""
     refused: set[tuple[str, TensorKey]] = field(default_factory=set)
     """Tensors that no later matcher may pair either."""
     ops: dict[OpKey, OpKey] = field(default_factory=dict)
     """Target ops with their reference ops."""
+    workspace: object = None
+    """What the matchers of structure and values share; see `syncpoint.matching.workspace`."""
 
     def __post_init__(self) -> None:
         self._taken_target = {p.target for p in self.pairs}
         self._taken_reference = {p.reference for p in self.pairs}
+        self._released: set[SyncPoint] = set()
 
     def free_target(self, key: TensorKey) -> bool:
         """Whether this target tensor may still be paired."""
@@ -92,16 +102,37 @@ class Matching:
         """Whether this reference tensor may still be paired."""
         return key not in self._taken_reference and ("reference", key) not in self.refused
 
-    def add(self, pair: SyncPoint) -> None:
+    def add(self, pair: SyncPoint) -> bool:
         """Keep a pair; the first evidence for a tensor wins, since the chain has the strongest
-        first."""
+        first. Tells whether it was kept."""
         if not (self.free_target(pair.target) and self.free_reference(pair.reference)):
-            return
+            return False
         self.pairs.append(pair)
         self._taken_target.add(pair.target)
         self._taken_reference.add(pair.reference)
         if pair.target.role is Role.OUTPUT and pair.reference.role is Role.OUTPUT:
             self.ops.setdefault(pair.target.op, pair.reference.op)
+        return True
+
+    def release(self, pair: SyncPoint) -> None:
+        """Free both tensors of a pair; it is gone from the list after the next `exchange`."""
+        self._taken_target.discard(pair.target)
+        self._taken_reference.discard(pair.reference)
+        self._released.add(pair)
+
+    def exchange(self, changes: Mapping[SyncPoint, SyncPoint | None]) -> None:
+        """Put other pairs in the place of some, or nothing."""
+        if not changes and not self._released:
+            return
+        kept = [changes.get(pair, pair) for pair in self.pairs if pair not in self._released]
+        self._released = set()
+        self.pairs = [pair for pair in kept if pair is not None]
+        self._taken_target = {p.target for p in self.pairs}
+        self._taken_reference = {p.reference for p in self.pairs}
+        self.ops = {}
+        for pair in self.pairs:
+            if pair.target.role is Role.OUTPUT and pair.reference.role is Role.OUTPUT:
+                self.ops.setdefault(pair.target.op, pair.reference.op)
 
     def refuse(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
         """Take a tensor out of the matching for good."""
@@ -135,7 +166,8 @@ class Matching:
                     reason, detail = self.reasons.get(
                         (side, tensor.key), (Reason.NO_COUNTERPART, "")
                     )
-                    left.append(Unmatched(side, tensor.key, reason, detail))
+                    counted = (side, tensor.key) not in self.uncounted
+                    left.append(Unmatched(side, tensor.key, reason, detail, counted))
         return left
 
 
@@ -145,4 +177,5 @@ class Matcher(Protocol):
     name: str
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Yield pairs with their evidence; may also refuse tensors with a reason."""
+        """Yield pairs with their evidence, or add them as it goes; may also refuse tensors with a
+        reason."""

@@ -1,0 +1,51 @@
+"""A pair that holds the same numbers in another order: permuted channels and their like.
+
+No view is made of that, since a permutation at one op is a fault until somebody says otherwise;
+but it is the first thing to know about such a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from syncpoint.comparison.measuring import Sides, dequantized, operand_of
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import SyncpointError
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Kept
+
+NOTE = "the same numbers in another order"
+_LARGEST = 1 << 16
+"""Elements up to which two sorted tensors of one distribution are still told apart."""
+_EQUAL = 1e-5
+
+
+def note_reordered(sides: Sides, rows: list[Row]) -> list[Row]:
+    """Judged rows, with a note at guilty ones whose two tensors are permutations."""
+    return [
+        replace(row, notes=(*row.notes, NOTE)) if _is_reordered(sides, row) else row for row in rows
+    ]
+
+
+def _is_reordered(sides: Sides, row: Row) -> bool:
+    if row.verdict is not Verdict.LARGE or row.preset != "f32" or row.basis != Kept.VALUES:
+        return False
+    if row.numbers is None or not (row.guilty or row.introduced is None):
+        return False
+    target, reference = (
+        sides.target.tensor(row.target.key),
+        sides.reference.tensor(row.reference.key),
+    )
+    if target is None or reference is None or target.count != reference.count:
+        return False
+    if not 1 < target.count <= _LARGEST:
+        return False
+    try:
+        mine = np.sort(dequantized(operand_of(sides.target, target)), axis=None)
+        theirs = np.sort(dequantized(operand_of(sides.reference, reference)), axis=None)
+    except (SyncpointError, TypeError, ValueError):
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool(np.linalg.norm(mine - theirs) <= _EQUAL * np.linalg.norm(theirs))

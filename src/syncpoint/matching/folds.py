@@ -1,0 +1,283 @@
+"""Folds: what was taken into what, found by looking at the values of doubtful pairs.
+
+A convolution that took in its batch norm has the convolution's name and the batch norm's values.
+Such a pair is moved to where it belongs if three things hold: the values equal those of a tensor
+next to it, a known fold leads there, and the sync points that follow agree. Otherwise the pair
+stays and the report says what it equals: with only the first two, the same sight is a missing op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT
+from syncpoint.matching.layouts import add_views
+from syncpoint.matching.parameters import part_folded
+from syncpoint.matching.protocol import Matching, SyncPoint
+from syncpoint.matching.reasons import add_reasons
+from syncpoint.matching.structure import BY_STRUCTURE, MARGIN, walk
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+from syncpoint.run.model import Role
+
+_STEPS = 5
+"""How far from its partner a tensor is looked for."""
+_AROUND = 24
+"""How many target ops are passed on the way to the next sync points."""
+
+
+class FoldMatcher:
+    """Looks at doubtful pairs again, then gives views and reasons."""
+
+    name = "folds"
+
+    def match(self, matching: Matching) -> Iterable[SyncPoint]:
+        """Moves pairs, never makes one out of nothing."""
+        work = Workspace.of(matching)
+        if all(graph.has_edges for graph in work.graphs):
+            moved = _Review(work).run()
+            work.settle()
+            if moved:
+                walk(work)
+        add_views(matching, work.layouts)
+        work.refresh()
+        part_folded(work)
+        add_reasons(work)
+        return ()
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A tensor downstream of a pair's reference, and the classes of the ops on the way."""
+
+    slot: Slot
+    through: tuple[str, ...]
+    names: tuple[str, ...]
+    affine: bool
+
+
+class _Review:
+    def __init__(self, work: Workspace) -> None:
+        self.work = work
+        self.target, self.reference = work.graphs
+        self.prints = work.prints
+        self.proven: set[tuple[str, ...]] = set()
+        """Folds that values have proven in this run: class of the op, classes taken in."""
+
+    def run(self) -> int:
+        """How many pairs were moved or dropped."""
+        moved = 0
+        order = self.target.position
+        waiting = [
+            (t, r)
+            # The last first: whether what follows agrees must be known by then.
+            for t, r in sorted(
+                self.work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
+            )
+            if t.role is Role.OUTPUT and self._doubtful(t, r)
+        ]
+        unsettled = []
+        for target, reference in waiting:
+            distance = self.work.layouts.best(target, reference)[0]
+            if distance <= self.prints.tolerance or not self._tells(target, reference):
+                continue
+            found = self._downstream(target, reference, distance)
+            if found is None:
+                found = self._upstream(target, reference)
+            if found is None:
+                found = self._vanishes(target, reference)
+            if found is None:
+                unsettled.append((target, reference))
+            moved += bool(found)
+        for target, reference in unsettled:
+            moved += self._by_place(target, reference)
+        return moved
+
+    def _doubtful(self, target: Slot, reference: Slot) -> bool:
+        """Whether a pair might belong elsewhere; the others are not read here."""
+        mine, theirs = self.target.class_of(target), self.reference.class_of(reference)
+        pinned = self.work.evidence(target) == "pinned by the map"
+        if pinned:
+            return False
+        if mine != theirs or "fused" in self._type(target) or "skip" in self._type(target):
+            return True
+        if self._by_structure(target):
+            return True
+        reader = self.reference.only_reader(reference)
+        return reader is not None and self.reference.is_unary(reader) and not self._paired(reader)
+
+    def _by_structure(self, target: Slot) -> bool:
+        return self.work.evidence(target).startswith(BY_STRUCTURE)
+
+    def _type(self, target: Slot) -> str:
+        op = self.target.op_of(target)
+        return op.type.lower() if op is not None else ""
+
+    def _paired(self, at: int) -> bool:
+        return any(slot in self.work.to_target for slot in self.reference.outputs(at))
+
+    def _tells(self, target: Slot, reference: Slot) -> bool:
+        return self.prints.tells(TARGET, target) and self.prints.tells(REFERENCE, reference)
+
+    def _after(self, reference: Slot) -> Iterator[_Fold]:
+        """The tensors that follow through ops which the op before them may take in."""
+        slot = reference
+        through: list[str] = []
+        names: list[str] = []
+        affine = True
+        for _ in range(_STEPS):
+            reader = self.reference.only_reader(slot)
+            if reader is None:
+                return
+            kind = self.reference.classes[reader]
+            outputs = self.reference.outputs(reader)
+            if kind not in ABSORBED | TRANSPARENT | {"layer_norm", "rms_norm"} or not outputs:
+                return
+            slot = outputs[0]
+            if kind not in TRANSPARENT:
+                through.append(kind)
+                names.append(str(slot.op))
+                affine &= kind in AFFINE and len(self.reference.reads[reader]) == 1
+                yield _Fold(slot, tuple(through), tuple(names), affine)
+
+    def _downstream(self, target: Slot, reference: Slot, distance: float) -> bool | None:
+        """Moves a pair on to what followed in the reference; None where it equals nothing there,
+        False where it equals something and must stay all the same."""
+        for fold in self._after(reference):
+            found = self.work.layouts.best(target, fold.slot)[0]
+            if found > self.prints.tolerance or MARGIN * found > distance:
+                continue
+            known = self.target.class_of(target) in ("conv", "matmul") or self._is_norm(fold)
+            free = self.work.free(REFERENCE, fold.slot)
+            # Nothing but structure made this pair: what changed weights can express is then as
+            # good a candidate. A lost activation is not, however equal the values are.
+            chosen = fold.affine and self._by_structure(target)
+            if known and free and (chosen or self._agree_after(target)):
+                self._move(target, reference, fold)
+                self.proven.add((self.reference.class_of(reference), *fold.through))
+                return True
+            self._note(target, f"equals {fold.slot}: {_list(fold.names)} folded in, or misplaced")
+            return False
+        return None
+
+    def _is_norm(self, fold: _Fold) -> bool:
+        """A residual taken into the norm that follows, and its like."""
+        return (
+            fold.through[-1] in ("layer_norm", "rms_norm")
+            or self.reference.class_of(fold.slot) in ABSORBED
+        )
+
+    def _move(self, target: Slot, reference: Slot, fold: _Fold) -> None:
+        evidence = self.work.evidence(target)
+        self.work.unpair(target)
+        said = f"{evidence}; {_list(fold.names)} folded into {target}, by equal values"
+        self.work.pair(target, fold.slot, said, 0.9)
+        self.work.explain(REFERENCE, reference, f"folded into {target}")
+
+    def _upstream(self, target: Slot, reference: Slot) -> bool | None:
+        """The name of an op that went elsewhere, on the tensor before it."""
+        slot = reference
+        names: list[str] = []
+        for _ in range(3):
+            at = self.reference.position.get(slot.op, -1)
+            if at < 0 or not self.reference.is_unary(at):
+                return None
+            names.append(str(slot.op))
+            slot = self.reference.root(self.reference.reads[at][0])
+            if not self.prints.equal(target, slot):
+                continue
+            twin = self._twin(target, reference)
+            if twin is not None:
+                self.work.unpair(target)
+                why = f"equal values; {_list(tuple(names))} folded into {twin}"
+                self.work.pair(twin, reference, why, 0.9)
+                self.work.pair(target, slot, f"equal values, before {_list(tuple(names))}", 0.9)
+                return True
+            self._note(target, f"equals {slot}: {_list(tuple(names))} folded elsewhere or missing")
+            return False
+        return None
+
+    def _twin(self, target: Slot, reference: Slot) -> Slot | None:
+        """The tensor behind quantization that has what the name promises."""
+        slot = target
+        for _ in range(4):
+            reader = self.target.only_reader(slot)
+            if reader is None or self.target.classes[reader] not in TRANSPARENT:
+                return None
+            outputs = self.target.outputs(reader)
+            if not outputs:
+                return None
+            slot = outputs[0]
+            dequantized = self.target.classes[reader] != "quantize"
+            if dequantized and self.work.free(TARGET, slot) and self.prints.equal(slot, reference):
+                return slot
+        return None
+
+    def _vanishes(self, target: Slot, reference: Slot) -> bool | None:
+        """A pair by structure alone of an op that others are decomposed into, unequal, while all
+        that follows is equal: a wrong pair, and no error."""
+        if not self._by_structure(target):
+            return None
+        if self.target.class_of(target) not in PRIMITIVE or not self._agree_after(target):
+            return None
+        self.work.unpair(target)
+        return True
+
+    def _by_place(self, target: Slot, reference: Slot) -> bool:
+        """What is off before it equals nothing any more. A fold that changed weights can express
+        is then told by the place: nothing in the target does what was folded, and the same
+        fold is proven elsewhere in this run, or a bias has appeared that the reference has not."""
+        if self.target.class_of(target) != self.reference.class_of(reference):
+            return False
+        reader = self.target.only_reader(target)
+        following = self.target.classes[reader] if reader is not None else ""
+        for fold in self._after(reference):
+            if not fold.affine or fold.through[-1] == following:
+                return False
+            if not self.work.free(REFERENCE, fold.slot):
+                return False
+            kind = (self.reference.class_of(reference), *fold.through)
+            grown = fold.through == ("batch_norm",) and self._parameters_grew(target, reference)
+            if kind in self.proven or grown:
+                evidence = self.work.evidence(target)
+                self.work.unpair(target)
+                said = f"{evidence}; {_list(fold.names)} folded into {target}, by its place"
+                self.work.pair(target, fold.slot, said, 0.8)
+                self.work.explain(REFERENCE, reference, f"folded into {target}")
+                return True
+        return False
+
+    def _parameters_grew(self, target: Slot, reference: Slot) -> bool:
+        at = self.target.position[target.op], self.reference.position[reference.op]
+        return len(self.target.ops[at[0]].inputs) > len(self.reference.ops[at[1]].inputs)
+
+    def _agree_after(self, target: Slot) -> bool:
+        """Whether the next sync points downstream hold equal values, and there are some."""
+        found = list(self._next(self.target, target))
+        return bool(found) and all(
+            self.work.layouts.best(slot, self.work.to_reference[slot])[0] <= self.prints.tolerance
+            for slot in found
+            if self._tells(slot, self.work.to_reference[slot])
+        )
+
+    def _next(self, graph: Graph, slot: Slot) -> Iterator[Slot]:
+        waiting = list(graph.consumers.get(slot, ()))
+        seen: set[int] = set()
+        while waiting and len(seen) < _AROUND:
+            at = waiting.pop(0)
+            if at in seen:
+                continue
+            seen.add(at)
+            for made in graph.outputs(at):
+                if made in self.work.to_reference:
+                    yield made
+                else:
+                    waiting += graph.consumers.get(made, ())
+
+    def _note(self, target: Slot, text: str) -> None:
+        self.work.note(target, text)
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return " and ".join(names)

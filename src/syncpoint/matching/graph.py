@@ -1,0 +1,164 @@
+"""A run as a graph of slots, as the matchers that look at structure need it.
+
+A *slot* is one output of one op, whatever the number of parts it was recorded for. Its *root* is
+the slot behind the views, casts and copies it was made by: two ops that read tensors of the same
+root read the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from math import prod
+from typing import NamedTuple
+
+from syncpoint.matching.kinds import ACTIVATIONS, TRANSPARENT, op_class
+from syncpoint.matching.protocol import Side
+from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
+
+
+class Slot(NamedTuple):
+    """One output of one op, or what the model was given."""
+
+    op: OpKey
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks a slot for
+    role: Role = Role.OUTPUT
+
+    def __str__(self) -> str:
+        return f"{self.op}:{self.index}" if self.index else str(self.op)
+
+
+class Graph:
+    """One side: ops by position, who reads whom, and what lies behind views."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.ops: list[Op] = list(side.run.ops)
+        self.position = {op.key: i for i, op in enumerate(self.ops)}
+        self.classes = [op_class(op.type) if op.type else "" for op in self.ops]
+        self.slots: dict[Slot, list[Tensor]] = {}
+        for op in side.ops:
+            for tensor in side.outputs[op.key]:
+                if tensor.key.role is Role.OUTPUT:
+                    self.slots.setdefault(Slot(op.key, tensor.key.index), []).append(tensor)
+        for tensor in side.others:
+            if tensor.key.role is Role.MODEL_INPUT:
+                slot = Slot(tensor.key.op, tensor.key.index, Role.MODEL_INPUT)
+                self.slots.setdefault(slot, []).append(tensor)
+        self._outputs: list[list[Slot]] = [[] for _ in self.ops]
+        for slot in self.slots:
+            if slot.role is Role.OUTPUT:
+                self._outputs[self.position[slot.op]].append(slot)
+        self.has_edges = any(op.inputs for op in self.ops)
+        self._link()
+        self.completed: dict[int, int] = {}
+        """Products and convolutions without a bias -> the op that adds it afterwards."""
+        for at, kind in enumerate(self.classes):
+            if kind in ("matmul", "conv") and len(self.reads[at]) == 1 and self.live[at]:
+                reader = self.only_reader(Slot(self.ops[at].key))
+                bare = len(self.ops[at].inputs) <= 2
+                if reader is None or not bare or self.classes[reader] != "add":
+                    continue
+                if len(self.reads[reader]) == 1 and len(self.ops[reader].inputs) == 2:
+                    self.completed[at] = reader
+        self.completing = set(self.completed.values())
+
+    def _link(self) -> None:
+        given = any(edge.role is Role.MODEL_INPUT for op in self.ops for edge in op.inputs)
+        self.reads: list[list[Slot]] = []
+        """By position: the slots an op reads, in order; parameters and constants left out."""
+        self.live: list[bool] = []
+        """By position: whether the result depends on what the model was given."""
+        self.consumers: dict[Slot, list[int]] = {}
+        self.roots: dict[Slot, Slot] = {}
+        for i, op in enumerate(self.ops):
+            reads = []
+            live = not given
+            for edge in op.inputs:
+                slot = _slot(edge)
+                if slot is None:
+                    continue
+                at = self.position.get(slot.op, -1)
+                # What depends on no input of the model is a constant that was not folded.
+                alive = slot.role is not Role.OUTPUT or (at < i and at >= 0 and self.live[at])
+                if not given or alive:
+                    reads.append(slot)
+                    self.consumers.setdefault(slot, []).append(i)
+                    live = True
+            self.reads.append(reads)
+            self.live.append(live)
+            if self.classes[i] in TRANSPARENT and len(reads) == 1:
+                slot = Slot(op.key)
+                self.roots[slot] = self.root(reads[0])
+
+    def root(self, slot: Slot) -> Slot:
+        """What lies behind views, casts and copies."""
+        return self.roots.get(slot, slot)
+
+    def class_of(self, slot: Slot) -> str:
+        """Class of the op that made a slot."""
+        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return self.classes[at] if at >= 0 else slot.role.value
+
+    def op_of(self, slot: Slot) -> Op | None:
+        """The op that made a slot."""
+        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return self.ops[at] if at >= 0 else None
+
+    def shape(self, slot: Slot) -> tuple[int, ...] | None:
+        """The shape of a recorded slot."""
+        tensors = self.slots.get(slot)
+        return tensors[0].shape if tensors else None
+
+    def count(self, slot: Slot) -> int:
+        """Number of elements of a recorded slot; -1 where it was not recorded."""
+        shape = self.shape(slot)
+        return -1 if shape is None else prod(shape)
+
+    def outputs(self, at: int) -> list[Slot]:
+        """The recorded slots of an op."""
+        return self._outputs[at]
+
+    def results(self, at: int) -> list[Slot]:
+        """The slots of an op, or of the op that adds its bias."""
+        return self.outputs(self.completed.get(at, at)) or self.outputs(at)
+
+    def parameters(self, at: int) -> list[Edge]:
+        """What an op reads that no input of the model has a say in."""
+        reads = set(self.reads[at])
+        return [e for e in self.ops[at].inputs if _slot(e) not in reads]
+
+    def only_reader(self, slot: Slot) -> int | None:
+        """The one op that reads a slot, seen through views; None where there are several."""
+        readers = self.consumers.get(slot, [])
+        return readers[0] if len(readers) == 1 else None
+
+    def behind(self, at: int, known: Container[Slot], limit: int = 48) -> set[Slot] | None:
+        """The known slots that an op's result is made from; None where they are far away."""
+        found: set[Slot] = set()
+        seen = {at}
+        waiting = [at]
+        while waiting:
+            for slot in self.reads[waiting.pop()]:
+                if slot in known or slot.role is not Role.OUTPUT:
+                    found.add(slot)
+                    continue
+                above = self.position.get(slot.op, -1)
+                if above >= 0 and above not in seen:
+                    if len(seen) >= limit:
+                        return None
+                    seen.add(above)
+                    waiting.append(above)
+        return found
+
+    def is_unary(self, at: int) -> bool:
+        """Whether an op changes one tensor element by element, or with constants."""
+        return len(self.reads[at]) == 1 and (
+            self.classes[at] in ACTIVATIONS
+            or self.classes[at] in ("batch_norm", "add", "sub", "mul", "div")
+        )
+
+
+def _slot(edge: Edge) -> Slot | None:
+    if edge.role is Role.OUTPUT or edge.role is Role.MODEL_INPUT:
+        return Slot(edge.op, edge.index, edge.role)
+    return None

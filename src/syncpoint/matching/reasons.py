@@ -1,0 +1,66 @@
+"""Why a tensor has no partner, in words: what it was folded into, what it lies inside of."""
+
+from __future__ import annotations
+
+from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.kinds import TRANSPARENT
+from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
+from syncpoint.run.model import Role
+
+
+def add_reasons(work: Workspace) -> None:
+    """Explain what is unpaired and has no reason yet, by the next sync point downstream."""
+    paired = (work.to_reference, work.to_target)
+    for side in (TARGET, REFERENCE):
+        graph = work.graphs[side]
+        if not graph.has_edges:
+            continue
+        following = _following(graph, paired[side])
+        for slot in graph.slots:
+            if slot.role is not Role.OUTPUT or slot in paired[side]:
+                continue
+            if _no_result(graph, slot, following):
+                keys = ((SIDES[side], t.key) for t in graph.slots[slot])
+                work.matching.uncounted.update(keys)
+            if not work.free(side, slot):
+                continue
+            if any((SIDES[side], t.key) in work.matching.reasons for t in graph.slots[slot]):
+                continue
+            detail = _detail(work, side, slot, following)
+            if detail:
+                work.explain(side, slot, detail)
+
+
+def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
+    """Constants, and views, casts and copies whose effect the next sync point shows."""
+    at = graph.position[slot.op]
+    return not graph.live[at] or (graph.classes[at] in TRANSPARENT and slot in following)
+
+
+def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:
+    graph = work.graphs[side]
+    if not graph.live[graph.position[slot.op]]:
+        return "depends on no input of the model"
+    found = following.get(slot)
+    if found is None:
+        return ""
+    if side == TARGET:
+        return f"inside {work.to_reference[found].op}"
+    target = work.to_target[found]
+    equal = work.layouts.best(target, found)[0] <= work.prints.tolerance
+    return f"folded into {target}" + ("" if equal else ", or missing")
+
+
+def _following(graph: Graph, paired: dict[Slot, Slot]) -> dict[Slot, Slot]:
+    """For every slot the next paired one downstream."""
+    found: dict[Slot, Slot] = {}
+    for at in range(len(graph.ops) - 1, -1, -1):
+        for slot in graph.outputs(at):
+            for reader in graph.consumers.get(slot, ()):
+                made = graph.outputs(reader)
+                here = next((s for s in made if s in paired), None)
+                here = here or next((found[s] for s in made if s in found), None)
+                if here is not None:
+                    found[slot] = here
+                    break
+    return found

@@ -1,0 +1,249 @@
+"""PyTorch against ONNX Runtime: fusion hides nothing, names are not needed, faults stay visible."""
+
+import copy
+import os
+from functools import cache
+
+import pytest
+import torch
+
+import onnx_runs
+import syncpoint as sp
+from models.cnn import cnn_inputs, make_cnn
+from models.gpt import make_small_gpt, small_gpt_inputs
+from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_resnet_inputs
+from models.transformer import make_transformer, transformer_inputs
+from syncpoint.comparison.reordered import NOTE
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Role
+from twins import Twins, share_paired, stripped
+
+NETS = {
+    "cnn": (make_cnn, cnn_inputs),
+    "resnet": (make_small_resnet, small_resnet_inputs),
+    "transformer": (make_transformer, transformer_inputs),
+    "gpt": (make_small_gpt, small_gpt_inputs),
+}
+TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
+
+
+@cache
+def reference_of(net):
+    make, inputs = NETS[net]
+    return sp.capture(make(), inputs())
+
+
+@cache
+def exported(net, dtype):
+    return export(NETS[net][0](), NETS[net][1](), dtype)
+
+
+@cache
+def target_of(net, dtype, fusion):
+    return onnx_runs.run(*exported(net, dtype), fusion)
+
+
+def export(model, args, dtype="f32"):
+    if dtype == "f16":
+        model = model.half()
+        args = tuple(a.half() if a.is_floating_point() else a for a in args)
+    return onnx_runs.export(model, args), args
+
+
+def op_pairs(comparison):
+    return {
+        (r.target.key, r.reference.key) for r in comparison.rows if r.target.key.role is Role.OUTPUT
+    }
+
+
+@pytest.mark.parametrize("fusion", ["unfused", "optimised"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("net", NETS)
+def test_a_clean_conversion_is_close_and_what_has_an_equal_is_paired(net, dtype, fusion):
+    target, reference = target_of(net, dtype, fusion), reference_of(net)
+    comparison = sp.compare(target, reference)
+    assert {r.verdict for r in comparison.rows} == {Verdict.CLOSE}
+    assert {r.introduced_verdict for r in comparison.rows} <= {Verdict.CLOSE, Verdict.NONE}
+    assert comparison.exit_code() == 0
+    twins = Twins(target, reference, TOLERANCE[dtype])
+    assert share_paired(comparison, twins) >= 0.95
+    assert all(twins.together(t, r) is not False for t, r in op_pairs(comparison))
+
+
+def test_a_resnet_of_full_size_is_close():
+    model, args = make_resnet(), resnet_inputs(96)
+    target = onnx_runs.run(*export(model, args), "optimised")
+    comparison = sp.compare(target, sp.capture(model, args), introduced="off")
+    assert {r.verdict for r in comparison.rows} == {Verdict.CLOSE}
+    assert comparison.coverage.target == 1
+
+
+def test_the_report_names_what_was_folded_into_what():
+    comparison = sp.compare(target_of("cnn", "f32", "optimised"), reference_of("cnn"))
+    said = {u.op: u.detail for u in comparison.unmatched if u.side == "reference"}
+    conv = next(r.target for r in comparison.rows if r.reference.label == "relu").key.op
+    assert said["conv2d"] == said["batch_norm"] == f"folded into {conv}"
+    assert "folded into" in said["conv.weight"] and "batch_norm" in said["conv.weight"]
+    comparison = sp.compare(target_of("transformer", "f32", "unfused"), reference_of("transformer"))
+    inside = [u for u in comparison.unmatched if u.side == "target" and u.type == "MatMul"]
+    assert {u.detail for u in inside} == {
+        f"inside linear{n}" for n in ["", *map("_{}".format, range(1, 8))]
+    }
+
+
+@pytest.mark.parametrize("fusion", ["torch", "unfused", "optimised"])
+@pytest.mark.parametrize("net", ["cnn", "resnet", "transformer"])
+def test_pairs_are_found_again_without_names_and_in_another_order(net, fusion):
+    reference = reference_of(net)
+    if fusion == "torch":
+        target = sp.capture(NETS[net][0](), NETS[net][1]())
+    else:
+        target = target_of(net, "f32", fusion)
+    named = op_pairs(sp.compare(target, reference, introduced="off"))
+    twins = Twins(target, reference, TOLERANCE["f32"])
+    bare, before = stripped(target, seed=7)
+    found = {(before[t], r) for t, r in op_pairs(sp.compare(bare, reference, introduced="off"))}
+    assert [p for p in found - named if not twins.together(*p)] == []
+    # Which of several tensors with the same numbers is paired does not matter.
+    again = [r for t, r in found if (t, r) in named or twins.together(t, r)]
+    assert len({r for _, r in named} & set(again)) >= 0.9 * len(named)
+
+
+def without_relu(name):
+    def edit(model):
+        node = next(n for n in model.graph.node if name in n.output)
+        assert node.op_type == "Relu"
+        for other in model.graph.node:
+            for i, read in enumerate(other.input):
+                if read == name:
+                    other.input[i] = node.input[0]
+        model.graph.node.remove(node)
+
+    return edit
+
+
+def query_for_key(model):
+    node = next(n for n in model.graph.node if n.op_type == "Split")
+    node.output[0], node.output[1] = node.output[1], node.output[0]
+
+
+def permuted_channels(model):
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(3))
+    block = model.block
+    block.conv1.weight.data = block.conv1.weight.data[order]
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        getattr(block.bn1, name).data = getattr(block.bn1, name).data[order].clone()
+
+
+def swapped_layers(model):
+    first, second = model.layers
+    first.mlp.up, second.mlp.up = second.mlp.up, first.mlp.up
+
+
+def swapped_blocks(model):
+    model.layers = torch.nn.ModuleList([model.layers[1], model.layers[0]])
+
+
+def set_to(path, change):
+    def edit(model):
+        where, name = path.rsplit(".", 1)
+        module = model.get_submodule(where)
+        value = getattr(module, name)
+        if isinstance(value, torch.nn.Parameter):
+            value.data = change(value.data)
+        else:
+            setattr(module, name, change(value))
+
+    return edit
+
+
+FAULTS = {
+    # name: net, change of the model, change of the graph, reference ops that may be blamed
+    "missing relu before a pool": ("cnn", None, without_relu("relu"), {"relu"}),
+    "missing relu between convolutions": ("cnn", None, without_relu("relu_1"), {"relu_1"}),
+    "missing relu at the end": ("cnn", None, without_relu("relu_2"), {"relu_2"}),
+    "permuted channels": ("cnn", permuted_channels, None, {"batch_norm_1"}),
+    "batch norm epsilon": ("cnn", set_to("block.bn1.eps", lambda e: 0.1), None, {"batch_norm_1"}),
+    "convolution x1.5": (
+        "cnn",
+        set_to("block.conv1.weight", lambda w: 1.5 * w),
+        None,
+        {"conv2d_1"},
+    ),
+    "missing bias of a folded convolution": (
+        "cnn",
+        set_to("conv.bias", torch.zeros_like),
+        None,
+        {"conv2d"},
+    ),
+    "weight x1.5": (
+        "transformer",
+        set_to("layers.0.mlp.up.weight", lambda w: 1.5 * w),
+        None,
+        {"linear_2"},
+    ),
+    "missing bias": (
+        "transformer",
+        set_to("layers.1.mlp.up.bias", torch.zeros_like),
+        None,
+        {"linear_6"},
+    ),
+    "layer norm epsilon": (
+        "transformer",
+        set_to("layers.1.mlp_norm.eps", lambda e: 0.3),
+        None,
+        {"layer_norm_3"},
+    ),
+    "swapped layers": ("transformer", swapped_layers, None, {"linear_2"}),
+    "swapped blocks": ("transformer", swapped_blocks, None, {"layer_norm"}),
+    "query for key": ("transformer", None, query_for_key, {"chunk", "view", "matmul"}),
+}
+
+
+IN_F16 = ("missing relu", "query for key", "permuted channels", "batch norm epsilon", "weight x1.5")
+"""Exporting takes most of the time; `HYPOTHESIS_PROFILE=thorough` looks at all of them."""
+CASES = [
+    (fault, dtype)
+    for fault in FAULTS
+    for dtype in ("f32", "f16")
+    if dtype == "f32"
+    or fault.startswith(IN_F16)
+    or os.environ.get("HYPOTHESIS_PROFILE", "default") != "default"
+]
+
+
+@pytest.mark.parametrize(("fault", "dtype"), CASES)
+def test_a_fault_is_not_matched_away(fault, dtype):
+    net, change, edit, blamed = FAULTS[fault]
+    if change is None:
+        proto, args = exported(net, dtype)
+    else:
+        model = NETS[net][0]()
+        change(model)
+        proto, args = export(model, NETS[net][1](), dtype)
+    proto = copy.deepcopy(proto)
+    if edit is not None:
+        edit(proto)
+    for fusion in ("unfused", "optimised"):
+        run = onnx_runs.run(proto, args, fusion)
+        targets = [run, stripped(run)[0]] if dtype == "f32" else [run]
+        for target in targets:
+            comparison = sp.compare(target, reference_of(net))
+            assert comparison.verdict is Verdict.LARGE
+            guilty = [
+                set(r.introduced.region) or {str(r.reference.key.op)}
+                for r in comparison.rows
+                if r.introduced_verdict is Verdict.LARGE and r.verdict is Verdict.LARGE
+            ]
+            assert any(region & blamed for region in guilty), (fusion, guilty)
+
+
+def test_permuted_channels_are_named():
+    model = make_cnn()
+    permuted_channels(model)
+    target = onnx_runs.run(*export(model, cnn_inputs()), "unfused")
+    comparison = sp.compare(target, reference_of("cnn"))
+    noted = {r.reference.label for r in comparison.rows if NOTE in r.notes}
+    assert noted == {"batch_norm_1"}
+    clean = sp.compare(target_of("cnn", "f32", "unfused"), reference_of("cnn"))
+    assert not any(NOTE in r.notes for r in clean.rows)
