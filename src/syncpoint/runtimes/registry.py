@@ -15,6 +15,7 @@ from syncpoint.runtimes.protocol import API, Option, Runtime
 
 BUILT_IN: dict[str, str] = {
     "torch": "syncpoint.runtimes.torch_export:TorchRuntime",
+    "onnxruntime": "syncpoint.runtimes.onnx_runtime:OnnxRuntime",
 }
 """Name -> where its class is. These modules import no framework before a model is opened."""
 

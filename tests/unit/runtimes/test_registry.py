@@ -50,7 +50,8 @@ def add(monkeypatch):
 def test_importing_the_registry_loads_no_framework():
     code = (
         "import sys, syncpoint.runtimes.registry as r; r.runtimes(); r.runtime('torch').options();"
-        "r.runtime('torch').accepts('a.b:c'); assert 'torch' not in sys.modules"
+        "r.runtime('torch').accepts('a.b:c'); r.runtime('onnxruntime').accepts('a.onnx');"
+        "assert not {'torch', 'onnx', 'onnxruntime', 'onnx_ir'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -64,7 +65,7 @@ def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
     add(elsewhere="Elsewhere")
     assert registry.find("a thing").name == "elsewhere"
     assert registry.find("a.b:c").name == "torch"
-    assert [r.name for r in registry.runtimes()] == ["torch", "elsewhere"]
+    assert [r.name for r in registry.runtimes()] == ["torch", "onnxruntime", "elsewhere"]
 
 
 def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
@@ -72,7 +73,7 @@ def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
     with pytest.raises(InputError, match="the runtime old to declare API = 1; found API = 0"):
         registry.runtime("old")
     with pytest.warns(SyncpointWarning, match="API = 0"):
-        assert [r.name for r in registry.runtimes()] == ["torch"]
+        assert [r.name for r in registry.runtimes()] == ["torch", "onnxruntime"]
 
 
 def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
@@ -83,7 +84,9 @@ def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
 
 def test_what_no_runtime_takes_says_what_was_tried(add):
     add(elsewhere="Elsewhere")
-    with pytest.raises(InputError, match="found a dict object; tried: torch, elsewhere"):
+    with pytest.raises(
+        InputError, match="found a dict object; tried: torch, onnxruntime, elsewhere"
+    ):
         registry.find({})
     with pytest.raises(InputError, match="a model for the runtime elsewhere; found 'b'"):
         registry.find("b", "elsewhere")
