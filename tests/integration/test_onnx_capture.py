@@ -285,3 +285,30 @@ def test_options_take_effect(files):
     assert "Relu" in {op.type for op in left.ops}
     assert not any("nchwc" in op.type for op in left.ops)
     assert sp.capture(path, given, threads=1).info.options["threads"] == 1
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_ops_come_after_what_they_read_and_in_the_order_of_the_file(files, net):
+    run = sp.capture(str(files[net, "f32"]), NETS[net][1]())
+    place = {op.key: at for at, op in enumerate(run.ops)}
+    for op in run.ops:
+        for edge in op.inputs:
+            assert edge.role is not Role.OUTPUT or place[edge.op] < place[op.key]
+    graph = onnx.load(files[net, "f32"]).graph
+    order = {name: at for at, node in enumerate(graph.node) for name in node.output}
+    known = [order[op.key.op] for op in run.ops if op.key.op in order]
+    assert known == sorted(known)
+
+
+@pytest.mark.parametrize(("net", "form"), FORMS)
+def test_a_parameter_that_keeps_its_name_keeps_its_values(files, net, form):
+    run = sp.capture(str(files[net, form]), feeds(net, form))
+    own = {i.name: i for i in onnx.load(files[net, form]).graph.initializer}
+    compared = 0
+    for tensor in run.tensors:
+        name = tensor.key.op.op.removesuffix(".folded")
+        if tensor.key.role is Role.PARAMETER and name in own:
+            expected = onnx.numpy_helper.to_array(own[name])
+            assert run.values(tensor).tobytes() == expected.tobytes(), name
+            compared += 1
+    assert compared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -74,14 +74,18 @@ class Capture:
         for name, value in self._graph.parameters.items():
             self._parameter(OpKey(name), value)
         graph = self._graph.model.graph
-        self._graph_ops(graph, Scope(), self._results.array, self._results.exposed)
+        self._ops(self._graph.order, Scope(), self._results.array, self._results.exposed)
         for position, value in enumerate(graph.outputs):
             self._model_output(position, value)
 
-    def _graph_ops(
-        self, graph: ir.Graph, scope: Scope, fetch: Fetch, exposed: Mapping[str, Exposed]
+    def _ops(
+        self,
+        nodes: Iterable[ir.Node],
+        scope: Scope,
+        fetch: Fetch,
+        exposed: Mapping[str, Exposed],
     ) -> None:
-        for node in graph:
+        for node in nodes:
             if is_constant(node):
                 continue
             if sub_graphs(node):
@@ -245,7 +249,7 @@ class Capture:
             if is_constant(node):
                 value = node.outputs[0]
                 self._parameter(OpKey(value.name or "", path=scope.path), value)
-        self._graph_ops(body, scope, fetch, exposed.inner[name])
+        self._ops(body, scope, fetch, exposed.inner[name])
 
     def _scope(
         self, node: ir.Node, scope: Scope, name: str, edges: dict[ir.Value, Edge | None]

@@ -57,6 +57,8 @@ class Graph:
         }
         self.parameters = {name: value for value, name in self._parameters.items()}
         """The parameters and constants at the top, by the names they are recorded under."""
+        self.order = self._in_order_of_the_file()
+        """The nodes at the top in an order of execution."""
         self.inputs = [v for v in model.graph.inputs if v not in self._parameters]
 
     def key(self, node: ir.Node, scope: Scope) -> OpKey:
@@ -117,6 +119,21 @@ class Graph:
             tuple(origins),
             is_random(node),
         )
+
+    def _in_order_of_the_file(self) -> list[ir.Node]:
+        """The nodes in the order in which the file has what they give, as far as what they read
+        allows. ONNX Runtime may run branches in any order, and saves them in another than it
+        found them in; whoever tells ops by their order would take one branch for the other."""
+        place = {node: at for at, node in enumerate(self.original.graph)}
+        rank: dict[ir.Node, int] = {}
+        for node in self.model.graph:
+            known = [self.provenance.original(o.name or "") for o in node.outputs]
+            made = [self.provenance.made[name].producer() for name in known if name]
+            found = [place[maker] for maker in made if maker is not None]
+            before = [rank.get(v.producer(), -1) for v in node.inputs if v is not None]  # type: ignore[arg-type]
+            rank[node] = max([*found, *before], default=-1)
+        # A node ranks no lower than those it reads from, and the sort keeps equals as they are.
+        return sorted(self.model.graph, key=rank.__getitem__)
 
     def _neighbour(self, node: ir.Node) -> Said:
         """Where an op that was put in for another's sake belongs: where its reader does."""
