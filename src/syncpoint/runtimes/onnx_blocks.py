@@ -49,7 +49,7 @@ def layouts(graph: ir.Graph, known: Container[str]) -> dict[str, str]:
             layout = LAST
         elif node.op_type == "Transpose" and "perm" in node.attributes:
             order = list(node.attributes["perm"].as_ints())
-            layout = LAST if order == [0, *range(2, len(order)), 1] and len(order) > 2 else ""
+            layout = LAST if order == [0, *range(2, len(order)), 1] and len(order) > 3 else ""
         if layout:
             found |= {o.name: layout for o in node.outputs if o.name and o.name not in known}
     return found

@@ -113,6 +113,10 @@ class Evaluator:
             except InputError:
                 # The file's ops need a value that the executed graph has under another name.
                 pass
+        moved = [v.name for v in (*known.values(), *wanted) if v.name in graph.provenance.layouts]
+        if moved:
+            # It was recorded in the order of the model, which is not what the op reads.
+            raise Unsupported("values in the layout of the model", f"{moved[0]}, which is not")
         return _slice({v: e for e, v in known.items()}, wanted)
 
     def _in_file(self, value: ir.Value) -> ir.Value | None:

@@ -12,7 +12,8 @@ from onnx import helper
 
 from syncpoint.errors import Unsupported
 from syncpoint.runtimes.loading import one_line
-from syncpoint.runtimes.onnx_float64 import is_real
+from syncpoint.runtimes.onnx_float64 import is_real, one_sided
+from syncpoint.runtimes.onnx_graph import constant
 from syncpoint.runtimes.onnx_values import CODES, FLOATS, NAMES
 from syncpoint.runtimes.protocol import Array
 
@@ -81,7 +82,10 @@ def _rewritten(node: ir.Node, real: set[str]) -> onnx.NodeProto:
     )
     if through:
         real.add(node.outputs[0].name or "")
-        return helper.make_node("Identity", [first], [node.outputs[0].name or ""])
+        kind = (
+            "Relu" if node.op_type == "QuantizeLinear" and _begins_at_nought(node) else "Identity"
+        )
+        return helper.make_node(kind, [first], [node.outputs[0].name or ""])
     proto = ir.to_proto(node)
     assert isinstance(proto, onnx.NodeProto)
     del proto.metadata_props[:]
@@ -93,3 +97,12 @@ def _rewritten(node: ir.Node, real: set[str]) -> onnx.NodeProto:
             if is_real(array):
                 attribute.t.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float32)))
     return proto
+
+
+def _begins_at_nought(node: ir.Node) -> bool:
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    found = np.zeros((), np.uint8) if zero is None else constant(zero)
+    side = 0 if found is None else one_sided(found)
+    if side < 0:
+        raise Unsupported("a grid that does not end at nought", node.op_type)
+    return side > 0

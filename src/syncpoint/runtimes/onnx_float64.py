@@ -139,7 +139,28 @@ def _cast(node: ir.Node, operands: Operands) -> list[Array]:
 
 
 def _quantize(node: ir.Node, operands: Operands) -> list[Array]:
-    return [wide(_given(operands, 0))]
+    """Identity, but for a grid that begins or ends at nought: it has the effect of the ReLU that
+    a quantizer left out for its sake."""
+    value = wide(_given(operands, 0))
+    zero = operands[2] if len(operands) > 2 else None
+    side = one_sided(np.zeros((), np.uint8) if zero is None else zero)
+    if side:
+        value = np.maximum(value, 0) if side > 0 else np.minimum(value, 0)
+    return [value]
+
+
+def one_sided(zero: Array) -> int:
+    """1 where a grid with this zero point has no negative numbers, -1 where it has no positive
+    ones, else 0."""
+    kind = from_numpy(zero.dtype)
+    if kind.kind is not Kind.INT or not zero.size:
+        return 0
+    signed = kind.name.startswith("i")
+    lowest = -(1 << (kind.bits - 1)) if signed else 0
+    plain = zero.astype(np.int64)
+    if (plain == lowest).all():
+        return 1
+    return -1 if (plain == lowest + (1 << kind.bits) - 1).all() else 0
 
 
 def _dequantize(node: ir.Node, operands: Operands) -> list[Array]:
