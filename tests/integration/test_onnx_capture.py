@@ -10,7 +10,7 @@ import torch
 from onnx import helper
 
 import syncpoint as sp
-from models.onnx_files import NETS, feeds, onnx_file, program
+from models.onnx_files import NETS, exported, feeds, onnx_file, program
 from syncpoint.run.model import Role, TensorKey
 
 FORMS = [
@@ -312,3 +312,13 @@ def test_a_parameter_that_keeps_its_name_keeps_its_values(files, net, form):
             assert run.values(tensor).tobytes() == expected.tobytes(), name
             compared += 1
     assert compared
+
+
+def test_models_in_memory_are_captured_as_their_files_are(files):
+    wanted = sp.capture(files["cnn", "f32"], feeds("cnn"))
+    live = exported("cnn")
+    for model in (live, live.model, live.model_proto):
+        run = sp.capture(model, feeds("cnn"))
+        assert run.info.observer.equal
+        assert [op.key for op in run.ops] == [op.key for op in wanted.ops]
+        assert final_outputs(run)["linear"].tobytes() == final_outputs(wanted)["linear"].tobytes()

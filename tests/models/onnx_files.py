@@ -31,7 +31,8 @@ NETS = {
 
 
 @cache
-def _exported(net: str, half: bool = False):
+def exported(net: str, half: bool = False):
+    """What the exporter returns for a net."""
     make, inputs = NETS[net]
     model, given = make(), inputs()
     if half:
@@ -55,13 +56,13 @@ def quiet():
 
 def program(net: str):
     """The exported program that the ONNX graph was made from."""
-    return _exported(net).exported_program
+    return exported(net).exported_program
 
 
 def onnx_file(folder: Path, net: str, form: str = "f32") -> Path:
     """`net` as an .onnx file in one of the forms f32, f16, qdq (int8), dynamic (int8)."""
     path = folder / f"{net}.{form}.onnx"
-    plain = _exported(net, form == "f16").model_proto
+    plain = exported(net, form == "f16").model_proto
     if form in ("f32", "f16"):
         onnx.save(plain, path)
         return path
@@ -86,7 +87,7 @@ def onnx_file(folder: Path, net: str, form: str = "f32") -> Path:
 
 def feeds(net: str, form: str = "f32") -> dict[str, np.ndarray]:
     """The inputs of a net by the names its ONNX graph has for them."""
-    names = [i.name for i in _exported(net).model_proto.graph.input]
+    names = [i.name for i in exported(net).model_proto.graph.input]
     values = [v.numpy() for v in NETS[net][1]()]
     if form == "f16":
         values = [v.astype(np.float16) if v.dtype == np.float32 else v for v in values]
@@ -95,7 +96,7 @@ def feeds(net: str, form: str = "f32") -> dict[str, np.ndarray]:
 
 class _Samples(CalibrationDataReader):
     def __init__(self, net: str):
-        names = [i.name for i in _exported(net).model_proto.graph.input]
+        names = [i.name for i in exported(net).model_proto.graph.input]
         made = (NETS[net][1](seed=seed) for seed in range(1, 5))
         self._left = iter([{n: v.numpy() for n, v in zip(names, m, strict=True)} for m in made])
 
