@@ -12,6 +12,7 @@ from test_cli import syncpoint
 import syncpoint as sp
 from syncpoint.matching.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
+from syncpoint.runtimes.loading import load_object
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,11 +23,25 @@ def place(tmp_path):
     """What the commands of the documents take for granted."""
     model = ROOT / "src" / "syncpoint" / "cli" / "demo_model.py.txt"
     (tmp_path / "model.py").write_text(model.read_text())
+    _export(tmp_path)
     (tmp_path / "ours.yaml").write_text("preset: f16\npsnr: [45, 35]\n")
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
     return tmp_path
+
+
+def _export(folder):
+    """The ONNX file of the documents: the model that they all speak of."""
+    import torch
+
+    from models.onnx_files import quiet
+
+    with chdir(folder):
+        model, inputs = (load_object(f"model.py:{name}")() for name in ("reference", "inputs"))
+    given = tuple(torch.as_tensor(v) for v in inputs)
+    with quiet():
+        torch.onnx.export(model, given, dynamo=True, verbose=False).save(folder / "model.onnx")
 
 
 def commands(page):

@@ -22,6 +22,12 @@ def capture(
         list[str] | None,
         typer.Option("--set", help="An option of the runtime, KEY=VALUE; doctor lists them."),
     ] = None,
+    fusion: Annotated[
+        str | None,
+        typer.Option(
+            help="Short for --set fusion=: as-executed or unfused, where there is a choice."
+        ),
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
     record: Annotated[str, typer.Option(help="values, statistics or digest.")] = "values",
     filter: Annotated[
@@ -36,8 +42,9 @@ def capture(
     from syncpoint import api
 
     chosen = options.settings(set_)
-    if dtype is not None:
-        chosen["dtype"] = dtype
+    for name, value in (("fusion", fusion), ("dtype", dtype)):
+        if value is not None:
+            chosen[name] = value
     run = api.capture(
         model,
         inputs,

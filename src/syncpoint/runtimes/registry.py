@@ -16,6 +16,7 @@ from syncpoint.runtimes.protocol import API, Option, Runtime
 BUILT_IN: dict[str, str] = {
     "torch": "syncpoint.runtimes.torch_export:TorchRuntime",
     "inductor": "syncpoint.runtimes.torch_inductor:InductorRuntime",
+    "onnxruntime": "syncpoint.runtimes.onnx_runtime:OnnxRuntime",
 }
 """Name -> where its class is. These modules import no framework before a model is opened."""
 

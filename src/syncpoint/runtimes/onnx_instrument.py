@@ -1,0 +1,179 @@
+"""Makes every value of a graph an output of it, those inside sub-graphs too.
+
+A value inside a loop becomes one more output of the loop's body, which the loop stacks up, one
+slice a round. A value inside one branch of an `If` becomes one more output of both branches; the
+branch that does not have it gives nothing in its place, and a mark tells which branch it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from syncpoint.runtimes.onnx_graph import is_constant, sub_graphs
+from syncpoint.runtimes.onnx_values import NAMES
+
+_LOOPS = {"Loop": "body", "Scan": "body"}
+
+
+@dataclass
+class Exposed:
+    """Where the values of one sub-graph come out."""
+
+    branches: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Sub-graph -> name of a value inside -> name of the value outside that holds it."""
+    mark: str = ""
+    """For an `If`: the value outside that says whether the first branch ran."""
+    inner: dict[str, dict[str, Exposed]] = field(default_factory=dict)
+    """Sub-graph -> node inside (by its first output) -> what of it comes out of that sub-graph."""
+
+
+@dataclass
+class Instrumented:
+    """A model with more outputs than it had."""
+
+    proto: onnx.ModelProto
+    exposed: dict[str, Exposed]
+    """Node at the top, by its first output -> where the values of its sub-graphs come out."""
+    hidden: int
+    """Ops inside sub-graphs whose values do not come out."""
+
+
+def instrument(model: ir.Model, deep: bool = True) -> Instrumented:
+    """The model with all values as outputs; `model` itself is changed. Without `deep` the
+    sub-graphs are left alone."""
+    maker = _Maker(deep)
+    graph = model.graph
+    exposed = maker.graph(graph)
+    present = {o.name for o in graph.outputs}
+    for node in graph:
+        if is_constant(node):
+            continue
+        for output in node.outputs:
+            if output.name and output.name not in present:
+                present.add(output.name)
+                graph.outputs.append(output)
+    return Instrumented(ir.to_proto(model), exposed, maker.hidden)
+
+
+class _Maker:
+    def __init__(self, deep: bool) -> None:
+        self._deep = deep
+        self._number = 0
+        self.hidden = 0
+
+    def graph(self, graph: ir.Graph) -> dict[str, Exposed]:
+        """Let the values of all sub-graphs in a graph come out into it."""
+        found = {}
+        for node in list(graph):
+            bodies = sub_graphs(node)
+            if not bodies:
+                continue
+            first = next((o.name for o in node.outputs if o.name), "") or ""
+            if not self._deep:
+                self.hidden += sum(body.num_nodes() for body in bodies.values())
+            elif node.op_type == "If" and len(bodies) == 2:
+                found[first] = self._branches(node, bodies)
+            elif node.op_type in _LOOPS and len(bodies) == 1:
+                found[first] = self._rounds(node, bodies)
+            else:
+                self.hidden += sum(body.num_nodes() for body in bodies.values())
+        return found
+
+    def _rounds(self, node: ir.Node, bodies: dict[str, ir.Graph]) -> Exposed:
+        exposed = Exposed()
+        for name, body in bodies.items():
+            exposed.inner[name] = self.graph(body)
+            values = self._values(body)
+            for value in values:
+                body.outputs.append(self._copied(body, value))
+            exposed.branches[name] = self._outside(node, values)
+            for axes in ("scan_output_axes", "scan_output_directions"):
+                if axes in node.attributes:
+                    before = list(node.attributes[axes].as_ints())
+                    node.attributes[axes] = ir.AttrInt64s(axes, before + [0] * len(values))
+        return exposed
+
+    def _branches(self, node: ir.Node, bodies: dict[str, ir.Graph]) -> Exposed:
+        exposed = Exposed()
+        for name, body in bodies.items():
+            exposed.inner[name] = self.graph(body)
+        values = {name: self._values(body) for name, body in bodies.items()}
+        for name, body in bodies.items():
+            for other, made in values.items():
+                for value in made:
+                    given = (
+                        self._copied(body, value) if other == name else self._nothing(body, value)
+                    )
+                    body.outputs.append(given)
+        for name in bodies:
+            exposed.branches[name] = self._outside(node, values[name])
+        for name, body in bodies.items():
+            taken = np.array(name == "then_branch")
+            body.outputs.append(self._constant(body, taken))
+        exposed.mark = self._add_outputs(node, [ir.DataType.BOOL])[0]
+        return exposed
+
+    def _values(self, body: ir.Graph) -> list[ir.Value]:
+        """The values inside that can come out: their element type must be known."""
+        found = []
+        for node in body:
+            if is_constant(node):
+                continue
+            typed = [
+                o
+                for o in node.outputs
+                if o.name and o.dtype is not None and isinstance(o.type, ir.TensorType)
+            ]
+            found += [o for o in typed if int(o.dtype or 0) in NAMES]
+            self.hidden += not typed
+        return found
+
+    def _copied(self, body: ir.Graph, value: ir.Value) -> ir.Value:
+        """The value under a name of its own: a graph may not give one value twice."""
+        node = ir.node("Identity", [value])
+        return self._placed(body, node, value.dtype)
+
+    def _nothing(self, body: ir.Graph, value: ir.Value) -> ir.Value:
+        assert value.dtype is not None
+        node = ir.node(
+            "ConstantOfShape",
+            [self._constant(body, np.zeros(1, np.int64))],
+            {"value": ir.tensor(np.zeros(1, np.float32))},
+        )
+        empty = self._placed(body, node, ir.DataType.FLOAT)
+        if value.dtype == ir.DataType.FLOAT:
+            return empty
+        return self._placed(body, ir.node("Cast", [empty], {"to": int(value.dtype)}), value.dtype)
+
+    def _constant(self, body: ir.Graph, array: np.ndarray) -> ir.Value:
+        tensor = ir.tensor(array)
+        return self._placed(body, ir.node("Constant", [], {"value": tensor}), tensor.dtype)
+
+    def _placed(self, body: ir.Graph, node: ir.Node, dtype: ir.DataType | None) -> ir.Value:
+        body.append(node)
+        output = node.outputs[0]
+        output.name = self._fresh()
+        if dtype is not None:
+            output.type = ir.TensorType(dtype)
+        return output
+
+    def _outside(self, node: ir.Node, values: list[ir.Value]) -> dict[str, str]:
+        names = self._add_outputs(node, [value.dtype for value in values])
+        return {value.name or "": name for value, name in zip(values, names, strict=True)}
+
+    def _add_outputs(self, node: ir.Node, dtypes: list[ir.DataType | None]) -> list[str]:
+        before = len(node.outputs)
+        node.resize_outputs(before + len(dtypes))
+        for output, dtype in zip(node.outputs[before:], dtypes, strict=True):
+            output.name = self._fresh()
+            # What is inside a sub-graph itself can come out of it only with a type.
+            output.type = ir.TensorType(dtype) if dtype is not None else None
+        return [output.name or "" for output in node.outputs[before:]]
+
+    def _fresh(self) -> str:
+        self._number += 1
+        return f"syncpoint.{self._number}"

@@ -1,0 +1,305 @@
+"""An ONNX model that is loaded and can be run by ONNX Runtime, whole or in pieces.
+
+Asking ONNX Runtime for a value in the middle of a graph keeps it from fusing the ops around it,
+and that changes numbers: for int8 by far more than rounding. So the graph is optimised first, as
+for a plain run, and saved; the values are asked of the saved graph, which is then run as it is.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from syncpoint.errors import CaptureError, InputError, SyncpointError, Unsupported
+from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
+from syncpoint.run.recorder import Recorder
+from syncpoint.run.writer import RunWriter
+from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.onnx_capture import Capture, Results
+from syncpoint.runtimes.onnx_evaluate import Evaluator
+from syncpoint.runtimes.onnx_graph import Graph, sub_graphs
+from syncpoint.runtimes.onnx_inputs import bind, declared
+from syncpoint.runtimes.onnx_instrument import Instrumented, instrument
+from syncpoint.runtimes.onnx_model import Source, from_proto, load
+from syncpoint.runtimes.onnx_values import same_bits, to_numpy, to_ort
+from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region
+
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+_DATA_FILE = "session.optimized_model_external_initializers_file_name"
+_AS_EXECUTED = "as-executed"
+
+
+@dataclass
+class _Totals:
+    """What holds of all parts of a run together: one sample that differs is enough."""
+
+    computed: Counter[str] = field(default_factory=Counter)
+    observer: Observer = field(default_factory=lambda: Observer(True))
+
+
+_TOTALS: WeakKeyDictionary[RunWriter, _Totals] = WeakKeyDictionary()
+
+
+class OnnxSession:
+    """One model under one set of options."""
+
+    def __init__(self, model: object, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self._fused = options["fusion"] == _AS_EXECUTED
+        self._providers = _providers(options["provider"])
+        self._source = load(model)
+        self.name = self._source.name
+        self._keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        self._shipped = self._opened_plain(save=self._fused)
+        """The model as anyone would run it under these options."""
+        original = self._source.graph()
+        executed, folder = self._source.proto, self._source.folder
+        if self._fused:
+            executed, folder = self._saved()
+        self._executed, self._folder = executed, folder
+        self._graph = Graph(from_proto(executed, folder), original)
+        self._specs = declared(
+            [v for v in original.graph.inputs if v.name],
+            frozenset(original.graph.initializers),
+        )
+        self._instrumented, self._captured = self._opened_captured(deep=True)
+        self._evaluator = Evaluator(self._graph)
+
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the graph declares; an axis it leaves open is -1."""
+        return self._specs
+
+    def run(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Record one execution, then run the model plainly and compare the final outputs."""
+        given, notes = bind(inputs, self._specs, Path(self.name).name)
+        recorder.facts(
+            runtime="onnxruntime",
+            runtime_version=ort.__version__,
+            options=self._options,
+            device="+".join(self._captured.get_providers()),
+            fusion=self._options["fusion"],
+            environment=_environment(),
+        )
+        for note in notes:
+            recorder.note(note)
+        results = self._results(given, recorder)
+        capture = Capture(self._graph, results, recorder, self._captured.get_providers()[0])
+        capture.record(given)
+        totals = _TOTALS.setdefault(recorder.writer, _Totals())
+        totals.computed.update(capture.computed)
+        if totals.observer.equal:
+            totals.observer = self._observed(results, given, recorder)
+        recorder.facts(
+            precision="+".join(name for name, _ in totals.computed.most_common()),
+            observer=totals.observer,
+        )
+        if self._instrumented.hidden:
+            recorder.note(
+                f"{self._instrumented.hidden} ops inside sub-graphs were not recorded:"
+                f" {', '.join(self._holders())}"
+            )
+
+    def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
+        """Nothing to do: the graph is the same for inputs of any form."""
+
+    def evaluate(
+        self,
+        region: Region,
+        inputs: Mapping[Edge, Array],
+        dtype: str,
+        parameter_dtype: str | None = None,
+    ) -> Sequence[Array | None]:
+        """The region's outputs with all floating-point arithmetic done in `dtype`."""
+        return self._evaluator.evaluate(region, inputs, dtype, parameter_dtype)
+
+    def parameters_of(self, region: Region) -> list[OpKey]:
+        """The parameters and constants that the region's ops read, each once."""
+        return self._evaluator.parameters_of(region)
+
+    def _results(self, given: Mapping[str, Array], recorder: Recorder) -> Results:
+        try:
+            values = self._run(self._captured, given)
+        except SyncpointError as error:
+            if not self._instrumented.exposed:
+                raise
+            # A loop may give values of another shape in each round, which cannot be stacked.
+            self._instrumented, self._captured = self._opened_captured(deep=False)
+            values = self._run(self._captured, given)
+            recorder.note(f"values inside sub-graphs cannot be had: {error.found}")
+        return Results(values, self._instrumented.exposed)
+
+    def _run(self, session: Any, given: Mapping[str, Array]) -> dict[str, Any]:
+        names = [output.name for output in session.get_outputs()]
+        feeds = {name: to_ort(array) for name, array in given.items()}
+        try:
+            found = session.run_with_ort_values(names, feeds)
+        except Exception as error:
+            fed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in given.items())
+            raise CaptureError(f"{self.name} to run on {fed}", one_line(error)) from error
+        return dict(zip(names, found, strict=True))
+
+    def _observed(
+        self, results: Results, given: Mapping[str, Array], recorder: Recorder
+    ) -> Observer:
+        """Whether the plain model gives the same bits as the captured one."""
+        shipped = self._run(self._shipped, given)
+        if self._fused:
+            return _compared(results, shipped)
+        plain = self._opened(self._settings("disabled"), self._source)
+        observer = _compared(results, self._run(plain, given))
+        as_executed = _compared(results, shipped)
+        if observer.equal and not as_executed.equal:
+            recorder.note(
+                "the model as it is executed, with optimization="
+                f"{self._options['optimization']}, gives other outputs than the ops recorded here:"
+                f" {as_executed.detail}"
+            )
+        return observer
+
+    def _opened_plain(self, save: bool) -> Any:
+        settings = self._settings(self._options["optimization"])
+        if not save:
+            return self._opened(settings, self._source)
+        settings.optimized_model_filepath = str(self._saved_at())
+        try:
+            return self._opened(settings, self._source)
+        except SyncpointError:
+            if not self._source.folder:
+                raise
+        # Weights that were repacked no longer fit into the one message: into a file with them.
+        settings.add_session_config_entry(_DATA_FILE, "optimized.data")
+        return self._opened(settings, self._source)
+
+    def _saved(self) -> tuple[onnx.ModelProto, str]:
+        """The graph that a plain run executes, and the folder its weights are in."""
+        path = self._saved_at()
+        if not path.is_file():
+            raise Unsupported(
+                f"the graph that {'+'.join(self._shipped.get_providers())} executes",
+                "ONNX Runtime saved none",
+                "capture with fusion=unfused",
+            )
+        proto = onnx.load(str(path), load_external_data=False)
+        moved = (path.parent / "optimized.data").is_file()
+        return proto, str(path.parent) if moved else self._source.folder
+
+    def _saved_at(self) -> Path:
+        return Path(self._keep.name) / "optimized.onnx"
+
+    def _opened_captured(self, deep: bool) -> tuple[Instrumented, Any]:
+        """The session that gives every value; with those inside sub-graphs where it can be."""
+        model = from_proto(self._typed(), self._folder)
+        made = instrument(model, deep)
+        settings = self._settings("disabled")
+        source = Source(self.name, made.proto, self._folder)
+        try:
+            return made, self._opened(settings, source)
+        except SyncpointError:
+            if not made.exposed:
+                raise
+        return self._opened_captured(deep=False)
+
+    def _typed(self) -> onnx.ModelProto:
+        """The executed graph with the types of what is inside sub-graphs, where there are any."""
+        if not any(sub_graphs(node) for node in self._graph.model.graph):
+            return self._executed
+        return onnx.shape_inference.infer_shapes(self._executed)
+
+    def _opened(self, settings: Any, source: Source) -> Any:
+        ort.set_seed(self._options["seed"])
+        given: Any = source.file
+        if not given:
+            given = source.proto.SerializeToString()
+            if source.folder:
+                settings.add_session_config_entry(_DATA_FOLDER, source.folder)
+        disabled = [n.strip() for n in self._options["disabled_optimizers"].split(",") if n.strip()]
+        try:
+            return ort.InferenceSession(
+                given, settings, providers=self._providers, disabled_optimizers=disabled
+            )
+        except Exception as error:
+            raise InputError(
+                f"{self.name} as a model that ONNX Runtime can load", one_line(error)
+            ) from error
+
+    def _settings(self, level: str) -> Any:
+        settings = ort.SessionOptions()
+        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[level])
+        settings.log_severity_level = 4
+        if self._options["threads"]:
+            settings.intra_op_num_threads = self._options["threads"]
+        return settings
+
+    def _holders(self) -> list[str]:
+        nodes = [
+            f"{n.op_type} {n.outputs[0].name}" for n in self._graph.nodes.values() if sub_graphs(n)
+        ]
+        return nodes if len(nodes) <= 3 else [*nodes[:3], f"{len(nodes) - 3} more"]
+
+
+def _compared(results: Results, plain: Mapping[str, Any]) -> Observer:
+    for name, value in plain.items():
+        try:
+            left, right = results.array(name), to_numpy(value)
+        except Unsupported:
+            continue
+        if left is None:
+            return Observer(False, f"{name}: not among the captured values")
+        if same_bits(left, right):
+            continue
+        if left.dtype != right.dtype or left.shape != right.shape:
+            return Observer(
+                False,
+                f"{name}: {right.dtype}{list(right.shape)},"
+                f" {left.dtype}{list(left.shape)} when captured",
+            )
+        a, b = left.astype(np.complex128), right.astype(np.complex128)
+        differ = (a != b) & ~(np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            greatest = float(np.nanmax(np.abs(a - b))) if differ.any() else 0.0
+        count = int(differ.sum())
+        return Observer(
+            False, f"{name}: {count} of {a.size} elements differ, by at most {greatest:.3g}"
+        )
+    return Observer(True)
+
+
+def _providers(asked: str) -> list[str]:
+    available = list(ort.get_available_providers())
+    if not asked:
+        return [p for p in available if p != "AzureExecutionProvider"]
+    if asked not in available:
+        raise InputError(
+            "an execution provider of this ONNX Runtime",
+            repr(asked),
+            f"these are there: {', '.join(available)}",
+        )
+    return [asked]
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "onnxruntime": ort.__version__,
+        "onnx": onnx.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+    }
