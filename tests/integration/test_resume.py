@@ -260,8 +260,8 @@ from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4
 real = measuring._measure_batch
 measuring._measure_batch = lambda *a: (time.sleep(0.02), real(*a))[1]
-group = introduced._Introducer._group
-introduced._Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
+group = introduced.Introducer._group
+introduced.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
 main()
 """
 

@@ -101,13 +101,20 @@ class Graph:
             known = self._neighbour(node)
         reads = [self.edge(v, scope) for v in (*node.inputs, *captured(node))]
         makers = [node] if inside else group
-        names = [self.provenance.original(o.name or "") for o in node.outputs]
+        given = [self.provenance.original(o.name or "") for o in node.outputs]
+        names = [*given]
         for maker in makers:
             names += [said(maker).fx, *(o.name or "" for o in maker.outputs)]
         names += [source.name or "" for source in quantized_from(node)]
         names += [maker.name or "" for maker in makers]
         before = {o.name for o in node.outputs if is_before_activation(o)}
+        # From this form back to the first: what the op completes there comes last.
+        last = next((m for m in makers if given[0] in {o.name for o in m.outputs}), None)
+        first = (said(last).fx if last is not None else "") or given[0]
         origins = dict.fromkeys(name for name in names if name and name not in before)
+        if first in origins:
+            del origins[first]
+            origins[first] = None
         return Op(
             self.key(node, scope),
             type_of(node),
