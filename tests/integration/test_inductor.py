@@ -11,7 +11,7 @@ import syncpoint as sp
 from models.gpt import gpt_inputs, make_gpt, make_small_gpt, small_gpt_inputs
 from models.mlp import make_mlp, mlp_inputs
 from models.nested import make_nested, nested_inputs
-from models.resnet import make_resnet, resnet_inputs
+from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_resnet_inputs
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Role
 from syncpoint.runtimes import inductor_hooks
@@ -222,3 +222,25 @@ def test_replay_feeds_every_kernel_the_values_of_the_reference():
     assert sp.compare(clean, graph, introduced="replay").verdict == "close"
     with pytest.raises(Unsupported, match="introduced local"):
         sp.compare(graph, graph, introduced="replay")
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [(lambda: make_small_gpt("relu"), small_gpt_inputs), (make_small_resnet, small_resnet_inputs)],
+    ids=["gpt", "resnet"],
+)
+def test_compiled_code_against_the_model_as_it_was_written(make, inputs):
+    """Other ops than those of the compiled graph: a softmax is one op, and not a division."""
+    model, given = make(), inputs()
+    eager = sp.capture(model, given)
+    clean = sp.compare(sp.capture(model, given, runtime="inductor"), eager)
+    assert clean.verdict == "close"
+    assert clean.coverage.target > 0.6
+    bug = "cpp.inject_relu_bug_TESTING_ONLY=accuracy"
+    broken = sp.compare(sp.capture(model, given, runtime="inductor", config=bug), eager)
+    assert broken.verdict == "large"
+    guilty = [row for row in broken.rows if row.guilty]
+    assert any(row.reference.type == "aten.relu.default" for row in guilty)
+    for row in guilty:
+        region = row.introduced.region or (row.reference.label,)
+        assert any(name.startswith("relu") for name in region), row.reference.label

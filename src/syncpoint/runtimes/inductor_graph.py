@@ -115,6 +115,20 @@ def computed(program: Program, name: str) -> Edge | None:
     return None if node is None else program.edges.of(node)
 
 
+def completed(program: Program) -> dict[str, str]:
+    """Node -> the op of the model it completes, where it does. Of the nodes that one op was
+    decomposed into, the last that computes anything has its value; the others are inside."""
+    last: dict[tuple[Any, ...], Node] = {}
+    for node in program.graph.nodes:
+        original = node.meta.get("original_aten")
+        if node.op != "call_function" or original is None or node.target in _VIEWS:
+            continue
+        made_from = tuple(source.name for source in node.meta.get("from_node") or ())[:1]
+        call = (str(original), made_from, node.meta.get("seq_nr"), node.meta.get("stack_trace"))
+        last[call] = node
+    return {node.name: str(node.meta["original_aten"]) for node in last.values()}
+
+
 def graph_input(name: str, graph: str) -> Edge:
     """The edge of what one compiled graph is given by the Python code between graphs."""
     return Edge(OpKey(name, graph=graph), role=Role.INPUT)

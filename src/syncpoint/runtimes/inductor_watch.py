@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor_compile import Compilation, CompiledGraph, tensor_nodes
-from syncpoint.runtimes.inductor_graph import Given, computed, graph_input, program_of
+from syncpoint.runtimes.inductor_graph import Given, completed, computed, graph_input, program_of
 from syncpoint.runtimes.inductor_hooks import Buffer
 from syncpoint.runtimes.protocol import Array, Tree
 from syncpoint.runtimes.torch_capture import Capture
@@ -232,6 +232,7 @@ class _Describe:
         self._nodes = {node.name: node for node in program.graph.nodes}
         origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
         self._own = {edge.op.op for edge in origins if edge is not None}
+        self._completed = completed(program)
 
     def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
         key = self._program.edges.key(buffer.name)
@@ -240,7 +241,8 @@ class _Describe:
         kind = buffer.kernel
         if made is not None:
             attributes |= {"value_of": made.op.op, "output": made.index}
-            kind = type_of(self._nodes[made.op.op])
+            # What is inside an op of the model must not be taken for an op of its own kind.
+            kind = self._completed.get(made.op.op, buffer.kernel)
         hidden = [n for n in buffer.computes if n not in self._own]
         if hidden:
             attributes["computes"] = hidden
