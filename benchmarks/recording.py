@@ -37,7 +37,11 @@ class Keeps:
 
     def __init__(self):
         self.ops, self.tensors = [], []
-        self.writer = self
+
+    @property
+    def writer(self):
+        # Not an attribute: what holds itself is not let go of before the next collection.
+        return self
 
     def for_part(self, part):
         return self

@@ -1,6 +1,5 @@
 """Graphs of every make: branches, loops, functions, weights in other files, rare types."""
 
-import resource
 import subprocess
 import sys
 
@@ -258,10 +257,12 @@ def test_weights_in_another_file_are_read_from_there(tmp_path, fusion):
 
 
 LARGE = """
-import sys, numpy as np, syncpoint as sp
+import re, sys, numpy as np, syncpoint as sp
 run = sp.capture(sys.argv[1], {"i": np.array([0, 700_000])}, record="digest", filter="^[yg]$")
 assert run.info.observer.equal
 assert [op.type for op in run.ops] == ["Gather", "Relu"]
+# Of this memory alone: what resource tells begins with that of the process it was started by.
+print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 """
 
 
@@ -277,9 +278,9 @@ def test_a_model_of_more_than_two_gigabytes_is_captured_in_little_memory(tmp_pat
     with (tmp_path / "weights.bin").open("r+b") as file:
         file.truncate(64 + rows * 12)
     assert (tmp_path / "weights.bin").stat().st_size > 2 << 30
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    subprocess.run([sys.executable, "-c", LARGE, str(path)], check=True, timeout=120)
-    assert max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) < 1 << 20
+    command = [sys.executable, "-c", LARGE, str(path)]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    assert int(done.stdout) < 1 << 20
 
 
 def test_bfloat16_and_four_bit_values_come_out_bit_for_bit():

@@ -47,19 +47,17 @@ class Ledger:
         self.made: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Live tensor -> the edge it is known by; for what passes through sub-graphs."""
         self.rounds: Counter[str] = Counter()
-        self._keys: dict[Edge, TensorKey] = {}
-        self._storages: dict[Edge, int] = {}
+        self._known: dict[Edge, tuple[TensorKey, int]] = {}
+        """What was recorded, and where its memory is."""
 
     def tensor(
         self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
     ) -> None:
         """Record a tensor under its edge; `reads` are the tensors whose memory it may share."""
         storage = _storage(value)
-        alias = next((e for e in reads if storage and self._storages.get(e) == storage), None)
-        key = self._write(edge.op, edge.role, edge.index, value, name, alias)
+        key = self._write(edge, value, name, self._sharing(reads, storage))
         if key is not None:
-            self._keys[edge] = key
-            self._storages[edge] = storage
+            self._known[edge] = (key, storage)
         self.made[value] = edge
         if value.requires_grad:
             self.observed.learns.add(edge)
@@ -91,23 +89,31 @@ class Ledger:
             if edge not in recorded:
                 recorded.add(edge)
                 whole = self.recorder.for_part(WHOLE)
-                self._write(edge.op, edge.role, edge.index, value, "", None, whole)
-        self._keys[edge] = TensorKey(edge.op, edge.role, edge.index, WHOLE)
-        self._storages[edge] = _storage(value)
+                self._write(edge, value, "", "", whole)
+        self._known[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), _storage(value))
         self.made[value] = edge
 
     def model_output(self, edge: Edge, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output; the same values as those of the tensor at `edge`."""
-        self._write(edge.op, Role.MODEL_OUTPUT, position, value, name, edge)
+        known = self._known.get(edge)
+        alias = str(known[0]) if known is not None else ""
+        self._write(Edge(edge.op, position, Role.MODEL_OUTPUT), value, name, alias)
+
+    def _sharing(self, reads: tuple[Edge, ...], storage: int) -> str:
+        """The tensor among those read whose memory this is."""
+        if storage:
+            for read in reads:
+                known = self._known.get(read)
+                if known is not None and known[1] == storage:
+                    return str(known[0])
+        return ""
 
     def _write(
         self,
-        op: OpKey,
-        role: Role,
-        index: int,
+        edge: Edge,
         value: torch.Tensor,
         name: str,
-        alias: Edge | None,
+        alias: str,
         recorder: Recorder | None = None,
     ) -> TensorKey | None:
         recorder = recorder or self.recorder
@@ -116,20 +122,20 @@ class Ledger:
         try:
             array = to_numpy(value)
         except Unsupported as error:
-            self.note(f"{op} {role} {index} was not recorded: {error}")
+            self.note(f"{edge.op} {edge.role} {edge.index} was not recorded: {error}")
             return None
         known = dtype_name(value.dtype)
         return recorder.tensor(
-            op,
+            edge.op,
             array,
-            role=role,
-            index=index,
+            role=edge.role,
+            index=edge.index,
             dtype=known if known in DTYPES else None,
             name=name,
             strides=tuple(value.stride()) if value.layout is torch.strided else None,
             device=str(value.device),
             requires_grad=value.requires_grad,
-            alias_of=str(self._keys[alias]) if alias in self._keys else "",
+            alias_of=alias,
         )
 
 

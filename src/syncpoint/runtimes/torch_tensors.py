@@ -70,7 +70,13 @@ def to_numpy(tensor: torch.Tensor) -> Array:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.int_repr()
-    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    # Each of these costs as much as a small op, even where it has nothing to do.
+    if not tensor.is_cpu:
+        tensor = tensor.cpu()
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     if tensor.dtype in _DISGUISES:
         plain, dtype = _DISGUISES[tensor.dtype]
         found: Array = tensor.view(plain).numpy().view(dtype)
