@@ -48,6 +48,8 @@ def analyze(
     With `out` and `save_intermediates` the runs and the comparison stay in that folder.
     """
     options = dict(options or {})
+    # Both executions must draw the same random numbers, so compiled code takes eager's.
+    options["config"] = ",".join(filter(None, ("fallback_random=true", options.get("config"))))
     keep = None
     if out is not None and save_intermediates:
         folder = Path(out)

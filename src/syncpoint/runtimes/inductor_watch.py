@@ -22,7 +22,7 @@ from syncpoint.runtimes.torch_capture import Capture
 from syncpoint.runtimes.torch_evaluate import Evaluator
 from syncpoint.runtimes.torch_ledger import Ledger
 from syncpoint.runtimes.torch_names import frames, module_of, type_of
-from syncpoint.runtimes.torch_program import Program, input_path
+from syncpoint.runtimes.torch_program import Observed, Program, input_path
 from syncpoint.runtimes.torch_tensors import dtype_name, same_bits, to_torch
 
 
@@ -165,10 +165,8 @@ class Recording(Watch):
         if edge is None:
             # Made by Python code between or after the graphs.
             edge = Edge(self.recorder.op(Op(OpKey(f"output_{position}"), "python")))
-        ledger = next(iter(self._ledgers.values()), None)
-        if ledger is not None:
-            ledger = self._ledgers.get(edge.op.graph, ledger)
-            ledger.model_output(edge, position, self.final(value), name)
+        ledger = self._ledgers.get(edge.op.graph) or Ledger(Observed(), self.recorder)
+        ledger.model_output(edge, position, self.final(value), name)
 
     def final(self, value: torch.Tensor) -> torch.Tensor:
         """What is recorded for a final output."""
