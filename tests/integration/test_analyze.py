@@ -14,6 +14,7 @@ from models.gpt import make_small_gpt, small_gpt_inputs
 from models.mlp import make_mlp, mlp_inputs
 from models.nested import make_nested, nested_inputs
 from models.resnet import make_small_resnet, small_resnet_inputs
+from syncpoint.errors import InputError
 
 NETS = {
     "mlp": (make_mlp, mlp_inputs),
@@ -211,3 +212,55 @@ def test_files_that_torch_writes_to_repeat_a_failure(tmp_path):
     path.write_text(path.read_text().replace(str(tmp_path / "kept"), str(tmp_path / "lost")))
     lost = sp.analyze(str(path))
     assert any("2 of 2 inputs" in note and "random" in note for note in lost.notes)
+
+
+class Numbers(nn.Module):
+    def forward(self, x):
+        y = torch.relu(x)
+        return {"y": y, "k": int(y.argmax()), "n": None}
+
+
+def test_outputs_that_are_no_tensors():
+    made = sp.analyze(Numbers(), (torch.randn(4, 4, generator=torch.Generator().manual_seed(0)),))
+    assert made.exit_code == 0
+    assert [output.path for output in made.outputs] == ['out["y"]']
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.linear(x), 0.5, self.training)
+
+
+def test_random_numbers_are_the_same_in_both_executions():
+    torch.manual_seed(0)
+    made = sp.analyze(Dropping(), (torch.randn(4, 8),), mode="train")
+    assert made.exit_code == 0
+    assert "draws random numbers" in made.runs.missing["float64"]
+    assert "without float64 nobody can say who is right" in str(made)
+
+
+def test_what_is_not_compiled_is_compared_by_its_outputs():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    torch.manual_seed(0)
+    made = sp.analyze(Recurrent(), (torch.randn(2, 3, 4),))
+    assert made.exit_code == 0
+    assert [output.path for output in made.outputs] == ["out"]
+    assert any("no graph to compile" in note for note in made.runs.compiled.info.notes)
+
+
+def test_settings_of_a_wrong_type_are_refused():
+    for config in ("cpp.threads=abc", "cpp.nope=1", "cpp.threads"):
+        with pytest.raises(InputError, match=config.partition("=")[0]):
+            sp.analyze(make_mlp(), mlp_inputs(), config=config)
+    assert sp.analyze(make_mlp(), mlp_inputs(), fullgraph=True).exit_code == 0

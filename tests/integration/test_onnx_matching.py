@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 
 import onnx_runs
 import syncpoint as sp
@@ -247,3 +248,29 @@ def test_permuted_channels_are_named():
     assert noted == {"batch_norm_1"}
     clean = sp.compare(target_of("cnn", "f32", "unfused"), reference_of("cnn"))
     assert not any(NOTE in r.notes for r in clean.rows)
+
+
+class Unbound(nn.Module):
+    """Query, key and value out of one product, taken apart by unbind."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(x).reshape(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("fusion", ["as-executed", "unfused"])
+def test_outputs_of_one_op_that_became_several_are_told_apart(tmp_path, fusion):
+    torch.manual_seed(0)
+    model, inputs = Unbound().eval(), (torch.randn(2, 5, 16),)
+    path = tmp_path / "unbound.onnx"
+    torch.onnx.export(model, inputs, dynamo=True, verbose=False).save(path)
+    comparison = sp.compare(str(path), model, inputs=inputs, target_options={"fusion": fusion})
+    assert comparison.verdict == "close", str(comparison)
+    taken = {r.reference.key.index: r for r in comparison.rows if "unbind" in r.reference.type}
+    assert sorted(taken) == [0, 1, 2]
+    assert all(row.numbers["psnr"] > 100 for row in taken.values())

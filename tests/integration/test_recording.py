@@ -622,3 +622,17 @@ def test_autocast_is_judged_by_the_precision_upstream(tmp_path):
     types = {t.dtype for t in sp.open_run(target).tensors if t.key.role is Role.OUTPUT}
     assert types == {"f32", "bf16"}
     assert comparison.verdict == "close", str(comparison)
+
+
+def test_a_step_inherits_nothing_from_one_that_follows(tmp_path):
+    """An early op that is off in a later step must not hide the late op that was off before."""
+    x = np.ones(4, np.float32)
+    for name, factors in (("good", (1, 1, 1, 1)), ("bad", (1, 2, 2, 2))):
+        with sp.record(tmp_path / f"{name}.run") as rec:
+            for step in range(2):
+                first, second = factors[2 * step : 2 * step + 2]
+                rec.tensor("early", x * first, step=step)
+                rec.tensor("late", x * first * second, step=step)
+    runs = [sp.open_run(tmp_path / f"{name}.run") for name in ("bad", "good")]
+    found = sp.compare(*runs).first_divergence
+    assert [(row.target.key.op.op, row.target.key.part.step) for row in found] == [("late", 0)]

@@ -17,7 +17,7 @@ TOLERANCE = 1e-3
 _SLACK = {"f32": 2.0, "f64": 2.0}
 """How many times the eager error a compiled one may be; three times for 16-bit types."""
 
-_ALIKE = 1.1
+_ALIKE = 1.5
 """Two errors that differ by less are the same: each is a sum of many chances."""
 
 
@@ -33,7 +33,7 @@ class Truth:
 
     @property
     def nearer(self) -> str:
-        """`compiled`, `eager`, or `alike` within a tenth; "" where it is not known."""
+        """`compiled`, `eager`, or `alike` where they hardly differ; "" where it is not known."""
         if self.compiled is None or self.eager is None:
             return ""
         low, high = sorted((self.compiled, self.eager))

@@ -138,13 +138,27 @@ class Result:
         The earliest ops whose introduced error is large; without introduced error, those whose
         total is not close while everything they read is.
         """
-        ops: dict[OpKey, Row] = {}
+        off: dict[tuple[int, int], list[Row]] = {}
         for row in sorted(self.rows, key=lambda r: r.target.order):
             if row.target.key.role is Role.OUTPUT:
                 known = row.introduced is not None
                 large = row.introduced_verdict is Verdict.LARGE if known else row.verdict.severity
                 if large or row.first_non_finite:
-                    ops.setdefault(row.target.key.op, row)
+                    part = row.target.key.part
+                    off.setdefault((part.sample, part.rank), []).append(row)
+        found: dict[OpKey, Row] = {}
+        for rows in off.values():
+            # A step inherits from those before it, and never from one that follows.
+            earliest = min(row.target.key.part.step for row in rows)
+            for row in self._first([r for r in rows if r.target.key.part.step == earliest]):
+                found.setdefault(row.target.key.op, row)
+        return list(found.values())
+
+    def _first(self, rows: list[Row]) -> list[Row]:
+        """Those of the rows, all of one execution, that read nothing from the others."""
+        ops: dict[OpKey, Row] = {}
+        for row in rows:
+            ops.setdefault(row.target.key.op, row)
         below: dict[OpKey, bool] = {}
         for op, inputs in self.edges.items():
             below[op] = any(below.get(i, False) or i in ops for i in inputs)

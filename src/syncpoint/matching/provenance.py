@@ -12,6 +12,7 @@ those inside are listed as such.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
@@ -23,6 +24,9 @@ from syncpoint.run.model import Op
 
 Call = tuple[str, str, int, str, str, int]
 """Graph, path and round, module, file and line: where the user's code calls for an op."""
+
+
+_NUMBER = re.compile(r"(?P<stem>.+?)(?:_(?P<number>\d+))?")
 
 
 class ProvenanceMatcher:
@@ -187,6 +191,9 @@ def _complete(
     wanted = theirs.outputs(reference.positions[-1])
     if not wanted:
         return
+    if len(wanted) > 1 and len(target.positions) > 1:
+        _several(work, target, reference, wanted, evidence, confidence)
+        return
     ends = [_Ending(work, target, reference, at, wanted) for at in target.positions]
     whole = [e for e in ends if e.fits and e.leaves]
     if not whole and len(ends) == 1 and op_class(mine.ops[ends[0].at].type) == reference.kind:
@@ -198,6 +205,42 @@ def _complete(
         for inner in target.positions:
             if inner != chosen.at:
                 for slot in mine.outputs(inner):
+                    work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _several(
+    work: Workspace,
+    target: _Unit,
+    reference: _Unit,
+    wanted: list[Slot],
+    evidence: str,
+    confidence: float,
+) -> None:
+    """An op of several outputs that became several ops, as unbind becomes slices: those whose
+    values leave the unit are its outputs, where there are as many of them. Their numbers tell
+    which is which (`getitem`, `getitem_1`); order does not, since runtimes reorder branches."""
+    mine, theirs = work.graphs
+    group = set(target.positions)
+    leaving = [
+        slot
+        for at in target.positions
+        for slot in mine.outputs(at)
+        if any(c not in group for c in mine.consumers.get(slot, ())) or not mine.consumers.get(slot)
+    ]
+    numbered = [_NUMBER.fullmatch(slot.op.op) for slot in leaving]
+    stems = {found["stem"] for found in numbered if found}
+    if len(leaving) != len(wanted) or len(stems) != 1 or None in numbered:
+        return
+    order = [int(found["number"] or 0) if found else 0 for found in numbered]
+    leaving = [slot for _, slot in sorted(zip(order, leaving, strict=True), key=lambda p: p[0])]
+    pairs = list(zip(leaving, wanted, strict=True))
+    if any(mine.count(s) != theirs.count(w) for s, w in pairs):
+        return
+    paired = [work.pair(s, w, f"{evidence} and number", confidence - 0.05) for s, w in pairs]
+    if any(paired):
+        for at in target.positions:
+            for slot in mine.outputs(at):
+                if slot not in leaving:
                     work.explain(TARGET, slot, f"inside {reference.name}", final=True)
 
 

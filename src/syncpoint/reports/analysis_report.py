@@ -56,6 +56,8 @@ def headline(analysis: AnalysisResult) -> str:
     """The verdict in one line."""
     coverage = analysis.result.coverage
     seen = f"compared {coverage.compared} of {coverage.target_tensors} buffers"
+    if all(output.truth.passes is None for output in analysis.outputs):
+        seen += "; without float64 nobody can say who is right"
     if analysis.exit_code == EXIT_UNCOVERED:
         return f"nothing compared: {seen}"
     verdict = analysis.verdict
@@ -104,7 +106,7 @@ def _outputs(found: tuple[OutputTruth, ...]) -> Table:
             output.path,
             metric_text("rmse", truth.compiled),
             metric_text("rmse", truth.eager),
-            metric_text("rmse", truth.scale),
+            metric_text("rmse", truth.scale or None),
             truth.nearer or "–",
             Text(word, style=style),
             "; ".join(output.differences) or "as eager",

@@ -27,6 +27,8 @@ COLOURS = {
     Verdict.NONE: "dim",
 }
 _SHOWN = 24
+_MOST = 5
+"""Rows that are told in words."""
 
 
 def print_comparison(
@@ -145,6 +147,8 @@ def _what_matters(result: Result) -> Iterator[Text]:
     """Where the runs part, then what became of the outputs."""
     shown: list[Row] = list(result.first_divergence[:3])
     shown += [r for r in result.rows if r.first_non_finite and r not in shown][:1]
+    # Guilty on its own account, wherever it lies.
+    shown += [r for r in result.rows if _makes_much(r) and r not in shown][: _MOST - len(shown)]
     shown += [r for r in result.outputs if r.verdict.severity and r not in shown][:3]
     if not shown:
         shown = [r for r in result.worst(1) if r.verdict.severity]
@@ -155,6 +159,10 @@ def _what_matters(result: Result) -> Iterator[Text]:
         yield Text(lead + lines[0], style=COLOURS[row.verdict])
         for line in lines[1:]:
             yield Text(line)
+
+
+def _makes_much(row: Row) -> bool:
+    return row.introduced_verdict is Verdict.LARGE and row.target.key.role is Role.OUTPUT
 
 
 def as_text(result: Result, **options: Any) -> str:

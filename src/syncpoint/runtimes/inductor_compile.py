@@ -210,7 +210,7 @@ def _config(options: Mapping[str, Any]) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     mode = options["compile_mode"]
-    known_modes = ("default", *torch._inductor.list_mode_options())
+    known_modes = tuple(dict.fromkeys(("default", *torch._inductor.list_mode_options())))
     if mode not in known_modes:
         raise InputError(f"a mode of torch.compile: {', '.join(known_modes)}", repr(mode))
     if mode != "default":
@@ -220,11 +220,13 @@ def _config(options: Mapping[str, Any]) -> dict[str, Any]:
     known = config.get_config_copy()
     for text in filter(None, (t.strip() for t in options["config"].split(","))):
         name, equals, value = text.partition("=")
-        if not equals or name not in known:
+        if not equals:
+            raise InputError("config as name=value,name=value", repr(text))
+        if name not in known:
             near = difflib.get_close_matches(name, known, 3)
             raise InputError(
-                "name=value of a setting of torch._inductor.config",
-                repr(text),
+                "a setting that torch._inductor.config has",
+                repr(name),
                 f"near to it: {', '.join(near)}" if near else "",
             )
         found[name] = _value(name, value, known[name])
@@ -239,8 +241,13 @@ def _value(name: str, text: str, default: Any) -> Any:
         raise InputError(f"true or false for {name}", repr(text))
     if lowered == "none":
         return None
-    kinds: tuple[Any, ...] = (int, float) if default is None else (type(default),)
-    for kind in kinds:
-        with contextlib.suppress(TypeError, ValueError):
-            return kind(text)
+    if isinstance(default, (int, float)):
+        try:
+            return type(default)(text)
+        except ValueError:
+            raise InputError(f"a number for {name}", repr(text)) from None
+    if default is None:
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(text)
     return text

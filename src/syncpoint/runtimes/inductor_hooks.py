@@ -202,6 +202,8 @@ def probe() -> None:
     """Raise if this torch is not made as the capture of compiled code needs it."""
     import importlib
 
+    # Its modules import each other in circles; this one is a way in.
+    importlib.import_module("torch._inductor.compile_fx")
     for module, path, parameters in _PLACES:
         try:
             found: Any = importlib.import_module(module)

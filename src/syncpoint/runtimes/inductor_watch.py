@@ -325,7 +325,9 @@ class Wide(Recording):
         wide = self.watched.evaluator.run_all(program, fed, ledger)
         results = graph.plain(inputs)
         for value, (edge, twin) in zip(results, wide, strict=True):
-            if isinstance(value, torch.Tensor) and twin is not None and edge is not None:
+            if edge is None or not isinstance(value, torch.Tensor):
+                continue
+            if isinstance(twin, torch.Tensor):
                 self._twins[place(value)] = twin
                 self.written(edge, value)
         self.computed["f64"] += 1

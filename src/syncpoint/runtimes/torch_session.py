@@ -140,7 +140,7 @@ class TorchSession:
                     given[model_input(name)] = value
             results = self._evaluator.run_all(program, given, ledger)
             for position, (edge, value) in enumerate(results):
-                if edge is not None and value is not None:
+                if edge is not None and isinstance(value, torch.Tensor):
                     ledger.model_output(edge, position, value, program.outputs[position])
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
