@@ -14,8 +14,8 @@ from models.nested import make_nested, nested_inputs
 from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_resnet_inputs
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Role
-from syncpoint.runtimes import inductor_hooks
-from syncpoint.runtimes.inductor_compile import CompiledGraph
+from syncpoint.runtimes import inductor_hooks, registry
+from syncpoint.runtimes.inductor_compile import Compilation, CompiledGraph
 
 
 @pytest.fixture
@@ -197,8 +197,18 @@ def test_another_torch_is_refused_with_a_way_around(monkeypatch):
     monkeypatch.delattr(cpp.KernelGroup, "call_kernel")
     with pytest.raises(Unsupported, match=r"no .*KernelGroup.call_kernel.*backend=aot_eager"):
         inductor_hooks.probe()
+    for way in ({"backend": "aot_eager"}, {"fusion": "unfused"}):
+        assert _watching(way)
+    with pytest.raises(Unsupported, match="KernelGroup"):
+        _watching({})
     monkeypatch.undo()
     inductor_hooks.probe()
+
+
+def _watching(way):
+    """What a model would be compiled with; compiling itself needs all of inductor."""
+    runtime = registry.runtime("inductor")
+    return Compilation(make_mlp(), registry.parse_options(runtime, way))
 
 
 def test_a_model_that_raises_says_so_in_one_line():

@@ -116,10 +116,12 @@ class Compilation:
     def _watching(self) -> Callable[..., Any]:
         if self._options["backend"] == "aot_eager":
             return self._op_by_op
-        probe()
         from torch._inductor.compile_fx import compile_fx
 
-        inner: Any = self._unfused if self._options["fusion"] == "unfused" else self._inner
+        inner: Any = self._unfused
+        if self._options["fusion"] != "unfused":
+            probe()
+            inner = self._inner
         return partial(compile_fx, inner_compile=inner, config_patches=_config(self._options))
 
     def _compile(self, backend: Any, options: dict[str, Any] | None = None) -> Callable[..., Any]:
