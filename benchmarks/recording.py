@@ -84,7 +84,7 @@ def measured(name, rounds):
     def exported():
         kept[:] = [Keeps()]
         with torch.no_grad():
-            export._captured(program, Ledger(program.observed, kept[0]), args, {})
+            export._captured(program, Ledger(program.observed, kept[0], program.nests), args, {})
 
     def dispatched():
         kept[:] = [Keeps()]

@@ -24,6 +24,9 @@ class Role(StrEnum):
     OUTPUT = "output"
     MODEL_OUTPUT = "model-output"
 
+    # That of an enumeration is written in Python, and keys of tensors are hashed all the time.
+    __hash__ = str.__hash__
+
 
 class Kept(StrEnum):
     """How much of a tensor was recorded."""

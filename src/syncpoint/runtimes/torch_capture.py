@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
@@ -40,6 +41,8 @@ class Capture(Interpreter):
         """Placeholders of a sub-graph -> the tensors of the graph around it."""
         self._keys: dict[str, OpKey] = {}
         """Ops of this graph so far; in a sub-graph a key has a path and a round."""
+        self._as_planned = not path
+        """Whether every op so far has the key that its plan says, so that edges need no look."""
         self.results: tuple[Edge | None, ...] = ()
         """What the flattened outputs are known by, once the graph has run."""
 
@@ -57,6 +60,8 @@ class Capture(Interpreter):
                 self._edge(leaf) if isinstance(leaf, Node) else None for leaf in _leaves(n.args[0])
             )
             return super().run_node(n)
+        if n.op == "get_attr" and not self._path:
+            return self._program.attributes[str(n.target)]
         if n.op != "call_function":
             return super().run_node(n)
         plan = self._program.plan(n)
@@ -65,11 +70,13 @@ class Capture(Interpreter):
             return None if is_check else self._call(n)
         if n.target is torch.ops.aten.copy_.default and self._writes_back(n):
             return None
-        if any(isinstance(self.env.get(node), GraphModule) for node in plan.fetched):
+        if plan.may_nest and any(isinstance(self.env.get(f), GraphModule) for f in plan.fetched):
+            self._as_planned = False
             return self._sub_graphs(n, plan)
         reads = self._reads(plan)
         key = self._ledger.op(self._describe(n, plan, reads))
         self._keys[n.name] = key
+        self._as_planned = self._as_planned and key is plan.op.key
         try:
             context = n.meta.get(AUTOCAST)
             if context is None:
@@ -86,7 +93,8 @@ class Capture(Interpreter):
 
     def _call(self, node: Node) -> Tree:
         # What the interpreter does around a call, for tracebacks, costs as much as a small op.
-        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        args = map_arg(node.args, self.env.__getitem__)
+        kwargs = map_arg(node.kwargs, self.env.__getitem__) if node.kwargs else {}
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _edge(self, node: Node) -> Edge | None:
@@ -103,6 +111,9 @@ class Capture(Interpreter):
         return self._ledger.made[value] if known else None
 
     def _record(self, node: Node, key: OpKey, result: Tree, reads: tuple[Edge, ...]) -> None:
+        if isinstance(result, torch.Tensor):
+            self._ledger.results(key, (result,), reads)
+            return
         leaves = pytree.tree_leaves(result)
         self._ledger.results(key, leaves, reads)
         if not any(isinstance(value, torch.Tensor) for value in leaves):
@@ -111,10 +122,12 @@ class Capture(Interpreter):
             known[node.name] = result if agreed else AMBIGUOUS
 
     def _reads(self, plan: Plan) -> tuple[Edge, ...]:
+        if self._as_planned:
+            return plan.op.inputs
         return tuple(e for e in (self._edge(node) for node in plan.tensors) if e is not None)
 
     def _describe(self, node: Node, plan: Plan, reads: tuple[Edge, ...]) -> Op:
-        if plan.fixed and not self._path and reads == plan.op.inputs:
+        if plan.fixed and not self._path and (reads is plan.op.inputs or reads == plan.op.inputs):
             return plan.op
         # Sizes and the like are other numbers in every run.
         found = attributes(node, lambda n: self.env.get(n, n))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,17 +39,25 @@ def place_of(op: Op) -> str:
 class Ledger:
     """What one capture has recorded so far; shared by the graph and its sub-graphs."""
 
-    def __init__(self, observed: Observed, recorder: Recorder | None) -> None:
-        """Without a recorder only what is observed is kept."""
+    def __init__(
+        self, observed: Observed, recorder: Recorder | None, follows: bool = False
+    ) -> None:
+        """Without a recorder only what is observed is kept.
+
+        `follows` is whether tensors are followed into graphs inside the graph.
+        """
         self.observed = observed
         self.recorder = recorder
         self.computed: Counter[str] = Counter()
         """Elements computed, by floating-point type: the precision that was really in effect."""
         self.made: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Live tensor -> the edge it is known by; for what passes through sub-graphs."""
+        self._follows = follows
         self.rounds: Counter[str] = Counter()
         self._known: dict[Edge, tuple[TensorKey, int]] = {}
         """What was recorded, and where its memory is."""
+        self._places: set[int] = set()
+        """Where there has been memory of something recorded."""
 
     def tensor(
         self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
@@ -58,7 +67,9 @@ class Ledger:
         key = self._write(edge, value, name, self._sharing(reads, storage))
         if key is not None:
             self._known[edge] = (key, storage)
-        self.made[value] = edge
+            self._places.add(storage)
+        if self._follows:
+            self.made[value] = edge
         if value.requires_grad:
             self.observed.learns.add(edge)
         if self.observed.keeps_forms:
@@ -68,7 +79,7 @@ class Ledger:
         """Record an op and get its key."""
         return op.key if self.recorder is None else self.recorder.op(op)
 
-    def results(self, key: OpKey, values: list[Any], reads: tuple[Edge, ...]) -> None:
+    def results(self, key: OpKey, values: Sequence[Any], reads: tuple[Edge, ...]) -> None:
         """Record what an op gave; its outputs are counted flattened, and only tensors kept."""
         for index, value in enumerate(values):
             if not isinstance(value, torch.Tensor):
@@ -90,8 +101,11 @@ class Ledger:
                 recorded.add(edge)
                 whole = self.recorder.for_part(WHOLE)
                 self._write(edge, value, "", "", whole)
-        self._known[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), _storage(value))
-        self.made[value] = edge
+        storage = _storage(value)
+        self._known[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), storage)
+        self._places.add(storage)
+        if self._follows:
+            self.made[value] = edge
 
     def model_output(self, edge: Edge, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output; the same values as those of the tensor at `edge`."""
@@ -101,7 +115,7 @@ class Ledger:
 
     def _sharing(self, reads: tuple[Edge, ...], storage: int) -> str:
         """The tensor among those read whose memory this is."""
-        if storage:
+        if storage in self._places and storage:
             for read in reads:
                 known = self._known.get(read)
                 if known is not None and known[1] == storage:

@@ -45,6 +45,8 @@ class Plan:
     """The nodes whose tensors it reads, in the order of the schema."""
     fetched: tuple[Node, ...]
     """Those of its arguments that may be graphs of their own."""
+    may_nest: bool
+    """Whether it is of the kind that takes graphs."""
 
 
 @dataclass
@@ -96,6 +98,11 @@ class Program:
             if is_tensor(node):
                 self._values[edge] = node.meta.get("val")
 
+    @property
+    def nests(self) -> bool:
+        """Whether it has graphs inside the graph."""
+        return any(isinstance(value, GraphModule) for value in self.attributes.values())
+
     def for_other_inputs(self) -> Program:
         """The same graph, of which nothing has been observed yet."""
         return replace(self, observed=Observed(self.observed.keeps_forms))
@@ -126,6 +133,7 @@ class Program:
             is_op(node),
             tensors,
             tuple(leaf for leaf in leaves if leaf.op == "get_attr"),
+            isinstance(node.target, torch._ops.HigherOrderOperator),
         )
 
     def parameters(self) -> Iterator[tuple[Edge, torch.Tensor]]:

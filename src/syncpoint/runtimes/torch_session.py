@@ -102,7 +102,7 @@ class TorchSession:
             if program is None:
                 program, ledger, outputs = self._traced(args, kwargs, recorder, recorder.part)
             else:
-                ledger = Ledger(program.observed, recorder)
+                ledger = Ledger(program.observed, recorder, program.nests)
                 outputs = self._captured(program, ledger, args, kwargs)
             self._by_part[recorder.part] = program
             for note in program.notes:

@@ -45,7 +45,7 @@ _ALIGNMENT = 64
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of an element type; torch's own where we have none."""
-    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -65,12 +65,13 @@ def is_float_name(name: str) -> bool:
 
 def to_numpy(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shares memory where the tensor is dense and on the CPU."""
-    tensor = tensor.detach()
+    # Each of these costs as much as a small op, even where it has nothing to do.
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.int_repr()
-    # Each of these costs as much as a small op, even where it has nothing to do.
     if not tensor.is_cpu:
         tensor = tensor.cpu()
     if tensor.is_conj():
