@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.grids import grids_behind
 from syncpoint.comparison.measuring import (
     Sides,
     as_real,
@@ -255,7 +256,35 @@ class Introducer:
         costs.append(
             self._gain(exact.region, local, target) * _distance(extra["f32"].get(index), truth)
         )
+        if local in _INTEGER_UNITS:
+            costs.append(self._integers(target, truth, exact, index, extra))
         return max(costs)
+
+    def _integers(
+        self,
+        target: Tensor,
+        truth: NDArray[Any],
+        exact: _Exact,
+        index: int,
+        extra: dict[str, dict[int, NDArray[Any]]],
+    ) -> float:
+        """What rounding to integers between this op and the sync points before it costs: of
+        its inputs, of its parameters and of what lies in between, which add up as noise does."""
+        grids = grids_behind(self.sides.target, target.key, self.paired)
+        if not grids:
+            return 0.0
+        if "grids" not in extra:
+            rows = {e: self.by_reference.get(self._key(e, exact)) for e in exact.inputs}
+            paired = {e: row.target.key for e, row in rows.items() if row is not None}
+            fed = grids.rounded_inputs(exact.inputs, paired)
+            extra["grids"] = self._evaluate(exact.region, fed)
+            fed = grids.rounded_parameters(self.sides.target, exact.inputs)
+            extra["levels"] = self._evaluate(exact.region, fed)
+        noise = [_distance(extra[name].get(index), truth) for name in ("grids", "levels")]
+        return float(np.linalg.norm([*noise, grids.passed_on(truth.size)]))
+
+    def _key(self, edge: Edge, exact: _Exact) -> TensorKey:
+        return TensorKey(edge.op, edge.role, edge.index, exact.region.part)
 
     def _is_twin(self, operand: Operand, exact: _Exact, index: int) -> bool:
         """Whether the target has the very bits that the reference's op gives in the target's

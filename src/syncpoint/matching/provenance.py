@@ -128,6 +128,7 @@ def _call(work: Workspace, mine: list[_Unit], theirs: list[_Unit]) -> None:
     """Pair what one line of one module called for, kind by kind."""
     if not _known(call_of(work.graphs[TARGET].ops[mine[0].positions[0]])):
         return
+    _same_form(work, mine, theirs)
     for kind in dict.fromkeys(unit.kind for unit in mine):
         targets = [u for u in mine if u.kind == kind]
         references = [u for u in theirs if u.kind == kind]
@@ -142,6 +143,31 @@ def _call(work: Workspace, mine: list[_Unit], theirs: list[_Unit]) -> None:
             evidence = "source line and kind" + ("" if single else " and order")
             for t, r in zip(targets, references, strict=True):
                 _complete(work, t, r, evidence, 0.95 if single else 0.85)
+
+
+def _same_form(work: Workspace, mine: list[_Unit], theirs: list[_Unit]) -> None:
+    """Where the reference was made from that program too, several of its ops stand for one of
+    the program's: the target's then pair with those, kind for kind, whose names they bear."""
+    graphs = work.graphs
+    made = [at for unit in theirs for at in unit.positions]
+    origins = [graphs[REFERENCE].ops[at].origins[-1:] for at in made]
+    if len(set(filter(None, origins))) == len(list(filter(None, origins))):
+        return
+    by_name = {graphs[REFERENCE].ops[at].key.op: at for at in made}
+    found: dict[int, list[int]] = {}
+    for at in (at for unit in mine for at in unit.positions):
+        op = graphs[TARGET].ops[at]
+        names = {op.key.op, *op.origins} & by_name.keys()
+        kind = graphs[TARGET].classes[at]
+        hits = [by_name[n] for n in names if graphs[REFERENCE].classes[by_name[n]] == kind]
+        if len(hits) == 1:
+            found.setdefault(hits[0], []).append(at)
+    for reference, targets in found.items():
+        if len(targets) == 1:
+            slots = graphs[TARGET].outputs(targets[0]), graphs[REFERENCE].outputs(reference)
+            said = f"made from {graphs[REFERENCE].ops[reference].key.op}, same source line"
+            for t, r in ((t, r) for t in slots[0] for r in slots[1] if t.index == r.index):
+                work.pair(t, r, said, 0.97)
 
 
 def _by_name(targets: list[_Unit], references: list[_Unit]) -> list[tuple[_Unit, _Unit]] | None:
@@ -184,21 +210,46 @@ def _complete(
 ) -> None:
     """Pair the tensor that completes a reference op; the ones before it are inside it."""
     mine, theirs = work.graphs
-    wanted = theirs.outputs(reference.positions[-1])
+    at_reference = reference.positions[-1]
+    wanted = theirs.outputs(at_reference)
     if not wanted:
         return
     ends = [_Ending(work, target, reference, at, wanted) for at in target.positions]
     whole = [e for e in ends if e.fits and e.leaves]
     if not whole and len(ends) == 1 and op_class(mine.ops[ends[0].at].type) == reference.kind:
-        whole = ends
+        # Copies of constants that differ in size are of different constants, such as a mask and
+        # the value put there: what follows shows a wrong one.
+        whole = [e for e in ends if e.computes or mine.live[e.at] or theirs.live[at_reference]]
     if not whole:
         return
     chosen = max(whole, key=lambda end: (end.same_shape, end.computes, end.at))
+    unfinished = _unfinished(mine, chosen.at, target, reference)
+    for slot in unfinished:
+        work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
+    if unfinished:
+        return
     if sum(work.pair(s, w, evidence, confidence) for s, w in chosen.pairs):
         for inner in target.positions:
             if inner != chosen.at:
                 for slot in mine.outputs(inner):
                     work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _unfinished(graph: Graph, at: int, target: _Unit, reference: _Unit) -> list[Slot]:
+    """A product without its bias and the copies of it, if an op that reads them was made from the
+    same op and does the rest, as one that took the bias in. A bias that nobody adds is another
+    matter."""
+    if graph.classes[at] not in ("matmul", "conv"):
+        return []
+    found = list(graph.outputs(at))
+    goes_on = False
+    for slot in found:
+        for reader in graph.consumers.get(slot, ()):
+            if graph.classes[reader] in TRANSPARENT:
+                found += graph.outputs(reader)
+            elif reader not in target.positions and reference.name in graph.ops[reader].origins:
+                goes_on = True
+    return found if goes_on else []
 
 
 class _Ending:

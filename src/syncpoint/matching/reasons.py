@@ -19,7 +19,7 @@ def add_reasons(work: Workspace) -> None:
         for slot in graph.slots:
             if slot.role is not Role.OUTPUT or slot in paired[side]:
                 continue
-            if _no_result(graph, slot, following):
+            if _no_result(graph, slot, following) or _shown_by_copy(graph, slot, paired[side]):
                 keys = ((SIDES[side], t.key) for t in graph.slots[slot])
                 work.matching.uncounted.update(keys)
             if not work.free(side, slot):
@@ -35,6 +35,13 @@ def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
     """Constants, and views, casts and copies whose effect the next sync point shows."""
     at = graph.position[slot.op]
     return not graph.live[at] or (graph.classes[at] in TRANSPARENT and slot in following)
+
+
+def _shown_by_copy(graph: Graph, slot: Slot, paired: dict[Slot, Slot]) -> bool:
+    """What is compared as a copy of it, in another type or layout."""
+    readers = graph.consumers.get(slot, ())
+    made = (copy for at in readers for copy in graph.outputs(at))
+    return any(graph.roots.get(copy) == graph.root(slot) and copy in paired for copy in made)
 
 
 def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:

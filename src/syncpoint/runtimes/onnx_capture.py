@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import onnx_ir as ir
 
 from syncpoint.errors import Unsupported
@@ -182,6 +183,7 @@ class Capture:
         if array is None:
             return
         meaning = self._meaning(value, array)
+        array = _as_in_file(array, self._graph.narrow(value))
         self._recorder.for_part(WHOLE).tensor(
             key, array, role=Role.PARAMETER, device=self._device, quantization=meaning
         )
@@ -259,6 +261,16 @@ class Capture:
         number = self._rounds[path]
         self._rounds[path] += 1
         return replace(scope, path=path, iteration=number, edges={**scope.edges, **edges})
+
+
+def _as_in_file(array: Array, kind: ir.DataType | None) -> Array:
+    """The numbers in the type of the file, if it holds them all."""
+    if kind is None:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow: Array = array.astype(kind.numpy())
+    same = np.array_equal(narrow.astype(array.dtype), array, equal_nan=True)
+    return narrow if same else array
 
 
 def _renamed(fetch: Fetch, names: Mapping[str, str]) -> Fetch:
