@@ -157,6 +157,8 @@ def _same_form(work: Workspace, mine: list[_Unit], theirs: list[_Unit]) -> None:
     found: dict[int, list[int]] = {}
     for at in (at for unit in mine for at in unit.positions):
         op = graphs[TARGET].ops[at]
+        if op.type.endswith("Gemm"):
+            continue  # The bias is in it: it is more than the product it bears the name of.
         names = {op.key.op, *op.origins} & by_name.keys()
         kind = graphs[TARGET].classes[at]
         hits = [by_name[n] for n in names if graphs[REFERENCE].classes[by_name[n]] == kind]
