@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError
 
 if TYPE_CHECKING:
+    from syncpoint.comparison.engine import Options as EngineOptions
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
     from syncpoint.matching.map_file import MapFile
@@ -214,6 +215,7 @@ def compare(
     ignore: tuple[str, ...] | list[str] | str = (),
     introduced: str = "local",
     reference_model: object = None,
+    through: object = None,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
@@ -227,6 +229,8 @@ def compare(
 
     With `out` the comparison is kept in that folder, and while it goes on so is what has been
     measured. `resume` goes on with one that was interrupted there: same arguments, same result.
+    `through` is a third run, dump or model between the two, such as the quantized program in
+    PyTorch: it splits each error in what compressing cost and what the runtime adds.
     """
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
@@ -245,6 +249,7 @@ def compare(
         reference_options or {},
         shapes or {},
         reference_model,
+        through,
     )
     with _logged(out, asked, chosen, map_file, introduced, resume) as log:
         target_run, reference_run = _both(asked, store, resume, introduced != "off")
@@ -256,6 +261,8 @@ def compare(
             reference_run,
             Options(chosen, map_file, introduced, samples or (), threads, progress, log),
         )
+        if through is not None:
+            result = _split(result, target_run, reference_run, asked, Options(chosen, map_file))
         comparison = Comparison.of(result)
         if out is not None:
             comparison.save(out)
@@ -363,6 +370,7 @@ class Asked:
     reference_options: Mapping[str, Any]
     shapes: Mapping[str, Shape | tuple[int, ...]]
     reference_model: object
+    through: object = None
 
     def in_words(self) -> dict[str, Any]:
         """Names, and of files that are named also when they were written."""
@@ -456,6 +464,30 @@ def _both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool)
     if made_target is None or made_reference is None:
         raise AssertionError("both sides were resolved above")
     return made_target, made_reference
+
+
+def _split(
+    result: Result, target: Run, reference: Run, asked: Asked, options: EngineOptions
+) -> Result:
+    """The result with what the run in between says of it."""
+    from syncpoint.comparison.engine import compare as compare_runs
+    from syncpoint.comparison.through import through
+
+    middle = _recording(asked.through)
+    if middle is None:
+        fed = asked.inputs if asked.inputs is not None else _inputs_of(target)
+        if fed is None:
+            raise InputError("inputs to run the model in between with", "none", _GIVE_INPUTS)
+        middle = capture(asked.through, fed, shapes=asked.shapes)
+    options = replace(options, introduced="off")
+    label = str(middle.path.name) if isinstance(asked.through, str | Path) and middle.path else ""
+    found = through(
+        label or middle.info.model,
+        result,
+        compare_runs(target, middle, options),
+        compare_runs(middle, reference, options),
+    )
+    return replace(result, through=found)
 
 
 def _recording(thing: object) -> Run | None:

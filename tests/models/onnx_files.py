@@ -60,7 +60,8 @@ def program(net: str):
 
 
 def onnx_file(folder: Path, net: str, form: str = "f32") -> Path:
-    """`net` as an .onnx file in one of the forms f32, f16, qdq (int8), dynamic (int8)."""
+    """`net` as an .onnx file in one of the forms f32, f16, qdq (int8), products (int8
+    in convolutions and products of matrices alone), dynamic (int8)."""
     path = folder / f"{net}.{form}.onnx"
     plain = exported(net, form == "f16").model_proto
     if form in ("f32", "f16"):
@@ -81,6 +82,7 @@ def onnx_file(folder: Path, net: str, form: str = "f32") -> Path:
                 weight_type=QuantType.QInt8,
                 per_channel=net == "cnn",
                 reduce_range=True,
+                op_types_to_quantize=["Conv", "Gemm", "MatMul"] if form == "products" else None,
             )
     return path
 

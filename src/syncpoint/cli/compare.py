@@ -50,6 +50,13 @@ def compare(
         str | None,
         typer.Option(help="The model a recorded reference came from, to run its ops again."),
     ] = None,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            help="A run, dump or model between the two, such as the quantized program in PyTorch:"
+            " splits each error in compression and runtime."
+        ),
+    ] = None,
     min_coverage: options.MinCoverage = 0.5,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
@@ -85,6 +92,7 @@ def compare(
             ignore=ignore or (),
             introduced=introduced,
             reference_model=reference_model,
+            through=through,
             target_options=options.settings(target_set, "--target-set"),
             reference_options=options.settings(reference_set, "--reference-set"),
             shapes=options.shapes(shape),

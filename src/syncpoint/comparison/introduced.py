@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.grids import grids_behind
 from syncpoint.comparison.measuring import (
     Sides,
     as_real,
@@ -176,9 +177,7 @@ class Introducer:
             )
         target = _required(self.sides.target.tensor(row.target.key))
         reference = _required(self.sides.reference.tensor(row.reference.key))
-        operand, _ = fitted(
-            operand_of(self.sides.target, target), View(row.view), row.reference.shape
-        )
+        operand, _ = fitted(self.sides.operand(0, target), View(row.view), row.reference.shape)
         local = self.sides.precisions[0].local(
             target.key, target.dtype, target.quantization is not None
         )
@@ -187,7 +186,7 @@ class Introducer:
             local = coarsest([local, hidden.results, hidden.parameters])
         found = _against(operand, truth, reference.dtype)
         if found.mismatched:
-            truth = _with_marks_of(truth, operand, operand_of(self.sides.reference, reference))
+            truth = _with_marks_of(truth, operand, self.sides.operand(1, reference))
             found = _against(operand, truth, reference.dtype)
         if local == "exact":
             good = found.equal == found.count or self._is_twin(operand, exact, index)
@@ -255,7 +254,35 @@ class Introducer:
         costs.append(
             self._gain(exact.region, local, target) * _distance(extra["f32"].get(index), truth)
         )
+        if local in _INTEGER_UNITS:
+            costs.append(self._integers(target, truth, exact, index, extra))
         return max(costs)
+
+    def _integers(
+        self,
+        target: Tensor,
+        truth: NDArray[Any],
+        exact: _Exact,
+        index: int,
+        extra: dict[str, dict[int, NDArray[Any]]],
+    ) -> float:
+        """What rounding to integers between this op and the sync points before it costs: of
+        its inputs, of its parameters and of what lies in between, which add up as noise does."""
+        grids = grids_behind(self.sides.target, target.key, self.paired)
+        if not grids:
+            return 0.0
+        if "grids" not in extra:
+            rows = {e: self.by_reference.get(self._key(e, exact)) for e in exact.inputs}
+            paired = {e: row.target.key for e, row in rows.items() if row is not None}
+            fed = grids.rounded_inputs(exact.inputs, paired)
+            extra["grids"] = self._evaluate(exact.region, fed)
+            fed = grids.rounded_parameters(self.sides.target, exact.inputs)
+            extra["levels"] = self._evaluate(exact.region, fed)
+        noise = [_distance(extra[name].get(index), truth) for name in ("grids", "levels")]
+        return float(np.linalg.norm([*noise, grids.passed_on(truth.size)]))
+
+    def _key(self, edge: Edge, exact: _Exact) -> TensorKey:
+        return TensorKey(edge.op, edge.role, edge.index, exact.region.part)
 
     def _is_twin(self, operand: Operand, exact: _Exact, index: int) -> bool:
         """Whether the target has the very bits that the reference's op gives in the target's
@@ -341,6 +368,11 @@ def mask_below(dtype: str) -> float | None:
     return -kind.max / 2 if kind.kind is Kind.FLOAT and kind.bits >= 16 else None
 
 
+def _border(operand: Operand) -> float:
+    known = operand.mask_below
+    return known if known is not None else mask_below(operand.dtype) or -inf
+
+
 def _name(array: NDArray[Any]) -> str:
     from syncpoint.run.dtypes import from_numpy
 
@@ -354,10 +386,10 @@ def _with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> N
     if truth.dtype.kind != "f":
         return truth
     wide = dequantized(recorded)
-    masked = wide <= (mask_below(recorded.dtype) or -inf)
+    masked = wide <= _border(recorded)
     marked = ~np.isfinite(wide) | masked
     seen = dequantized(target)
-    marked &= ~np.isfinite(seen) | (seen <= (mask_below(target.dtype) or -inf))
+    marked &= ~np.isfinite(seen) | (seen <= _border(target))
     return np.where(marked, np.where(masked, -inf, wide), truth)
 
 

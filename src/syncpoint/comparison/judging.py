@@ -96,6 +96,10 @@ def _amplified(row: Row, rows: list[Row]) -> Row:
     """A model output that is large although every op is as good as its precision allows."""
     if not row.output or row.verdict is not Verdict.LARGE or row.introduced_verdict.severity:
         return row
+    makers = (r for r in rows if r.target.key.op == row.target.key.op and r.introduced)
+    if not any(r.target.key.role is Role.OUTPUT for r in makers):
+        # Nobody is known to be guilty, which is not the same as nobody being so.
+        return replace(row, reason=f"{row.reason}; the op that makes it could not be measured")
     ratios = [r.introduced.ratio for r in rows if r.introduced and r.introduced.ratio is not None]
     greatest = max(ratios, default=0.0)
     return replace(

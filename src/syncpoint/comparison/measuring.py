@@ -34,6 +34,9 @@ _BATCH_PAIRS = 4096
 _LARGE = 16 << 20
 """Bytes from which a tensor is measured in pieces."""
 
+_WIDENED_MASK = -65504.0 * (1 - 2**-8)
+"""A mask of float16 that went on in a wider type: its lowest number with a score added to it."""
+
 Progress = Callable[[int, int], None]
 """Told of how many of how many sync points are done."""
 
@@ -54,6 +57,21 @@ class Sides:
         self._order = tuple(
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
         )
+
+    def operand(self, side: int, tensor: Tensor) -> Operand:
+        """A tensor as the kernel reads it, with what marks a masked position there."""
+        return self._masking(side, tensor, operand_of((self.target, self.reference)[side], tensor))
+
+    def region(self, side: int, path: Path, tensor: Tensor) -> Operand:
+        """The same of a tensor that stays in its file."""
+        region = FileRegion(str(path), tensor.offset, tensor.nbytes)
+        return self._masking(side, tensor, Operand(region, tensor.dtype, shape=tensor.shape))
+
+    def _masking(self, side: int, tensor: Tensor, found: Operand) -> Operand:
+        wide = tensor.dtype in ("f32", "f64") and tensor.quantization is None
+        if not wide or self.precisions[side].of(tensor) != "f16":
+            return found
+        return replace(found, mask_below=_WIDENED_MASK)
 
     def made_by(self, key: TensorKey) -> TensorKey:
         """Where a tensor of the reference was computed: for a model output, its op's output."""
@@ -235,7 +253,7 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     in_pieces = _in_pieces(sides, row, target, reference)
     if in_pieces is not None:
         return row, in_pieces
-    t, r = operand_of(sides.target, target), operand_of(sides.reference, reference)
+    t, r = sides.operand(0, target), sides.operand(1, reference)
     try:
         t, view = fitted(t, View(row.view), logical_shape(r))
     except ValueError:
@@ -267,12 +285,7 @@ def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pai
     mine, theirs = sides.target.place(target), sides.reference.place(reference)
     if mine is None or theirs is None:
         return None
-    return Pair(_region(mine, target), _region(theirs, reference))
-
-
-def _region(path: Path, tensor: Tensor) -> Operand:
-    region = FileRegion(str(path), tensor.offset, tensor.nbytes)
-    return Operand(region, tensor.dtype, shape=tensor.shape)
+    return Pair(sides.region(0, mine, target), sides.region(1, theirs, reference))
 
 
 def _shapes(target: tuple[int, ...], reference: tuple[int, ...]) -> str:

@@ -17,6 +17,8 @@ from syncpoint.run.model import OpKey, Role
 if TYPE_CHECKING:
     import polars
 
+    from syncpoint.comparison.through import Through
+
 _COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
 _OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY})
 """No verdict for these reasons does not lower the coverage."""
@@ -68,6 +70,8 @@ class Result:
     """Target ops with the ops they read, for the question what came first."""
     warnings: tuple[str, ...] = ()
     created: str = ""
+    through: Through | None = None
+    """How much of each error is compression and how much runtime, where a run in between tells."""
 
     def rejudged(self, choice: Choice) -> Result:
         """The same measurements under other limits."""

@@ -19,6 +19,7 @@ import polars as pl
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Introduced, Row
+from syncpoint.comparison.through import Through
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
@@ -225,6 +226,7 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "target": _with_path(result.target, lambda run: os.path.relpath(run, home)),
         "reference": _with_path(result.reference, lambda run: os.path.relpath(run, home)),
         "warnings": list(result.warnings),
+        "through": result.through and result.through.as_dict(),
         "unmatched": [u.__dict__ for u in result.unmatched],
         "edges": [
             [_op_list(op), [_op_list(i) for i in inputs]] for op, inputs in result.edges.items()
@@ -280,6 +282,7 @@ def load(path: Path) -> Result:
             {OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},
             tuple(about["warnings"]),
             about["created"],
+            Through.of_dict(about["through"]) if about.get("through") else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.kinds import TRANSPARENT
 from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
-from syncpoint.run.model import Role
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.model import OpKey, Role
 
 
 def add_reasons(work: Workspace) -> None:
@@ -19,7 +20,7 @@ def add_reasons(work: Workspace) -> None:
         for slot in graph.slots:
             if slot.role is not Role.OUTPUT or slot in paired[side]:
                 continue
-            if _no_result(graph, slot, following):
+            if _no_result(graph, slot, following) or _shown_by_copy(graph, slot, paired[side]):
                 keys = ((SIDES[side], t.key) for t in graph.slots[slot])
                 work.matching.uncounted.update(keys)
             if not work.free(side, slot):
@@ -29,12 +30,42 @@ def add_reasons(work: Workspace) -> None:
             detail = _detail(work, side, slot, following)
             if detail:
                 work.explain(side, slot, detail)
+        _explain_parameters(work, side)
+
+
+def _explain_parameters(work: Workspace, side: int) -> None:
+    """A parameter without a partner shows in what reads it; say which op that is, and what
+    became of that one."""
+    graph, said = work.graphs[side], work.matching.reasons
+    readers: dict[OpKey, int] = {}
+    for at, op in enumerate(graph.ops):
+        for edge in op.inputs:
+            if edge.role is Role.PARAMETER:
+                readers.setdefault(edge.op, at)
+    asked = (work.matching.free_target, work.matching.free_reference)[side]
+    for tensor in graph.side.others:
+        if tensor.key.role is not Role.PARAMETER or (SIDES[side], tensor.key) in said:
+            continue
+        at = readers.get(tensor.key.op, -1)
+        made = graph.outputs(at) if at >= 0 else []
+        if not made or not asked(tensor.key):
+            continue
+        why = said.get((SIDES[side], graph.slots[made[0]][0].key))
+        detail = f"read by {made[0].op}" + (f", {why[1]}" if why and why[1] else "")
+        work.matching.explain(SIDES[side], tensor.key, Reason.NO_COUNTERPART, detail)
 
 
 def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
     """Constants, and views, casts and copies whose effect the next sync point shows."""
     at = graph.position[slot.op]
     return not graph.live[at] or (graph.classes[at] in TRANSPARENT and slot in following)
+
+
+def _shown_by_copy(graph: Graph, slot: Slot, paired: dict[Slot, Slot]) -> bool:
+    """What is compared as a copy of it, in another type or layout."""
+    readers = graph.consumers.get(slot, ())
+    made = (copy for at in readers for copy in graph.outputs(at))
+    return any(graph.roots.get(copy) == graph.root(slot) and copy in paired for copy in made)
 
 
 def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:

@@ -40,7 +40,27 @@ class StructureMatcher:
         work = Workspace.of(matching)
         if all(graph.has_edges for graph in work.graphs):
             walk(work)
+            if _pair_ends(work):
+                walk(work)
         return ()
+
+
+def _pair_ends(work: Workspace) -> bool:
+    """Ops of one kind that make the same output of the model. Where everything before an output
+    is off and fused beyond recognition, the output is still what it is."""
+    mine, theirs = work.graphs
+    done = False
+    for pair in list(work.matching.pairs):
+        if pair.target.role is not Role.MODEL_OUTPUT or pair.reference.role is not pair.target.role:
+            continue
+        at = mine.position.get(pair.target.op, -1), theirs.position.get(pair.reference.op, -1)
+        if min(at) < 0 or mine.classes[at[0]] != theirs.classes[at[1]]:
+            continue
+        ends = [graph.outputs(i) for graph, i in zip(work.graphs, at, strict=True)]
+        if len(ends[0]) == len(ends[1]) == 1 and mine.count(ends[0][0]) == theirs.count(ends[1][0]):
+            said = "same kind, making the same output of the model"
+            done |= work.pair(ends[0][0], ends[1][0], said, 0.85)
+    return done
 
 
 def walk(work: Workspace) -> None:

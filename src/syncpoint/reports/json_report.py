@@ -42,6 +42,8 @@ def as_json(result: Result) -> dict[str, Any]:
         ],
         "findings": [],
     }
+    if result.through is not None:
+        data["through"] = result.through.as_dict()
     found = strict(data)
     return found if isinstance(found, dict) else {}
 

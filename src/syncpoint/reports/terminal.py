@@ -56,6 +56,10 @@ def print_comparison(
         console.print(Text(line, style="dim"), soft_wrap=True)
     for text in _what_matters(result):
         console.print(text, soft_wrap=True)
+    if result.through is not None:
+        console.print()
+        for line in result.through.lines():
+            console.print(Text(line), soft_wrap=True)
     console.print()
     console.print(Text(headline(result), style=COLOURS[result.verdict]), soft_wrap=True)
 

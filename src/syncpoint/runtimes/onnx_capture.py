@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import onnx_ir as ir
 
 from syncpoint.errors import Unsupported
@@ -15,7 +16,14 @@ from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import WHOLE, Edge, OpKey, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
-from syncpoint.runtimes.onnx_blocks import BLOCKED, LAST, channels_after, channels_first, unblocked
+from syncpoint.runtimes.onnx_blocks import (
+    BLOCKED,
+    LAST,
+    block_size,
+    channels_after,
+    channels_first,
+    unblocked,
+)
 from syncpoint.runtimes.onnx_graph import (
     Graph,
     Scope,
@@ -30,6 +38,10 @@ from syncpoint.runtimes.onnx_quantization import Quantizations
 from syncpoint.runtimes.onnx_values import FLOATS, to_numpy
 from syncpoint.runtimes.protocol import Array
 
+_KEEP_CHANNELS = frozenset(
+    {"Relu", "Clip", "HardSigmoid", "Sigmoid", "BatchNormalization", "MaxPool", "AveragePool"}
+    | {"GlobalAveragePool"}
+)
 Fetch = Callable[[str], Array | None]
 """The value of this name in one graph and round; None where there is none."""
 
@@ -127,7 +139,7 @@ class Capture:
         """The values in the order of the model, and the name of that order where it was not
         the runtime's."""
         layout = self._graph.provenance.layouts.get(value.name or "")
-        if layout == BLOCKED and array.ndim > 2:
+        if layout == BLOCKED and array.ndim > 2 and not array.shape[1] % block_size():
             return unblocked(array, self._channels(value, array.shape[1])), "NCHW"
         if layout == LAST and array.ndim > 2:
             return channels_first(array), "NCHW"
@@ -138,7 +150,7 @@ class Capture:
         origin = self._graph.provenance.made.get(self._graph.provenance.original(value.name or ""))
         shape = origin.shape if origin is not None else None
         known = shape[1] if shape is not None and len(shape) > 1 else None
-        found = known if isinstance(known, int) else channels_after(value)
+        found = known if isinstance(known, int) else (_given(origin) or channels_after(value))
         if found is None or not 0 < found <= padded:
             self._recorder.note(
                 f"{value.name} may have channels that only fill a block up: how many the model"
@@ -182,6 +194,7 @@ class Capture:
         if array is None:
             return
         meaning = self._meaning(value, array)
+        array = _as_in_file(array, self._graph.narrow(value))
         self._recorder.for_part(WHOLE).tensor(
             key, array, role=Role.PARAMETER, device=self._device, quantization=meaning
         )
@@ -259,6 +272,31 @@ class Capture:
         number = self._rounds[path]
         self._rounds[path] += 1
         return replace(scope, path=path, iteration=number, edges={**scope.edges, **edges})
+
+
+def _given(value: ir.Value | None) -> int | None:
+    """How many channels the convolution has that a value of the file comes from."""
+    for _ in range(8):
+        node = value.producer() if value is not None else None
+        if node is None or len(node.inputs) == 0:
+            return None
+        if node.op_type == "Conv" and len(node.inputs) > 1 and node.inputs[1] is not None:
+            weight = constant(node.inputs[1])
+            return int(weight.shape[0]) if weight is not None and weight.ndim > 2 else None
+        if node.op_type not in _KEEP_CHANNELS:
+            return None
+        value = node.inputs[0]
+    return None
+
+
+def _as_in_file(array: Array, kind: ir.DataType | None) -> Array:
+    """The numbers in the type of the file, if it holds them all."""
+    if kind is None:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow: Array = array.astype(kind.numpy())
+    same = np.array_equal(narrow.astype(array.dtype), array, equal_nan=True)
+    return narrow if same else array
 
 
 def _renamed(fetch: Fetch, names: Mapping[str, str]) -> Fetch:

@@ -16,6 +16,10 @@ from syncpoint.runtimes.protocol import Array
 _FOLDED = ".folded"
 """End of the name of a parameter into which others were folded: it has the name of the one it
 was, and other values."""
+_WIDENED = "FusedBack_"
+"""What ONNX Runtime puts before the name of a parameter that it casts to float32 beforehand."""
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _ACTIVATIONS = ("Relu", "Clip")
 _ACTIVATED = re.compile(r"(relu6?|clip|clamp|hardtanh)(_\d+)?$")
 
@@ -110,7 +114,7 @@ class Graph:
         before = {o.name for o in node.outputs if is_before_activation(o)}
         # From this form back to the first: what the op completes there comes last.
         last = next((m for m in makers if given[0] in {o.name for o in m.outputs}), None)
-        first = (said(last).fx if last is not None else "") or given[0]
+        first = (said(_unquantized(last)).fx if last is not None else "") or given[0]
         origins = dict.fromkeys(name for name in names if name and name not in before)
         if first in origins:
             del origins[first]
@@ -172,7 +176,28 @@ class Graph:
     def parameter_name(self, value: ir.Value) -> str:
         """What a parameter is recorded under."""
         name = value.name or ""
+        plain = name.removeprefix(_WIDENED)
+        if plain not in self.model.graph.initializers:
+            name = plain
         return name + _FOLDED if name in self._folded else name
+
+    def narrow(self, value: ir.Value) -> ir.DataType | None:
+        """The 16-bit type in which the file has a parameter that is executed in float32.
+
+        Where there is no kernel for float16, ONNX Runtime computes in float32 with the parameters
+        widened, and under other names: that they were rounded is then to be seen nowhere.
+        """
+        if value.dtype is not ir.DataType.FLOAT or self.model is self.original:
+            return None
+        kinds = {
+            read.dtype
+            for use in value.uses()
+            for maker in self.provenance.group(use.node)
+            for read in maker.inputs
+            if read is not None and _is_given(read) and read.dtype in (*_HALVES, *_WIDE)
+        }
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return kind if kind in _HALVES else None
 
 
 def is_before_activation(value: ir.Value) -> bool:
@@ -200,6 +225,14 @@ def quantized_from(node: ir.Node) -> list[ir.Value]:
         if source is None:
             return []
         value = source
+
+
+def _unquantized(node: ir.Node) -> ir.Node:
+    """The op whose result a quantizing or dequantizing op gives on; those say nothing of their
+    making, since it is the quantizer that put them there."""
+    sources = quantized_from(node)
+    producer = sources[0].producer() if sources else None
+    return producer if producer is not None else node
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
@@ -235,6 +268,11 @@ def first_output(node: ir.Node) -> str:
 def is_constant(node: ir.Node) -> bool:
     """Whether a node stands for a parameter."""
     return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+
+
+def _is_given(value: ir.Value) -> bool:
+    producer = value.producer()
+    return value.is_initializer() or (producer is not None and is_constant(producer))
 
 
 def constant(value: ir.Value) -> Array | None:

@@ -1,0 +1,135 @@
+"""Which of the ops that one reference op became gives what that op gives.
+
+The tensor that completes it is paired; those inside are listed as such.
+"""
+
+from __future__ import annotations
+
+import re
+
+from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.kinds import TRANSPARENT, op_class
+from syncpoint.matching.workspace import TARGET, Workspace
+
+_NUMBER = re.compile(r"(?P<stem>.+?)(?:_(?P<number>\d+))?")
+
+
+class Unit:
+    """Ops of one side that stand for one op of the program they were made from."""
+
+    def __init__(self, name: str, kind: str, positions: list[int], names: set[str]) -> None:
+        self.name = name
+        self.kind = kind
+        self.positions = positions
+        self.names = names
+
+
+def complete(
+    work: Workspace, target: Unit, reference: Unit, evidence: str, confidence: float
+) -> None:
+    """Pair the tensor that completes a reference op; the ones before it are inside it."""
+    mine, theirs = work.graphs
+    at_reference = reference.positions[-1]
+    wanted = theirs.outputs(at_reference)
+    if not wanted:
+        return
+    if len(wanted) > 1 and len(target.positions) > 1:
+        _several(work, target, reference, wanted, evidence, confidence)
+        return
+    ends = [_Ending(work, target, reference, at, wanted) for at in target.positions]
+    whole = [e for e in ends if e.fits and e.leaves]
+    if not whole and len(ends) == 1 and op_class(mine.ops[ends[0].at].type) == reference.kind:
+        # Copies of constants that differ in size are of different constants, such as a mask and
+        # the value put there: what follows shows a wrong one.
+        whole = [e for e in ends if e.computes or mine.live[e.at] or theirs.live[at_reference]]
+    if not whole:
+        return
+    chosen = max(whole, key=lambda end: (end.same_shape, end.computes, end.at))
+    unfinished = _unfinished(mine, chosen.at, target, reference)
+    for slot in unfinished:
+        work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
+    if unfinished:
+        return
+    if sum(work.pair(s, w, evidence, confidence) for s, w in chosen.pairs):
+        for inner in target.positions:
+            if inner != chosen.at:
+                for slot in mine.outputs(inner):
+                    work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _several(
+    work: Workspace,
+    target: Unit,
+    reference: Unit,
+    wanted: list[Slot],
+    evidence: str,
+    confidence: float,
+) -> None:
+    """An op of several outputs that became several ops, as unbind becomes slices: those whose
+    values leave the unit are its outputs, where there are as many of them. Their numbers tell
+    which is which (`getitem`, `getitem_1`); order does not, since runtimes reorder branches."""
+    mine, theirs = work.graphs
+    group = set(target.positions)
+    leaving = [
+        slot
+        for at in target.positions
+        for slot in mine.outputs(at)
+        if any(c not in group for c in mine.consumers.get(slot, ())) or not mine.consumers.get(slot)
+    ]
+    numbered = [_NUMBER.fullmatch(slot.op.op) for slot in leaving]
+    stems = {found["stem"] for found in numbered if found}
+    if len(leaving) != len(wanted) or len(stems) != 1 or None in numbered:
+        return
+    order = [int(found["number"] or 0) if found else 0 for found in numbered]
+    leaving = [slot for _, slot in sorted(zip(order, leaving, strict=True), key=lambda p: p[0])]
+    pairs = list(zip(leaving, wanted, strict=True))
+    if any(mine.count(s) != theirs.count(w) for s, w in pairs):
+        return
+    paired = [work.pair(s, w, f"{evidence} and number", confidence - 0.05) for s, w in pairs]
+    if any(paired):
+        for at in target.positions:
+            for slot in mine.outputs(at):
+                if slot not in leaving:
+                    work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _unfinished(graph: Graph, at: int, target: Unit, reference: Unit) -> list[Slot]:
+    """A product without its bias and the copies of it, if an op that reads them was made from the
+    same op and does the rest, as one that took the bias in. A bias that nobody adds is another
+    matter."""
+    if graph.classes[at] not in ("matmul", "conv"):
+        return []
+    found = list(graph.outputs(at))
+    goes_on = False
+    for slot in found:
+        for reader in graph.consumers.get(slot, ()):
+            if graph.classes[reader] in TRANSPARENT:
+                found += graph.outputs(reader)
+            elif reader not in target.positions and reference.name in graph.ops[reader].origins:
+                goes_on = True
+    return found if goes_on else []
+
+
+class _Ending:
+    """An op of a unit as the one that completes the reference op."""
+
+    def __init__(
+        self, work: Workspace, target: Unit, reference: Unit, at: int, wanted: list[Slot]
+    ) -> None:
+        mine, theirs = work.graphs
+        slots = mine.outputs(at)
+        self.at = at
+        if len(wanted) > 1 or len(slots) > 1:
+            self.pairs = [(s, w) for s in slots for w in wanted if s.index == w.index]
+        else:
+            self.pairs = list(zip(slots, wanted, strict=False))
+        group = set(target.positions)
+        readers = [mine.consumers.get(s, []) for s in slots]
+        self.leaves = any(not r or any(c not in group for c in r) for r in readers)
+        """Whether its value is read outside the unit, or by nobody."""
+        self.fits = bool(self.pairs) and all(
+            mine.count(s) == theirs.count(w) for s, w in self.pairs
+        )
+        self.same_shape = all(mine.shape(s) == theirs.shape(w) for s, w in self.pairs)
+        self.computes = mine.classes[at] not in TRANSPARENT
+        """A cast at the end that others do not read is not what the op made."""
