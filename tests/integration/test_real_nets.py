@@ -1,8 +1,6 @@
-"""Trained nets out of packages. MiniLM always; those for reading text in images on demand, see
-CONTRIBUTING.md."""
+"""Trained nets out of the packages that carry them."""
 
 import importlib.util
-import os
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +13,6 @@ from models.minilm import make_minilm, minilm_inputs
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 from twins import Twins, share_paired
-
-NETS = {
-    "ch_PP-OCRv4_det_infer": (1, 3, 160, 160),
-    "ch_PP-OCRv4_rec_infer": (1, 3, 48, 160),
-    "ch_ppocr_mobile_v2.0_cls_infer": (1, 3, 48, 192),
-}
 
 
 @cache
@@ -50,36 +42,21 @@ def test_a_trained_encoder_is_close_and_what_has_an_equal_is_paired(form, tolera
     assert all(twins.together(*pair) is not False for pair in pairs)
 
 
-def net(name):
-    found = importlib.util.find_spec("rapidocr_onnxruntime")
-    assert found, "pip install --no-deps rapidocr-onnxruntime==1.4.4"
-    return str(Path(found.origin).parent / "models" / f"{name}.onnx")
+def detector():
+    """A net that finds text in images, with blocked channels all through."""
+    package = importlib.util.find_spec("rapidocr_onnxruntime")
+    assert package is not None and package.origin, "pip install --no-deps rapidocr-onnxruntime"
+    return str(Path(package.origin).parent / "models" / "ch_PP-OCRv4_det_infer.onnx")
 
 
-MOVED = "transposes moved past slices and blocks of channels past reshapes are not undone yet"
-
-
-@pytest.mark.skipif(
-    os.environ.get("SYNCPOINT_REAL_NETS") != "1", reason="SYNCPOINT_REAL_NETS=1 asks for it"
-)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            n, marks=pytest.mark.xfail(reason=MOVED, strict=True) if "det" not in n else ()
-        )
-        for n in NETS
-    ],
-)
-def test_nobody_is_guilty_in_a_trained_net_as_executed(name):
+def test_nobody_is_guilty_in_a_trained_detector_as_executed():
     """Noise is no text: the detector's probabilities are then so small that rounding shows in
     them, which is `amplified`."""
-    image = np.random.default_rng(0).uniform(-1, 1, NETS[name]).astype(np.float32)
-    target = sp.capture(net(name), (image,))
-    reference = sp.capture(net(name), (image,), fusion="unfused")
+    image = np.random.default_rng(0).uniform(-1, 1, (1, 3, 160, 160)).astype(np.float32)
+    target = sp.capture(detector(), (image,))
+    reference = sp.capture(detector(), (image,), fusion="unfused")
     comparison = sp.compare(target, reference)
-    print(f"\n{name}: {comparison!r}, {comparison.coverage.as_dict()}")
     assert target.info.observer.equal
     assert comparison.verdict in ("close", "amplified"), str(comparison)
     assert not [r.target.label for r in comparison.rows if r.guilty]
-    assert comparison.coverage.target > 0.9
+    assert comparison.coverage.target == 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT
+from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
 from syncpoint.matching.layouts import add_views
 from syncpoint.matching.parameters import part_folded
 from syncpoint.matching.protocol import Matching, SyncPoint
@@ -153,6 +153,8 @@ class _Review:
             # Nothing but structure made this pair: what changed weights can express is then as
             # good a candidate. A lost activation is not, however equal the values are.
             chosen = fold.affine and self._by_structure(target)
+            # Unless the op itself says that it ends in that activation.
+            chosen |= self._activation(target) == fold.through[-1]
             if known and free and (chosen or self._agree_after(target)):
                 self._move(target, reference, fold)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
@@ -160,6 +162,12 @@ class _Review:
             self._note(target, f"equals {fold.slot}: {_list(fold.names)} folded in, or misplaced")
             return False
         return None
+
+    def _activation(self, target: Slot) -> str:
+        """The class of the activation that a fused op says it applies at its end."""
+        op = self.target.op_of(target)
+        said = op.attributes.get("activation") if op is not None else None
+        return op_class(said) if isinstance(said, str) and said else ""
 
     def _is_norm(self, fold: _Fold) -> bool:
         """A residual taken into the norm that follows, and its like."""
@@ -233,16 +241,18 @@ class _Review:
         reader = self.target.only_reader(target)
         following = self.target.classes[reader] if reader is not None else ""
         for fold in self._after(reference):
-            if not fold.affine or fold.through[-1] == following:
+            declared = self._activation(target) == fold.through[-1]
+            if not (fold.affine or declared) or fold.through[-1] == following:
                 return False
             if not self.work.free(REFERENCE, fold.slot):
                 return False
             kind = (self.reference.class_of(reference), *fold.through)
             grown = fold.through == ("batch_norm",) and self._parameters_grew(target, reference)
-            if kind in self.proven or grown:
+            if kind in self.proven or grown or declared:
                 evidence = self.work.evidence(target)
                 self.work.unpair(target)
-                said = f"{evidence}; {_list(fold.names)} folded into {target}, by its place"
+                why = "as it says itself" if declared else "by its place"
+                said = f"{evidence}; {_list(fold.names)} folded into {target}, {why}"
                 self.work.pair(target, fold.slot, said, 0.8)
                 self.work.explain(REFERENCE, reference, f"folded into {target}")
                 return True

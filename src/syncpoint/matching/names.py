@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -49,7 +50,8 @@ class NameMatcher:
         """Unique names first, then order between them; first with equal shapes, then without."""
         sides = (matching.target, matching.reference)
         modules = [any(op.module for op in side.ops) for side in sides]
-        if modules[0] != modules[1] and all(any(op.inputs for op in s.ops) for s in sides):
+        edges = all(any(op.inputs for op in side.ops) for side in sides)
+        if modules[0] != modules[1] and edges:
             # One side does not know its modules: there "" is not the top, and an op that is the
             # only one of its kind at the top of the other side is nobody's twin. Edges tell more.
             return
@@ -60,8 +62,11 @@ class NameMatcher:
         reference = [k for k in reference if _free(matching, k, "reference")]
 
         pairs = _unique(target, reference) + _same_names(target, reference)
-        for with_shape in (True, False):
-            pairs, ambiguous = _between(target, reference, pairs, with_shape)
+        # Without modules the order of ops of one type is all there is: not enough for a pair of
+        # tensors that cannot be equal.
+        loosest = _by_size if edges and not any(modules) else _by_token
+        for label in (_by_shape, loosest):
+            pairs, ambiguous = _between(target, reference, pairs, label)
         pairs, doubtful = _unless_names_disagree(pairs, target, reference)
         ambiguous = (ambiguous[0] | doubtful[0], ambiguous[1] | doubtful[1])
         for side, keys in zip(("target", "reference"), ambiguous, strict=True):
@@ -157,7 +162,10 @@ def _unless_names_disagree(
 
 
 def _between(
-    target: list[_Known], reference: list[_Known], pairs: Pairs, with_shape: bool
+    target: list[_Known],
+    reference: list[_Known],
+    pairs: Pairs,
+    label: Callable[[_Known], Token],
 ) -> tuple[Pairs, tuple[set[OpKey], set[OpKey]]]:
     """Align what lies between the pairs found so far; also tells what stays ambiguous."""
     position_t = {k.key: i for i, k in enumerate(target)}
@@ -174,9 +182,7 @@ def _between(
         last = anchor
         if not mine or not theirs:
             continue
-        a = [_label(k, with_shape) for k in mine]
-        b = [_label(k, with_shape) for k in theirs]
-        sure, unsure = _align(a, b)
+        sure, unsure = _align([label(k) for k in mine], [label(k) for k in theirs])
         found.extend((mine[i], theirs[j]) for i, j in sure)
         for i, j in unsure:
             ambiguous[0].add(mine[i].key)
@@ -186,8 +192,16 @@ def _between(
     return found, (ambiguous[0] - now_t, ambiguous[1] - now_r)
 
 
-def _label(known: _Known, with_shape: bool) -> Token:
-    return (*known.token, str(known.shape)) if with_shape else known.token
+def _by_shape(known: _Known) -> Token:
+    return (*known.token, str(known.shape))
+
+
+def _by_size(known: _Known) -> Token:
+    return (*known.token, str(prod(known.shape)))
+
+
+def _by_token(known: _Known) -> Token:
+    return known.token
 
 
 def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

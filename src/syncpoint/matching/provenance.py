@@ -40,6 +40,7 @@ class ProvenanceMatcher:
             theirs = groups.reference.get(call)
             if theirs:
                 _call(work, mine, theirs)
+            _inner_calls(work, groups, call, mine)
         if groups.trusted:
             _bare_names(work, groups)
         return ()
@@ -52,21 +53,22 @@ class _Groups:
         self.target = _units(work.graphs[TARGET], several=True)
         self.reference = _units(work.graphs[REFERENCE], several=False)
         self.by_name: dict[str, Unit | None] = {}
-        where: dict[str, Call] = {}
+        self.where: dict[str, Call] = {}
         for call, units in self.reference.items():
             for unit in units:
                 for name in unit.names:
                     # A name that several ops bear tells nothing.
                     self.by_name[name] = None if name in self.by_name else unit
-                    where[name] = call
+                    self.where[name] = call
         agree = differ = 0
         for call, units in self.target.items():
             if not _known(call):
                 continue
-            for name in {n for unit in units for n in unit.names} & where.keys():
-                if _known(where[name]):
-                    agree += where[name] == call
-                    differ += where[name] != call
+            for name in {n for unit in units for n in unit.names} & self.where.keys():
+                if _known(self.where[name]):
+                    same = self.where[name] == call or _is_inner(self.where[name], call)
+                    agree += same
+                    differ += not same
         self.trusted = differ == 0
         """Whether every name that can be checked is the same op's on both sides."""
         self.checked = agree
@@ -100,6 +102,21 @@ def call_of(op: Op) -> Call:
 
 def _known(call: Call) -> bool:
     return bool(call[3] or call[4])
+
+
+def _is_inner(call: Call, around: Call) -> bool:
+    """Whether a call is of a module inside another's that is called in the same line."""
+    same = call[:3] == around[:3] and call[4:] == around[4:] and bool(call[4])
+    return same and (not around[3] or call[3].startswith(f"{around[3]}."))
+
+
+def _inner_calls(work: Workspace, groups: _Groups, call: Call, units: list[Unit]) -> None:
+    """What was drawn into an op of the module around it, as the activation of a sum is, and is
+    known by that op's call."""
+    for unit in units:
+        whole = groups.by_name.get(unit.name)
+        if whole is not None and _is_inner(groups.where[unit.name], call):
+            complete(work, unit, whole, f"made from {whole.name}, same source line", 0.95)
 
 
 def _same_names(work: Workspace) -> bool:

@@ -76,10 +76,30 @@ def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot])
     if found is None:
         return ""
     if side == TARGET:
+        parts = _parts(work, slot)
+        if len(parts) > 1:
+            return f"holds {', '.join(parts[:-1])} and {parts[-1]}, compared by slice"
         return f"inside {work.to_reference[found].op}"
     target = work.to_target[found]
     equal = work.layouts.best(target, found)[0] <= work.prints.tolerance
     return f"folded into {target}" + ("" if equal else ", or missing")
+
+
+def _parts(work: Workspace, slot: Slot) -> list[str]:
+    """The reference ops that one target op does at once, as a merged product of query, key and
+    value does: those that its slices are paired with."""
+    graph, theirs = work.graphs
+    found = [
+        work.to_reference[made]
+        for at in graph.consumers.get(slot, ())
+        if graph.classes[at] in ("split", "slice")
+        for made in graph.outputs(at)
+        if made in work.to_reference
+    ]
+    kind = graph.class_of(graph.root(slot))
+    kinds = {kind, *(["matmul", "conv"] if kind == "add" else [])}
+    found = [s for s in found if theirs.class_of(s) in kinds]
+    return [str(s.op) for s in sorted(found, key=lambda s: theirs.position[s.op])]
 
 
 def _following(graph: Graph, paired: dict[Slot, Slot]) -> dict[Slot, Slot]:

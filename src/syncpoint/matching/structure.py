@@ -48,19 +48,31 @@ class StructureMatcher:
 def _pair_ends(work: Workspace) -> bool:
     """Ops of one kind that make the same output of the model. Where everything before an output
     is off and fused beyond recognition, the output is still what it is."""
-    mine, theirs = work.graphs
     done = False
     for pair in list(work.matching.pairs):
         if pair.target.role is not Role.MODEL_OUTPUT or pair.reference.role is not pair.target.role:
             continue
-        at = mine.position.get(pair.target.op, -1), theirs.position.get(pair.reference.op, -1)
-        if min(at) < 0 or mine.classes[at[0]] != theirs.classes[at[1]]:
+        mine, theirs = (
+            _end(graph, key.op)
+            for graph, key in zip(work.graphs, (pair.target, pair.reference), strict=True)
+        )
+        if mine is None or theirs is None or mine[1:] != theirs[1:]:
             continue
-        ends = [graph.outputs(i) for graph, i in zip(work.graphs, at, strict=True)]
-        if len(ends[0]) == len(ends[1]) == 1 and mine.count(ends[0][0]) == theirs.count(ends[1][0]):
-            said = "same kind, making the same output of the model"
-            done |= work.pair(ends[0][0], ends[1][0], said, 0.85)
+        said = "same kind, making the same output of the model"
+        done |= work.pair(mine[0], theirs[0], said, 0.85)
     return done
+
+
+def _end(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
+    """The only result of an op with its number of elements, and what kind of op computed it:
+    behind views, and a product where it adds the bias of one."""
+    at = graph.position.get(op, -1)
+    made = graph.outputs(at) if at >= 0 else []
+    if len(made) != 1:
+        return None
+    root = graph.position.get(graph.root(made[0]).op, -1)
+    product = next((p for p, completing in graph.completed.items() if completing == root), root)
+    return (made[0], graph.classes[product], graph.count(made[0])) if product >= 0 else None
 
 
 def walk(work: Workspace) -> None:

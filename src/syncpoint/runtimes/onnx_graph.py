@@ -114,7 +114,7 @@ class Graph:
         before = {o.name for o in node.outputs if is_before_activation(o)}
         # From this form back to the first: what the op completes there comes last.
         last = next((m for m in makers if given[0] in {o.name for o in m.outputs}), None)
-        first = (said(_unquantized(last)).fx if last is not None else "") or given[0]
+        first = (_completed(last) if last is not None else "") or given[0]
         origins = dict.fromkeys(name for name in names if name and name not in before)
         if first in origins:
             del origins[first]
@@ -227,12 +227,15 @@ def quantized_from(node: ir.Node) -> list[ir.Value]:
         value = source
 
 
-def _unquantized(node: ir.Node) -> ir.Node:
-    """The op whose result a quantizing or dequantizing op gives on; those say nothing of their
-    making, since it is the quantizer that put them there."""
+def _completed(node: ir.Node) -> str:
+    """The op of the program that is done when `node` of the file is. Quantizing and dequantizing
+    ops say nothing of their making, since it is the quantizer that put them there: it is the op
+    before them, or the activation that was left out because their grid has its effect."""
     sources = quantized_from(node)
+    if sources and is_before_activation(sources[0]):
+        return sources[0].name or ""
     producer = sources[0].producer() if sources else None
-    return producer if producer is not None else node
+    return said(producer if producer is not None else node).fx
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
