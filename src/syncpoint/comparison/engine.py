@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judged
+from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import (
     Progress,
     Sides,
@@ -63,7 +64,8 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     options = options or Options()
     matchers: Sequence[Matcher] = chain(options.map_file)
     matching = match(target, reference, matchers)
-    sides = Sides(target, reference)
+    said = options.map_file.masks if options.map_file is not None else ()
+    sides = Sides(target, reference, Masks(said, target, reference) if said else None)
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
@@ -71,7 +73,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
-    warnings = list(_warnings(sides))
+    warnings = [*_warnings(sides), *summary(made)]
     if options.introduced != "off":
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":

@@ -46,7 +46,9 @@ def add_replayed(
                 # A runtime written for an earlier form of the protocol gives nothing.
                 refused |= target.replay(sample, feeder.value, recorder.for_part(part)) or {}
         run = Run.open(path)
-        found = _Forced(Sides(run, sides.reference), rows, reference, feeder.put, refused).all()
+        found = _Forced(
+            Sides(run, sides.reference, sides.masks), rows, reference, feeder.put, refused
+        ).all()
     return found
 
 
