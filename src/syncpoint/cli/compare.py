@@ -50,6 +50,12 @@ def compare(
         str | None,
         typer.Option(help="The model a recorded reference came from, to run its ops again."),
     ] = None,
+    no_confirm: Annotated[
+        bool,
+        typer.Option(
+            "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
+        ),
+    ] = False,
     min_coverage: options.MinCoverage = 0.5,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
@@ -85,6 +91,7 @@ def compare(
             ignore=ignore or (),
             introduced=introduced,
             reference_model=reference_model,
+            confirm=not no_confirm,
             target_options=options.settings(target_set, "--target-set"),
             reference_options=options.settings(reference_set, "--reference-set"),
             shapes=options.shapes(shape),

@@ -31,6 +31,7 @@ from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
+from syncpoint.matching.confirming import Again, Confirmation
 from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
 from syncpoint.matching.views import View
@@ -57,13 +58,17 @@ class Options:
     progress: Progress | None = None
     log: ProgressLog | None = None
     """Where what is done is kept, in case it must be gone on with."""
+    again: Again | None = None
+    """Runs both models on another input, to confirm pairs that values alone speak for."""
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
     """Compare two runs."""
     options = options or Options()
     matchers: Sequence[Matcher] = chain(options.map_file)
-    matching = match(target, reference, matchers)
+    confirmation = Confirmation(options.again) if options.again is not None else None
+    confirm = confirmation.agrees if confirmation is not None else None
+    matching = match(target, reference, matchers, confirm)
     said = options.map_file.masks if options.map_file is not None else ()
     sides = Sides(target, reference, Masks(said, target, reference) if said else None)
     if options.log is not None:
@@ -74,6 +79,8 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = [*_warnings(sides), *summary(made)]
+    if confirmation is not None and confirmation.trouble:
+        warnings.append(confirmation.trouble)
     if options.introduced != "off":
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
