@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.result import Result
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from syncpoint.comparison.engine import Options as EngineOptions
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
+    from syncpoint.matching.confirming import Again
     from syncpoint.matching.map_file import MapFile
     from syncpoint.recording import Recording
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs import Shape
-    from syncpoint.runtimes.protocol import Inputs
+    from syncpoint.runtimes.protocol import Inputs, Session
 
 Progress = Callable[[int, int], None]
 _GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
@@ -216,6 +217,7 @@ def compare(
     introduced: str = "local",
     reference_model: object = None,
     through: object = None,
+    confirm: bool = True,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
@@ -231,6 +233,7 @@ def compare(
     measured. `resume` goes on with one that was interrupted there: same arguments, same result.
     `through` is a third run, dump or model between the two, such as the quantized program in
     PyTorch: it splits each error in what compressing cost and what the runtime adds.
+    `confirm` runs both models once more, on another input, if tensors are paired by values alone.
     """
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
@@ -251,7 +254,7 @@ def compare(
         reference_model,
         through,
     )
-    with _logged(out, asked, chosen, map_file, introduced, resume) as log:
+    with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
         target_run, reference_run = _both(asked, store, resume, introduced != "off")
         if reference_model is not None:
             reference_run = _with_session(reference_run, reference_model, asked.reference_options)
@@ -259,7 +262,16 @@ def compare(
         result = compare_runs(
             target_run,
             reference_run,
-            Options(chosen, map_file, introduced, samples or (), threads, progress, log),
+            Options(
+                chosen,
+                map_file,
+                introduced,
+                samples or (),
+                threads,
+                progress,
+                log,
+                _again(asked, target_run, reference_run) if confirm else None,
+            ),
         )
         if through is not None:
             result = _split(result, target_run, reference_run, asked, Options(chosen, map_file))
@@ -412,6 +424,7 @@ def _logged(
     map_file: MapFile | None,
     introduced: str,
     resume: bool,
+    confirm: bool,
 ) -> AbstractContextManager[ProgressLog | None]:
     """The log of a comparison that is kept; nothing for one that is not."""
     if out is None:
@@ -429,6 +442,7 @@ def _logged(
         "limits": limits,
         "map": map_file and map_file.in_words(),
         "introduced": introduced,
+        "confirm": confirm,
         "version": __version__,
     }
     return ProgressLog(Path(out), said, resume=resume)
@@ -541,6 +555,58 @@ def _with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
             "name the model and options of the recording",
         )
     run.session = again.session
+    return run
+
+
+def _again(asked: Asked, target: Run, reference: Run) -> Again | None:
+    """A way to run both models on another input; None where one of them is not at hand."""
+    sides = (
+        (target, asked.target, asked.target_options),
+        (reference, asked.reference, asked.reference_options),
+    )
+    if any(run.session is None and _recording(model) is not None for run, model, _ in sides):
+        return None
+
+    def again() -> tuple[Run, Run]:
+        from syncpoint.runtimes.second_input import second_inputs
+
+        samples = [_inputs_of(run) for run in (target, reference)]
+        if samples[0] is None or samples[1] is None:
+            raise InputError("recorded inputs", "none")
+        grids = any(t.quantization is not None for run, *_ in sides for t in run.tensors)
+        found = []
+        for (run, model, options), inputs in zip(
+            sides, second_inputs(samples[0], samples[1], signs=not grids), strict=True
+        ):
+            found.append(_run_again(run.session or _opened(model, options), inputs))
+        return found[0], found[1]
+
+    return again
+
+
+def _opened(model: object, options: Mapping[str, Any]) -> Session:
+    from syncpoint.runtimes.registry import find, parse_options
+
+    settings = dict(options)
+    chosen = find(model, settings.pop("runtime", None))
+    return chosen.open(model, parse_options(chosen, settings))
+
+
+def _run_again(session: object, samples: list[Inputs]) -> Run:
+    from syncpoint.run.model import Part, RunInfo
+    from syncpoint.run.reader import Run
+    from syncpoint.run.recorder import Recorder
+    from syncpoint.run.writer import RunWriter
+
+    keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+    path = Path(keep.name) / "again.run"
+    with RunWriter(path, RunInfo()) as writer:
+        recorder = Recorder(writer)
+        for number, sample in enumerate(samples, start=len(samples)):
+            # A session remembers by part what it ran, and must not forget the first inputs.
+            cast("Session", session).run(sample, recorder.for_part(Part(sample=number)))
+    run = Run.open(path)
+    run.keep = keep
     return run
 
 

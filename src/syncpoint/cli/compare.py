@@ -57,6 +57,12 @@ def compare(
             " splits each error in compression and runtime."
         ),
     ] = None,
+    no_confirm: Annotated[
+        bool,
+        typer.Option(
+            "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
+        ),
+    ] = False,
     min_coverage: options.MinCoverage = 0.5,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
@@ -93,6 +99,7 @@ def compare(
             introduced=introduced,
             reference_model=reference_model,
             through=through,
+            confirm=not no_confirm,
             target_options=options.settings(target_set, "--target-set"),
             reference_options=options.settings(reference_set, "--reference-set"),
             shapes=options.shapes(shape),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judged
+from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import (
     Progress,
     Sides,
@@ -30,6 +31,7 @@ from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
+from syncpoint.matching.confirming import Again, Confirmation
 from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
 from syncpoint.matching.views import View
@@ -56,14 +58,19 @@ class Options:
     progress: Progress | None = None
     log: ProgressLog | None = None
     """Where what is done is kept, in case it must be gone on with."""
+    again: Again | None = None
+    """Runs both models on another input, to confirm pairs that values alone speak for."""
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
     """Compare two runs."""
     options = options or Options()
     matchers: Sequence[Matcher] = chain(options.map_file)
-    matching = match(target, reference, matchers)
-    sides = Sides(target, reference)
+    confirmation = Confirmation(options.again) if options.again is not None else None
+    confirm = confirmation.agrees if confirmation is not None else None
+    matching = match(target, reference, matchers, confirm)
+    said = options.map_file.masks if options.map_file is not None else ()
+    sides = Sides(target, reference, Masks(said, target, reference) if said else None)
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
@@ -71,7 +78,9 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
-    warnings = list(_warnings(sides))
+    warnings = [*_warnings(sides), *summary(made)]
+    if confirmation is not None and confirmation.trouble:
+        warnings.append(confirmation.trouble)
     if options.introduced != "off":
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":

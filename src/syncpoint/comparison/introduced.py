@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.grids import grids_behind
+from syncpoint.comparison.masking import blanked
 from syncpoint.comparison.measuring import (
     Sides,
     as_real,
@@ -184,6 +185,12 @@ class Introducer:
         hidden = self.sides.precisions[0].between(target.key, self.paired)
         if local != "exact":
             local = coarsest([local, hidden.results, hidden.parameters])
+        kept = self.sides.kept(row)
+        if kept is not None:
+            left = blanked(operand, truth, kept)
+            if left is None:
+                return replace(row, unknown=f"positions of {operand.dtype} are masked")
+            operand, truth = left
         found = _against(operand, truth, reference.dtype)
         if found.mismatched:
             truth = _with_marks_of(truth, operand, self.sides.operand(1, reference))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.indices import chosen_scores
+from syncpoint.comparison.masking import Masks, told, without_masked
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
@@ -47,6 +48,8 @@ class Sides:
 
     target: Run
     reference: Run
+    masks: Masks | None = None
+    """What the user leaves out of the measurement."""
 
     def __post_init__(self) -> None:
         self.precisions = (
@@ -72,6 +75,11 @@ class Sides:
         if not wide or self.precisions[side].of(tensor) != "f16":
             return found
         return replace(found, mask_below=_WIDENED_MASK)
+
+    def kept(self, row: Row) -> NDArray[np.bool_] | None:
+        """Which elements of a row count; None where all do. ValueError where a mask does not
+        fit."""
+        return self.masks.kept(row) if self.masks is not None else None
 
     def made_by(self, key: TensorKey) -> TensorKey:
         """Where a tensor of the reference was computed: for a model output, its op's output."""
@@ -215,7 +223,7 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
             out.append(row)
             continue
         try:
-            row, pair = prepared(sides, row)
+            row, pair = without_masked(sides.masks, *prepared(sides, row))
         except SyncpointError as error:
             row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
         if pair is not None:
@@ -227,6 +235,9 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
             out[at] = replace(out[at], unmeasured=f"{Reason.UNREADABLE}: {measurement}")
         else:
             out[at] = replace(out[at], numbers=measurement.as_dict())
+            kept = sides.kept(out[at])
+            if kept is not None:
+                out[at] = told(out[at], kept)
     return out
 
 
@@ -250,7 +261,7 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         if not row.view and _digests_comparable(target, reference):
             numbers["same_bytes"] = target.digest == reference.digest
         return replace(row, numbers=numbers), None
-    in_pieces = _in_pieces(sides, row, target, reference)
+    in_pieces = _in_pieces(sides, row, target, reference) if sides.masks is None else None
     if in_pieces is not None:
         return row, in_pieces
     t, r = sides.operand(0, target), sides.operand(1, reference)

@@ -42,7 +42,8 @@ def _is_wanted(row: Row) -> bool:
 
 def _pair(sides: Sides, row: Row) -> Pair | None:
     try:
-        return prepared(sides, row)[1]
+        # A slice of what is left when positions are masked is no slice of the tensor.
+        return prepared(sides, row)[1] if sides.kept(row) is None else None
     except SyncpointError:
         return None  # it could be read a moment ago; what was measured then stands
 

@@ -8,6 +8,8 @@ and shows its own error alone.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import Introducer
-from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.measuring import Sides, as_real, dequantized, operand_of
+from syncpoint.comparison.regions import Regions
 from syncpoint.comparison.rows import Row
+from syncpoint.matching.views import View
+from syncpoint.metrics import Operand
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import WHOLE, Edge, Kept, Part, Role, RunInfo, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Kept, OpKey, Part, Role, RunInfo, Tensor, TensorKey
+from syncpoint.run.quantizing import quantized
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
@@ -29,47 +35,124 @@ def add_replayed(
     sides: Sides, rows: list[Row], reference: Evaluates, target: Replays, samples: list[Inputs]
 ) -> list[Row]:
     """The rows with what each op of the target introduces by itself."""
+    feeder = _Feeder(sides, rows)
     with tempfile.TemporaryDirectory(prefix="syncpoint-") as folder:
-        run = _replayed(sides, rows, target, samples, Path(folder) / "replay.run")
-        found = _Forced(Sides(run, sides.reference), rows, reference, None).all()
+        path = Path(folder) / "replay.run"
+        refused: dict[OpKey, str] = {}
+        with RunWriter(path, RunInfo()) as writer:
+            recorder = Recorder(writer)
+            for number, sample in enumerate(samples):
+                part = Part(sample=number) if len(samples) > 1 else WHOLE
+                # A runtime written for an earlier form of the protocol gives nothing.
+                refused |= target.replay(sample, feeder.value, recorder.for_part(part)) or {}
+        run = Run.open(path)
+        found = _Forced(
+            Sides(run, sides.reference, sides.masks), rows, reference, feeder.put, refused
+        ).all()
     return found
 
 
-def _replayed(
-    sides: Sides, rows: list[Row], target: Replays, samples: list[Inputs], path: Path
-) -> Run:
-    wanted = {row.target.key: row for row in rows if row.target.key.role is Role.OUTPUT}
+@dataclass
+class _Feeder:
+    """Finds the reference's value for each place of the target that can take it."""
 
-    def value(key: TensorKey, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        row = wanted.get(key)
-        # Other views cannot be undone; the target then keeps its own value.
-        if row is None or (row.view and not row.view.startswith("reshape(")):
-            return None
-        tensor = sides.reference.tensor(row.reference.key)
-        if tensor is None or tensor.kept is not Kept.VALUES or row.unmeasured:
-            return None
-        return sides.reference.values(tensor).reshape(shape)
+    sides: Sides
+    rows: list[Row]
+    put: set[TensorKey] = field(default_factory=set)
+    """The target's tensors that were given the reference's values."""
 
-    with RunWriter(path, RunInfo()) as writer:
-        recorder = Recorder(writer)
-        for number, sample in enumerate(samples):
-            part = Part(sample=number) if len(samples) > 1 else WHOLE
-            target.replay(sample, value, recorder.for_part(part))
-    return Run.open(path)
+    def __post_init__(self) -> None:
+        self._wanted = {r.target.key: r for r in self.rows if r.target.key.role is Role.OUTPUT}
+
+    def value(self, key: TensorKey, shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """What the target is to have here; None leaves it its own."""
+        row = self._wanted.get(key)
+        if row is None or row.unmeasured:
+            return None
+        mine = self.sides.target.tensor(key)
+        theirs = self.sides.reference.tensor(row.reference.key)
+        if mine is None or theirs is None or theirs.kept is not Kept.VALUES:
+            return None
+        if not _can_hold(mine, theirs):
+            return None
+        operand = operand_of(self.sides.reference, theirs)
+        # Integers on a grid must come as numbers to be put on that grid.
+        real = dequantized(operand) if mine.quantization is not None else as_real(operand).array
+        try:
+            found = View(row.view).undo(real, shape)
+        except ValueError:
+            return None
+        if found is not None:
+            self.put.add(key)
+        return found
+
+
+def _can_hold(mine: Tensor, theirs: Tensor) -> bool:
+    """Whether the target's type has a place for the reference's numbers."""
+    if mine.quantization is not None:
+        return not mine.quantization.table
+    kinds = [DTYPES[t.dtype].kind for t in (mine, theirs)]
+    if theirs.quantization is not None:
+        kinds[1] = Kind.FLOAT
+    return kinds[0] is kinds[1] or (kinds[0] is Kind.FLOAT and kinds[1] is not Kind.COMPLEX)
 
 
 class _Forced(Introducer):
     """The reference's ops on the reference's own values, as far as the target can hold them."""
 
+    def __init__(
+        self,
+        sides: Sides,
+        rows: list[Row],
+        session: Evaluates,
+        put: set[TensorKey],
+        refused: Mapping[OpKey, str],
+    ) -> None:
+        super().__init__(sides, rows, session, None)
+        self._refused = refused
+        # Where the target kept its own value the reference's ops go on from further back.
+        self.by_reference = {
+            key: row
+            for key, row in self.by_reference.items()
+            if row.target.key.role is not Role.OUTPUT or row.target.key in put
+        }
+        self.regions = Regions(sides.reference, set(self.by_reference))
+        self.paired = {row.target.key for row in self.by_reference.values()}
+
     def fed(self, edge: Edge, part: Part) -> NDArray[Any]:
+        """The reference's value as the target was given it."""
         key = TensorKey(edge.op, edge.role, edge.index, part)
         row = self.by_reference.get(key)
         tensor = self.sides.reference.tensor(key)
         if row is None or tensor is None or tensor.kept is not Kept.VALUES:
             return super().fed(edge, part)
-        values = self.sides.reference.values(tensor)
+        values = as_real(operand_of(self.sides.reference, tensor)).array
+        mine = self.sides.target.tensor(row.target.key)
+        if mine is not None and mine.quantization is not None:
+            return self._on_grid(values, mine, row)
         held = DTYPES[row.target.dtype]
         if held.kind is Kind.FLOAT and values.dtype.kind == "f":
             with np.errstate(over="ignore", invalid="ignore"):
                 values = values.astype(held.numpy)
         return values
+
+    def _on_grid(self, values: NDArray[Any], mine: Tensor, row: Row) -> NDArray[Any]:
+        assert mine.quantization is not None
+        turned = View(row.view).undo(values, mine.shape)
+        if turned is None:
+            return values
+        stored = quantized(turned, mine.quantization, DTYPES[mine.dtype].numpy)
+        real = dequantized(Operand(stored, mine.dtype, mine.quantization))
+        return View(row.view).apply(real).reshape(values.shape)
+
+    def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
+        """The rows of one reference op; those whose target op did not run by itself say so."""
+        left = [row for row in rows if self.sides.target.tensor(row.target.key) is not None]
+        found = super()._settled(op, part, left) if left else []
+        by_target = {row.target.key: row for row in found}
+        return [by_target.get(row.target.key) or self._not_replayed(row) for row in rows]
+
+    def _not_replayed(self, row: Row) -> Row:
+        key = row.target.key.op
+        why = self._refused.get(key) or ("it is inside a sub-graph" if key.path else "")
+        return replace(row, unknown=f"the target's op was not run by itself: {why}".rstrip(": "))

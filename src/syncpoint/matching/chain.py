@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from syncpoint.errors import InputError
@@ -15,6 +15,7 @@ from syncpoint.matching.protocol import API, Matcher, Matching, Side
 from syncpoint.matching.provenance import ProvenanceMatcher
 from syncpoint.matching.structure import StructureMatcher
 from syncpoint.matching.values import ValueMatcher
+from syncpoint.run.model import TensorKey
 from syncpoint.run.reader import Run
 
 
@@ -35,9 +36,14 @@ def chain(map_file: MapFile | None = None) -> list[Matcher]:
     return matchers
 
 
-def match(target: Run, reference: Run, matchers: Sequence[Matcher]) -> Matching:
-    """Pair the tensors of two runs."""
-    matching = Matching(Side.of(target), Side.of(reference))
+def match(
+    target: Run,
+    reference: Run,
+    matchers: Sequence[Matcher],
+    confirm: Callable[[TensorKey, TensorKey], bool | None] | None = None,
+) -> Matching:
+    """Pair the tensors of two runs; `confirm` is asked about pairs by values alone."""
+    matching = Matching(Side.of(target), Side.of(reference), confirm=confirm)
     for matcher in matchers:
         for pair in matcher.match(matching):
             matching.add(pair)

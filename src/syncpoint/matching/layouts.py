@@ -13,11 +13,13 @@ from collections import Counter
 from dataclasses import replace
 from math import inf
 
+from syncpoint.errors import InputError
 from syncpoint.matching.fingerprints import Fingerprints
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.views import View
-from syncpoint.run.model import Role
+from syncpoint.run.dims import Dims
+from syncpoint.run.model import Role, Tensor
 
 _ORDERS: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((1, 0),),
@@ -44,23 +46,7 @@ class Layouts:
         graphs = self._prints.graphs
         mine = next(iter(graphs[0].slots.get(target, ())), None)
         theirs = next(iter(graphs[1].slots.get(reference, ())), None)
-        if mine is None or theirs is None or len(mine.shape) != 4 or len(theirs.shape) != 4:
-            return View()
-        wanted = theirs.layout if theirs.layout in ("NCHW", "NHWC") else "NCHW"
-        if mine.layout == "NHWC" and wanted == "NCHW":
-            return View("transpose(0,3,1,2)")
-        if mine.layout == "NCHW" and wanted == "NHWC":
-            return View("transpose(0,2,3,1)")
-        blocked = _BLOCKED.fullmatch(mine.layout)
-        if blocked and int(blocked[1]) and mine.shape[1] % int(blocked[1]) == 0:
-            # Such a tensor has the shape of a plain one; only its numbers lie in blocks.
-            block = int(blocked[1])
-            n, c, h, w = mine.shape
-            return View(
-                f"reshape({n},{c // block},{h},{w},{block}) transpose(0,1,4,2,3)"
-                f" reshape({n},{c},{h},{w})"
-            )
-        return View()
+        return declared_view(mine, theirs) if mine is not None and theirs is not None else View()
 
     def best(self, target: Slot, reference: Slot) -> tuple[float, View]:
         """The smallest distance under any view that fits, and that view. The order of elements
@@ -173,6 +159,51 @@ class Layouts:
         return graphs[0].shape(target), graphs[1].shape(reference)
 
 
+def declared_view(mine: Tensor, theirs: Tensor) -> View:
+    """The view that the names of the axes of two tensors ask for."""
+    if len(mine.shape) == len(theirs.shape) == 4:
+        blocked = _BLOCKED.fullmatch(mine.layout)
+        if blocked and int(blocked[1]) and mine.shape[1] % int(blocked[1]) == 0:
+            # Such a tensor has the shape of a plain one; only its numbers lie in blocks.
+            block = int(blocked[1])
+            n, c, h, w = mine.shape
+            return View(
+                f"reshape({n},{c // block},{h},{w},{block}) transpose(0,1,4,2,3)"
+                f" reshape({n},{c},{h},{w})"
+            )
+    names = axes_of(mine)
+    wanted = axes_of(theirs)
+    if not wanted and len(theirs.shape) == 4 and mine.layout == "NHWC":
+        wanted = list("nchw")
+    plain = [name for name in names if name != "1"]
+    order = [name for name in wanted if name != "1"]
+    if not names or not wanted or sorted(plain) != sorted(order) or plain == order:
+        return View()
+    steps = []
+    if len(plain) < len(names):
+        lengths = [n for n, name in zip(mine.shape, names, strict=True) if name != "1"]
+        steps.append(f"reshape({','.join(map(str, lengths))})")
+    steps.append(f"transpose({','.join(str(plain.index(name)) for name in order)})")
+    if len(order) < len(wanted):
+        steps.append(f"reshape({','.join(map(str, theirs.shape))})")
+    return View(" ".join(steps))
+
+
+def axes_of(tensor: Tensor) -> list[str]:
+    """The names of a tensor's axes where it says them: words, or one capital letter each."""
+    layout = tensor.layout
+    if re.fullmatch("[A-Z]+", layout) and len(layout) == len(tensor.shape):
+        return list(layout.lower()) if len(set(layout)) == len(layout) else []
+    if len(tensor.shape) < 2 or not layout:
+        return []
+    try:
+        dims = Dims.parse(layout)
+        dims.check(tensor.shape)
+    except InputError:
+        return []  # a device's own word for its layout
+    return [axis.name.lower() for axis in dims.axes]
+
+
 def add_views(matching: Matching, layouts: Layouts) -> None:
     """Give every pair that has none the view it needs and that is proven."""
     plain = [p for p in matching.pairs if not p.view and _computed(p)]
@@ -184,7 +215,24 @@ def add_views(matching: Matching, layouts: Layouts) -> None:
         view, note = layouts.view(*slots_of(pair))
         if view or note:
             changed[pair] = replace(pair, view=view, note=note or pair.note)
-    matching.exchange(changed)
+    matching.exchange({**changed, **_outputs(matching)})
+
+
+def _outputs(matching: Matching) -> dict[SyncPoint, SyncPoint]:
+    """Model outputs whose axes are named on both sides."""
+    sides = [
+        {t.key: t for t in side.others if t.layout}
+        for side in (matching.target, matching.reference)
+    ]
+    found = {}
+    for pair in matching.pairs:
+        mine, theirs = sides[0].get(pair.target), sides[1].get(pair.reference)
+        if pair.view or mine is None or theirs is None:
+            continue
+        view = declared_view(mine, theirs)
+        if view and pair.target.role is Role.MODEL_OUTPUT:
+            found[pair] = replace(pair, view=view)
+    return found
 
 
 def _differ(matching: Matching, layouts: Layouts, pair: SyncPoint) -> bool:

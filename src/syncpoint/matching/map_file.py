@@ -8,6 +8,10 @@
         reference: 'layers.\\1.feed_forward'
         regex: true
     ignore: ['rotary.*', 'dropout']
+    dims:                          # names of axes, where the runs do not say them
+      target: {'conv.*': n h w c}
+      reference: {'conv.*': n c h w}
+    mask: {'encoder\\..*': attention_mask}   # see `syncpoint.matching.masks`
 
 It is the strongest evidence there is and comes first in the chain.
 """
@@ -20,14 +24,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.errors import FormatError, InputError
+from syncpoint.matching.masks import Mask, read_masks
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
-from syncpoint.run.model import Op, OpKey
+from syncpoint.run.dims import Dims
+from syncpoint.run.model import Op, OpKey, Tensor, changed
 
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
-_LATER_KEYS = {"dims", "mask"}
+_KEYS = {"pairs", "ignore", "dims", "mask"}
+_SIDES = ("target", "reference")
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,22 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class Named:
+    """Names for the axes of some tensors of one side."""
+
+    side: str
+    pattern: re.Pattern[str]
+    dims: Dims
+
+
+@dataclass(frozen=True)
 class MapFile:
     """What a map file says."""
 
     pins: tuple[Pin, ...] = ()
     ignore: tuple[re.Pattern[str], ...] = ()
+    dims: tuple[Named, ...] = ()
+    masks: tuple[Mask, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> MapFile:
@@ -65,15 +83,10 @@ class MapFile:
         """The map that plain data describe."""
         if not isinstance(said, dict):
             raise FormatError(f"a mapping with pairs and ignore in {where}", type(said).__name__)
-        later = _LATER_KEYS & set(said)
-        if later:
-            raise Unsupported(
-                f"pairs and ignore in {where}", ", ".join(sorted(later)), "leave it out for now"
-            )
-        unknown = set(said) - {"pairs", "ignore"}
+        unknown = set(said) - _KEYS
         if unknown:
             names = ", ".join(sorted(map(str, unknown)))
-            raise FormatError(f"only pairs and ignore in {where}", names)
+            raise FormatError(f"only pairs, ignore, dims and mask in {where}", names)
         pins = []
         listed = said.get("pairs") or ()
         if not isinstance(listed, list | tuple):
@@ -95,13 +108,20 @@ class MapFile:
             raise FormatError(
                 f"a list of regular expressions under ignore in {where}", repr(ignore)
             )
-        return cls(tuple(pins), tuple(compile_regex(str(i), where) for i in ignore))
+        return cls(
+            tuple(pins),
+            tuple(compile_regex(str(i), where) for i in ignore),
+            _read_dims(said.get("dims") or {}, where),
+            read_masks(said.get("mask") or {}, where),
+        )
 
     def in_words(self) -> dict[str, Any]:
         """What it says, as plain data."""
         return {
             "pairs": [[p.target, p.reference, str(p.view), p.regex] for p in self.pins],
             "ignore": [pattern.pattern for pattern in self.ignore],
+            "dims": [[n.side, n.pattern.pattern, str(n.dims)] for n in self.dims],
+            "mask": [mask.in_words() for mask in self.masks],
         }
 
     def ignoring(self, *patterns: str) -> MapFile:
@@ -118,8 +138,21 @@ def compile_regex(pattern: str, where: str) -> re.Pattern[str]:
         raise InputError(f"a regular expression in {where}", f"{pattern!r}: {error}") from error
 
 
+def _read_dims(said: Any, where: str) -> tuple[Named, ...]:
+    cure = "write dims: {target: {'conv.*': n h w c}, reference: {'conv.*': n c h w}}"
+    found = []
+    if not isinstance(said, dict) or set(said) - set(_SIDES):
+        raise FormatError(f"target and reference under dims in {where}", repr(said)[:60], cure)
+    for side, entries in said.items():
+        if not isinstance(entries, dict):
+            raise FormatError(f"names and axes under dims in {where}", repr(entries)[:60], cure)
+        for name, text in entries.items():
+            found.append(Named(side, compile_regex(str(name), where), Dims.parse(text)))
+    return tuple(found)
+
+
 class MapMatcher:
-    """Pairs what the user pinned and takes out what the user ignores."""
+    """Pairs what the user pinned, takes out what the user ignores, names axes."""
 
     name = "map"
 
@@ -130,6 +163,8 @@ class MapMatcher:
         """Ignored tensors are refused first: an ignored op is not paired by a later matcher."""
         for side, run in (("target", matching.target), ("reference", matching.reference)):
             self._ignore(matching, side, run)
+        for named in self.map_file.dims:
+            _name_axes(getattr(matching, named.side), named)
         for pin in self.map_file.pins:
             yield from self._pin(matching, pin)
 
@@ -163,6 +198,35 @@ class MapMatcher:
                 "none",
                 "syncpoint inspect lists the names of a run",
             )
+
+
+def _name_axes(side: Side, named: Named) -> None:
+    """Give the axes of tensors that have no names of their own those of the map. A regular
+    expression may fit tensors of several ranks; meant are those that have as many axes."""
+    ops = {op.key: op for op in side.run.ops}
+    found = False
+
+    def with_names(tensor: Tensor) -> Tensor:
+        nonlocal found
+        op = ops.get(tensor.key.op)
+        names = {tensor.key.op.op, tensor.name} | (_names(op) if op is not None else set())
+        if len(tensor.shape) != len(named.dims.axes):
+            return tensor
+        if not any(named.pattern.fullmatch(name) for name in names):
+            return tensor
+        found = True
+        named.dims.check(tensor.shape)
+        return tensor if tensor.layout else changed(tensor, layout=str(named.dims))
+
+    side.outputs = {key: [with_names(t) for t in made] for key, made in side.outputs.items()}
+    side.others = [with_names(tensor) for tensor in side.others]
+    if not found:
+        raise InputError(
+            f"a {named.side} tensor that matches {named.pattern.pattern!r} and has the axes"
+            f" {str(named.dims)!r}",
+            "none",
+            "syncpoint inspect lists the names of a run",
+        )
 
 
 def _names(op: Op) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -86,6 +86,9 @@ class Matching:
     """Tensors that no later matcher may pair either."""
     ops: dict[OpKey, OpKey] = field(default_factory=dict)
     """Target ops with their reference ops."""
+    confirm: Callable[[TensorKey, TensorKey], bool | None] | None = None
+    """Whether a target and a reference tensor that hold the same numbers do so on a second input
+    too, or None where that cannot be told; None where there is no second input."""
     workspace: object = None
     """What the matchers of structure and values share; see `syncpoint.matching.workspace`."""
 

@@ -5,7 +5,8 @@ at beside the few of the other side that lie near it. A pair must be equal up to
 the second best is ten times further away, on every recorded part. Zero, constant and
 input-independent tensors are no evidence. Tensors that hold the same numbers for a good reason,
 views of one another for instance, are told apart by kind, shape and what they are made from; if
-that does not suffice they are ambiguous and stay unpaired.
+that does not suffice they are ambiguous and stay unpaired. Where both models can be run again,
+equal means equal on a second input too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _ROUNDS = 4
 _COORDINATES = 3
 _MOST = 24
 """Tensors of one side that may lie near one of the other; where more do, values tell nothing."""
+
+_SEVERAL = "several tensors hold these numbers; pin them with a map"
+_FIRST_ONLY = "agreed on the first input only"
 
 
 class ValueMatcher:
@@ -72,7 +76,13 @@ class ValueMatcher:
             ):
                 doubtful.append((close[0], reference))
                 continue
-            found += work.pair(close[0], reference, why, 0.8 if "kind" in why else 0.9)
+            confidence = 0.8 if "kind" in why else 0.9
+            if (close[0], reference) in index.confirmed:
+                why += ", on a second input too"
+            found += work.pair(close[0], reference, why, confidence)
+        for slot, other in index.denied:
+            _ambiguous(work, TARGET, slot, _FIRST_ONLY)
+            _ambiguous(work, REFERENCE, other, _FIRST_ONLY)
         for slot, other in doubtful:
             _ambiguous(work, TARGET, slot)
             _ambiguous(work, REFERENCE, other)
@@ -98,10 +108,15 @@ class _Index:
                         self._sides[side][slot] = sample
         for slot, sample in self._sides[TARGET].items():
             self._cells.setdefault(self._cell(sample), []).append(slot)
+        self.confirmed: set[tuple[Slot, Slot]] = set()
+        self.denied: list[tuple[Slot, Slot]] = []
+        """Equal on the first input, and not on the second."""
         self._near: dict[Slot, list[tuple[float, Slot]]] = {}
         self._back: dict[Slot, list[tuple[float, Slot]]] = {}
         for slot, sample in self._sides[REFERENCE].items():
             near = sorted(self._around(slot, sample))
+            if len(near) <= _MOST:
+                near = self._confirmed(near, slot)
             if near and len(near) <= _MOST:
                 self._near[slot] = near
                 for distance, other in near:
@@ -119,6 +134,25 @@ class _Index:
             return True
         kept = _alike(self.work, close, target, side=REFERENCE)
         return kept == [reference]
+
+    def _confirmed(
+        self, near: list[tuple[float, Slot]], reference: Slot
+    ) -> list[tuple[float, Slot]]:
+        confirm = self.work.matching.confirm
+        if confirm is None:
+            return near
+        kept = []
+        for distance, slot in near:
+            first = next(iter(self.work.graphs[TARGET].slots[slot])).key
+            other = next(iter(self.work.graphs[REFERENCE].slots[reference])).key
+            said = confirm(first, other)
+            if said:
+                self.confirmed.add((slot, reference))
+            if said is False:
+                self.denied.append((slot, reference))
+            else:
+                kept.append((distance, slot))
+        return kept
 
     def _view(self, side: int, slot: Slot) -> View:
         if side == REFERENCE:
@@ -196,7 +230,7 @@ def _operands_agree(work: Workspace, target: Slot, reference: Slot) -> bool:
     return not known or not wanted or bool(known & wanted)
 
 
-def _ambiguous(work: Workspace, side: int, slot: Slot) -> None:
+def _ambiguous(work: Workspace, side: int, slot: Slot, detail: str = _SEVERAL) -> None:
     if not work.free(side, slot):
         return
     for tensor in work.graphs[side].slots[slot]:
@@ -204,5 +238,5 @@ def _ambiguous(work: Workspace, side: int, slot: Slot) -> None:
             SIDES[side],
             tensor.key,
             Reason.AMBIGUOUS,
-            "several tensors hold these numbers; pin them with a map",
+            detail,
         )

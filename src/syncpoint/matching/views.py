@@ -76,6 +76,25 @@ class View:
                 raise ValueError(f"{name}{numbers}: {error}") from error
         return array
 
+    def undo(self, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
+        """What an array of this shape must hold to be seen as `array` through this view; None
+        where the view leaves some of it out. ValueError where it does not fit."""
+        seen = np.broadcast_to(np.empty(()), shape)  # takes no memory
+        before = []
+        for name, numbers in self.steps():
+            before.append((name, numbers, seen.shape))
+            seen = View(f"{name}({','.join(map(str, numbers))})").apply(seen)
+        if any(name == "slice" for name, _, _ in before):
+            return None
+        array = array.reshape(seen.shape)
+        for name, numbers, was in reversed(before):
+            if name == "transpose":
+                array = array.transpose(np.argsort(numbers) if numbers else None)
+            elif name == "flip":
+                array = np.flip(array, numbers)
+            array = array.reshape(was)
+        return array
+
     def __bool__(self) -> bool:
         return bool(self.text)
 

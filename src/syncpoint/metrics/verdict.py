@@ -40,6 +40,8 @@ class Reason(StrEnum):
     UNREADABLE = "unreadable"
     RANDOM = "random"
     EXCLUDED = "excluded"
+    MASKED = "masked"
+    """Every position is masked, or a mask cannot be laid over it."""
 
 
 _GLYPHS = {

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, Unsupported
-from syncpoint.run.model import WHOLE, Edge, Observer, Part, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor_compile import Compilation, Listener
 from syncpoint.runtimes.inductor_watch import (
@@ -77,7 +77,7 @@ class InductorSession(TorchSession):
         inputs: Inputs,
         value: Callable[[TensorKey, tuple[int, ...]], Array | None],
         recorder: Recorder,
-    ) -> None:
+    ) -> Mapping[OpKey, str]:
         """Execute once; each buffer is recorded, then `value` is put in its place."""
         if self._kind() is not Buffers:
             raise Unsupported(
@@ -88,6 +88,7 @@ class InductorSession(TorchSession):
         with self._in_effect():
             kind = partial(Replay, value=value)
             self._recorded(*self._bind(inputs), recorder, kind)
+        return {}
 
     def with_value(self, inputs: Inputs, key: TensorKey | None, value: Array | None) -> list[Any]:
         """The flattened final outputs when one buffer holds another value; None leaves it."""

@@ -89,6 +89,22 @@ def unblocked(array: Array, channels: int | None) -> Array:
     return dense if channels is None else dense[:, :channels]
 
 
+def blocked_like(array: Array, like: Array) -> Array:
+    """Values as the model has them in blocks again; what fills the last block up is taken from
+    `like`, a tensor in blocks."""
+    dense = unblocked(like, None).copy()
+    dense[:, : array.shape[1]] = array
+    block = block_size()
+    number, padded, *space = like.shape
+    split = dense.reshape(number, padded // block, block, *space)
+    return np.moveaxis(split, 2, -1).reshape(like.shape)
+
+
+def channels_last(array: Array) -> Array:
+    """A tensor as the model has it, with its channels last."""
+    return np.moveaxis(array, 1, -1)
+
+
 @cache
 def block_size() -> int:
     """How many channels this machine's kernels keep together; asked of them once."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ import onnx
 import onnxruntime as ort
 
 from syncpoint.errors import CaptureError, InputError, SyncpointError, Unsupported
-from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
+from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.loading import one_line
@@ -31,6 +32,7 @@ from syncpoint.runtimes.onnx_graph import Graph, sub_graphs
 from syncpoint.runtimes.onnx_inputs import bind, declared
 from syncpoint.runtimes.onnx_instrument import Instrumented, instrument
 from syncpoint.runtimes.onnx_model import Source, from_proto, load
+from syncpoint.runtimes.onnx_replay import Alone, Replay
 from syncpoint.runtimes.onnx_values import same_bits, to_numpy, to_ort
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region
 
@@ -116,6 +118,28 @@ class OnnxSession:
                 f"{self._instrumented.hidden} ops inside sub-graphs were not recorded:"
                 f" {', '.join(self._holders())}"
             )
+
+    def replay(
+        self,
+        inputs: Inputs,
+        value: Callable[[TensorKey, tuple[int, ...]], Array | None],
+        recorder: Recorder,
+    ) -> Mapping[OpKey, str]:
+        """Run the ops one by one; each value is recorded, then `value` is put in its place."""
+        given, _ = bind(inputs, self._specs, Path(self.name).name)
+
+        def opened(piece: onnx.ModelProto) -> Any:
+            source = Source(self.name, piece, self._folder)
+            return self._opened(self._settings("disabled"), source)
+
+        def whole() -> Results:
+            return self._results(given, recorder)
+
+        alone = Alone(self._graph.model, given, opened, cache(whole))
+        provider = self._captured.get_providers()[0]
+        replay = Replay(self._graph, alone, recorder, provider, value)
+        replay.record(given)
+        return replay.refused
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Nothing to do: the graph is the same for inputs of any form."""

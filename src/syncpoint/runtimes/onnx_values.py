@@ -62,7 +62,7 @@ def to_numpy(value: Any) -> Array:
 
 def to_ort(array: Array) -> Any:
     """An OrtValue of these values."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
     if array.dtype == np.dtype(ml_dtypes.bfloat16):
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), CODES["bf16"])
     for name in ("f8_e4m3fn", "f8_e5m2"):

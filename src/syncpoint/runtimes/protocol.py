@@ -109,9 +109,12 @@ class Replays(Protocol):
         inputs: Inputs,
         value: Callable[[TensorKey, tuple[int, ...]], Array | None],
         recorder: Recorder,
-    ) -> None:
+    ) -> Mapping[OpKey, str]:
         """Execute once. Record what each op gives, then put `value(key, shape)` in its place
-        before anything reads it; None leaves it."""
+        before anything reads it; None leaves it.
+
+        Gives the ops with which this could not be done, and why; nothing of those is recorded.
+        """
 
 
 @runtime_checkable

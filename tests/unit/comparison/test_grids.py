@@ -30,11 +30,13 @@ def test_what_is_passed_on_is_the_noise_of_results_of_that_size():
     assert Grids(between=between).passed_on(4) == pytest.approx(expected)
     # Rounding that is even over a step has just this root mean square.
     steps = np.linspace(-0.25, 0.25, 100001)
-    assert np.sqrt(np.mean(steps**2)) == pytest.approx(Grids(between=between[:1]).passed_on(4), 1e-4)
+    assert np.sqrt(np.mean(steps**2)) == pytest.approx(
+        Grids(between=between[:1]).passed_on(4), 1e-4
+    )
 
 
 def test_the_grids_between_an_op_and_the_sync_points_before_it_are_found():
-    """x -> quantize -> product with an int8 weight -> requantized -> y, where x and y are compared."""
+    """x -> quantized -> product with an int8 weight -> y, of which x and y are compared."""
     ops = [
         Op(OpKey("q"), "QuantizeLinear", (Edge(OpKey("x")),)),
         Op(OpKey("p"), "QLinearMatMul",

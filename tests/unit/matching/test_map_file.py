@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from runs import run
-from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.errors import FormatError, InputError
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.views import View
@@ -67,7 +67,21 @@ def test_ignored_ops_are_excluded_on_both_sides():
         ({"pairs": [{"target": "a", "reference": "b", "view": "transpose(1 2)"}]}, InputError),
         ({"ignore": "a"}, FormatError),
         ({"ignore": ["("]}, InputError),
-        ({"mask": {}}, Unsupported),
+        ({"mask": ["a"]}, FormatError),
+        ({"mask": {"(": "a"}}, InputError),
+        ({"mask": {"a": 3}}, FormatError),
+        ({"mask": {"a": "[1, x]"}}, FormatError),
+        ({"mask": {"a": "[::0]"}}, FormatError),
+        ({"mask": {"a": "[..., ...]"}}, FormatError),
+        ({"mask": {"a": "[1"}}, FormatError),
+        ({"mask": {"a": {"keep": "m", "drop": "m"}}}, FormatError),
+        ({"mask": {"a": {"keep": "m", "axes": "0"}}}, FormatError),
+        ({"mask": {"a": {"drop": "[:]", "axes": [0]}}}, FormatError),
+        ({"dims": {"a": "n c"}}, FormatError),
+        ({"dims": {"target": "n c"}}, FormatError),
+        ({"dims": {"target": {"a": "n n"}}}, InputError),
+        ({"dims": {"target": {"a": 3}}}, InputError),
+        ({"dims": {"target": {"(": "n c"}}}, InputError),
     ],
 )
 def test_a_wrong_map_is_one_line(said, error):
@@ -119,3 +133,54 @@ def test_views_apply_in_order(view, shape):
 def test_a_view_that_does_not_fit_is_a_value_error(view):
     with pytest.raises(ValueError):
         View(view).apply(np.zeros((2, 3)))
+
+
+def image(*names, shape=(2, 3, 4, 5), seed=0):
+    generator = np.random.default_rng(seed)
+    return {n: generator.standard_normal(shape).astype(np.float32) for n in names}
+
+
+def test_axes_named_in_the_map_give_the_view():
+    values = image("a", "b")
+    reference = run(*((n, "", "", (), v) for n, v in values.items()))
+    target = run(*((n, "", "", (), v.transpose(0, 2, 3, 1)) for n, v in values.items()))
+    said = {"dims": {"target": {"a": "n h w c"}, "reference": {"[ab]": "n c h w"}}}
+    views = {p.target.op.op: str(p.view) for p in matched(target, reference, said).pairs}
+    # One op alone proves no layout: the other is compared as it stands.
+    assert views == {"a": "transpose(0,3,1,2)", "b": ""}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "shapes"),
+    [
+        ("b s h(tp) d", "b h s d", ((2, 3, 4, 5), (2, 4, 3, 5))),
+        ("1 s d", "d s", ((1, 3, 5), (5, 3))),
+        ("d s", "s 1 d", ((5, 3), (3, 1, 5))),
+        ("a b c d e", "e d c b a", ((2, 3, 4, 5, 6), (6, 5, 4, 3, 2))),
+    ],
+)
+def test_any_two_orders_of_the_same_names_are_a_view(mine, theirs, shapes):
+    names = [[w.partition("(")[0] for w in text.split() if w != "1"] for text in (mine, theirs)]
+    array = np.arange(np.prod(shapes[0]), dtype=np.float32).reshape(shapes[0])
+    plain = array.reshape([n for n in shapes[0] if n != 1])
+    expected = plain.transpose([names[0].index(n) for n in names[1]]).reshape(shapes[1])
+    said = {"dims": {"target": {"a": mine}, "reference": {"a": theirs}}}
+    found = matched(run(("a", "", "", (), array)), run(("a", "", "", (), expected)), said)
+    (view,) = (p.view for p in found.pairs)
+    assert (view.apply(array) == expected).all()
+
+
+def test_model_outputs_are_turned_too():
+    value = image("a")["a"]
+    reference = run(("a", "", "", (), value), outputs=[("a", value)])
+    turned = np.ascontiguousarray(value.transpose(0, 2, 3, 1))
+    target = run(("a", "", "", (), turned), outputs=[("a", turned)])
+    said = {"dims": {"target": {"a": "n h w c"}, "reference": {"a": "n c h w"}}}
+    assert {str(p.view) for p in matched(target, reference, said).pairs} == {"transpose(0,3,1,2)"}
+
+
+def test_axes_that_fit_nothing_are_an_error():
+    with pytest.raises(InputError, match="none"):
+        matched(dump("a"), dump("a"), {"dims": {"target": {"a": "n c h"}}})
+    with pytest.raises(InputError, match="length one"):
+        matched(dump("a"), dump("a"), {"dims": {"target": {"a": "1 c"}}})

@@ -1,0 +1,156 @@
+"""Positions that do not count, because the map says so: padding above all.
+
+They are taken out before anything is measured, so that no metric knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import End, Row
+from syncpoint.errors import InputError
+from syncpoint.matching.masks import Mask
+from syncpoint.matching.protocol import JUDGED_ROLES
+from syncpoint.metrics import Operand, Pair
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import WHOLE, Kept, Part, Role, Tensor
+from syncpoint.run.reader import Run
+
+_NOTE = "positions masked by the map"
+_HAS_INFINITY = frozenset({"f64", "f32", "f16", "bf16"})
+"""Types in which the kernel knows a mark for masked positions."""
+
+
+class Masks:
+    """What the masks of a map mean for the rows of one comparison."""
+
+    def __init__(self, masks: Sequence[Mask], target: Run, reference: Run) -> None:
+        self._masks = masks
+        self._told: dict[tuple[str, Part], NDArray[Any]] = {}
+        for mask in masks:
+            if mask.tensor:
+                self._read(mask.tensor, (reference, target))
+
+    def kept(self, row: Row) -> NDArray[np.bool_] | None:
+        """Which elements of a row count; None where all do. ValueError where a mask does not
+        fit."""
+        if row.target.key.role not in JUDGED_ROLES:
+            return None
+        names = _names(row.target) | _names(row.reference)
+        found: NDArray[np.bool_] | None = None
+        for mask in self._masks:
+            if not any(mask.pattern.fullmatch(name) for name in names):
+                continue
+            one = mask.kept(row.reference.shape, self._values(mask, row.reference.key.part))
+            found = one if found is None else found & one
+        return found
+
+    def _values(self, mask: Mask, part: Part) -> NDArray[Any] | None:
+        if not mask.tensor:
+            return None
+        values = self._told.get((mask.tensor, part), self._told.get((mask.tensor, WHOLE)))
+        if values is None:
+            raise ValueError(f"{mask.tensor} was not recorded for {part}")
+        return values
+
+    def _read(self, name: str, runs: tuple[Run, Run]) -> None:
+        for run in runs:
+            found = [t for t in run.tensors if _is_called(t, name) and t.kept is Kept.VALUES]
+            for tensor in found:
+                values = run.values(tensor)
+                if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+                    raise InputError(
+                        f"a mask of 0 and 1 in the tensor {name!r}",
+                        f"other values of {tensor.dtype}",
+                    )
+                self._told[name, tensor.key.part] = values
+            if found:
+                return
+        raise InputError(
+            f"the mask {name!r} among the inputs and ops of the reference",
+            "no such tensor with its values",
+            "syncpoint inspect lists the names of a run",
+        )
+
+
+def _is_called(tensor: Tensor, name: str) -> bool:
+    if tensor.key.role is Role.MODEL_INPUT:
+        return name in (tensor.name, tensor.key.op.op)
+    return tensor.key.role is Role.OUTPUT and not tensor.key.index and name == str(tensor.key.op)
+
+
+def _names(end: End) -> set[str]:
+    return {end.key.op.op, str(end.key.op), end.module, end.name} - {""}
+
+
+def without_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Row, Pair | None]:
+    """The pair without the positions that do not count; not measured where none is left."""
+    try:
+        kept = masks.kept(row) if masks is not None else None
+    except ValueError as error:
+        why = f"{Reason.MASKED}: a mask that fits is needed, found {error}"
+        return replace(row, numbers=None, unmeasured=why), None
+    if kept is None or row.unmeasured:
+        return row, pair
+    if pair is None:
+        why = f"{Reason.MASKED}: a mask needs values, found {row.basis}"
+        return replace(row, numbers=None, unmeasured=why), None
+    if not kept.any():
+        return replace(row, unmeasured=f"{Reason.MASKED}: every position"), None
+    mine, theirs = _picked(pair.target, kept), _picked(pair.reference, kept)
+    return row, replace(pair, target=mine, reference=theirs)
+
+
+def _picked(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
+    """The elements that count, one after the other. One scale serves all of them wherever they
+    are; several belong to places, so that the numbers they stand for are taken."""
+    from syncpoint.comparison.measuring import as_real  # which itself calls this module
+
+    if operand.quantization is not None and operand.quantization.axis is not None:
+        operand = as_real(operand)
+    return replace(operand, data=operand.array[kept])
+
+
+def told(row: Row, kept: NDArray[np.bool_]) -> Row:
+    """A row that was measured without what is masked: indices are those of the whole again."""
+    numbers = dict(row.numbers or {})
+    at = numbers.get("max_abs_index")
+    if at is not None:
+        numbers["max_abs_index"] = int(np.flatnonzero(kept)[at])
+    out = kept.size - int(np.count_nonzero(kept))
+    note = f"{out:,} of {kept.size:,} {_NOTE}"
+    return replace(row, numbers=numbers, notes=(*row.notes, note))
+
+
+def blanked(
+    operand: Operand, truth: NDArray[Any], kept: NDArray[np.bool_]
+) -> tuple[Operand, NDArray[Any]] | None:
+    """Both with the mark of a masked position where one is, which the kernel passes over; None
+    where their types have none."""
+    if kept.shape != truth.shape or operand.array.shape != truth.shape:
+        return None
+    if DTYPES[operand.dtype].kind is not Kind.FLOAT and operand.quantization is None:
+        same = np.where(kept, operand.array, truth.astype(operand.array.dtype))
+        return replace(operand, data=same), truth
+    if operand.quantization is not None or operand.dtype not in _HAS_INFINITY:
+        return None
+    mark = np.asarray(-inf)
+    data = np.where(kept, operand.array, mark.astype(operand.array.dtype))
+    return replace(operand, data=data), np.where(kept, truth, mark)
+
+
+def summary(rows: Iterable[Row]) -> list[str]:
+    """One line on all that was left out."""
+    masked = [r for r in rows if r.numbers is not None and any(_NOTE in n for n in r.notes)]
+    if not masked:
+        return []
+    total = sum(prod(r.reference.shape) for r in masked)
+    out = total - sum((r.numbers or {})["count"] for r in masked)
+    return [f"the map masks {out:,} of {total:,} positions at {len(masked)} sync points"]
