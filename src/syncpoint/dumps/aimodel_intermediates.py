@@ -78,7 +78,7 @@ class AimodelIntermediates:
         reading.check_names(entries)
         if reading.unplaced(entries):
             info = replace(info, notes=(*info.notes, _UNPLACED))
-        return reading.run(info, path)
+        return reading.run(info, metadata.parent)
 
     def save(self, run: Run, path: Path) -> None:
         """All values of a run, with what it knows of them under our own key."""

@@ -105,17 +105,17 @@ class IntermediatesWriter:
         if facts is not None:
             body[KEY] = facts
         text = json.dumps(body, indent=2, default=plain)
-        (self._partial / METADATA).write_text(text, encoding="ascii")
-        for file in sorted((self._partial / _DATA).iterdir()):
-            sync(file)
-        for made in (self._partial / _DATA, self._partial / METADATA, self._partial):
-            sync(made)
-        _check_new(self.path)
         try:
+            (self._partial / METADATA).write_text(text, encoding="ascii")
+            for file in sorted((self._partial / _DATA).iterdir()):
+                sync(file)
+            for made in (self._partial / _DATA, self._partial / METADATA, self._partial):
+                sync(made)
+            _check_new(self.path)
             self._partial.rename(self.path)
+            sync(self.path.parent)
         except OSError as error:
-            raise InputError(f"a new folder at {self.path}", one_line(error)) from error
-        sync(self.path.parent)
+            raise InputError(f"room and leave to write {self.path}", one_line(error)) from error
         return self.path / METADATA
 
 
