@@ -72,11 +72,11 @@ class AimodelIntermediates:
         if "syncpoint" in body:
             info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
         mapped = coreai_outputs(body, metadata)
-        entries = listed(body, metadata)
+        entries, ordered = listed(body, metadata)
         for entry in entries:
             reading.add(entry, mapped.get(entry.name, []))
         reading.check_names(entries)
-        if reading.unplaced(entries):
+        if reading.unplaced(entries, ordered):
             info = replace(info, notes=(*info.notes, _UNPLACED))
         return reading.run(info, metadata.parent)
 
@@ -140,7 +140,7 @@ class _Reading:
                     f"{other[:80]!r}, which is not in the same file",
                 )
 
-    def unplaced(self, entries: list[Listed]) -> bool:
+    def unplaced(self, entries: list[Listed], ordered: bool) -> bool:
         """Give the role of a model output where it is certain; whether it is not.
 
         Outputs stand in the order of execution, new values of buffers are among them, and what
@@ -149,7 +149,7 @@ class _Reading:
         outputs = [entry for entry in entries if entry.category == "outputs"]
         if self._facts or not outputs:
             return False
-        if len(outputs) > 1 or outputs[0] is not entries[-1] or outputs[0].number is None:
+        if len(outputs) > 1 or outputs[0] is not entries[-1] or not ordered:
             return True
         made = self._tensors[TensorKey(OpKey(outputs[0].name))]
         key = TensorKey(made.key.op, Role.MODEL_OUTPUT)

@@ -56,8 +56,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return found
 
 
-def listed(body: dict[str, Any], path: Path) -> list[Listed]:
-    """All entries, in the order of execution where the names of the files tell it."""
+def listed(body: dict[str, Any], path: Path) -> tuple[list[Listed], bool]:
+    """All entries, and whether they are in the order of execution.
+
+    The names of the files tell it where each has a number of its own; else outputs come last.
+    """
     found: list[Listed] = []
     seen: set[str] = set()
     for category in CATEGORIES:
@@ -66,10 +69,13 @@ def listed(body: dict[str, Any], path: Path) -> list[Listed]:
                 raise FormatError(f"each name once in {path}", f"{name[:80]!r} twice")
             seen.add(name)
             found.append(_entry(name, category, entry, path))
-    numbers = [entry.number for entry in found]
-    if None not in numbers:
+    numbers = {entry.file: entry.number for entry in found}
+    ordered = None not in numbers.values() and len(set(numbers.values())) == len(numbers)
+    if ordered:
         found.sort(key=lambda entry: entry.number or 0)
-    return found
+    else:
+        found.sort(key=lambda entry: entry.category == "outputs")
+    return found, ordered
 
 
 def coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[list[int]]]:

@@ -149,6 +149,20 @@ def test_several_outputs_are_not_given_positions_that_the_file_does_not_tell(tmp
     assert not any(t.key.role is Role.MODEL_OUTPUT for t in open_dump(lone).tensors)
 
 
+@pytest.mark.parametrize("files", [("a_1", "b_1", "c_2"), ("a", "b", "c")])
+def test_without_numbers_of_their_own_outputs_come_last_and_none_is_certain(tmp_path, files):
+    mm, relu, last = ({"data_file": f"data/{file}.npy"} for file in files)
+    path = folder(
+        tmp_path / "a.aimodelintermediates",
+        outputs={"last": (0, X, last)},
+        intermediates={"mm": (0, X, mm), "relu": (0, X, relu)},
+    )
+    run = open_dump(path)
+    assert [op.key.op for op in run.ops] == ["mm", "relu", "last"]
+    assert not any(t.key.role is Role.MODEL_OUTPUT for t in run.tensors)
+    assert run.info.notes
+
+
 def test_two_nodes_that_fetch_one_parameter_are_both_there(tmp_path):
     path = folder(
         tmp_path / "a.aimodelintermediates",
