@@ -529,9 +529,10 @@ def _with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     if inputs is None:
         raise InputError("recorded inputs in the reference run", "none")
     again = capture(model, inputs, record="digest", **options)
-    recorded = {t.key: t.digest for t in run.tensors}
-    unlike = [str(t.key) for t in again.tensors if recorded.get(t.key, t.digest) != t.digest]
-    known = sum(t.key in recorded for t in again.tensors)
+    pairs = [(t, run.tensor(t.key)) for t in again.tensors]
+    both = [(mine, theirs) for mine, theirs in pairs if theirs is not None]
+    unlike = [str(a.key) for a, b in both if again.content(a) != run.content(b)]
+    known = len(both)
     if unlike or not known:
         raise InputError(
             "the model that the reference run was recorded from",

@@ -367,6 +367,26 @@ def test_a_wrong_weight_is_seen_against_apples_folder(nets, tmp_path):
     assert sp.compare(model, folder).verdict == "large"
 
 
+def test_the_guilty_op_is_found_where_the_folder_knows_what_reads_what(nets, tmp_path):
+    given = cnn_inputs()
+    with quiet():
+        program = torch.export.export(make_cnn(), given)
+    model = make_cnn()
+    with torch.no_grad():
+        model.block.conv1.weight[0] *= 1.5
+    metadata = sp.save_intermediates(program, given, tmp_path)
+    comparison = sp.compare(model, metadata, reference_model=make_cnn())
+    assert [row.target.key.op.op for row in comparison.first_divergence] == ["conv2d_1"]
+    assert any(row.verdict == "inherited" for row in comparison.rows)
+    with pytest.raises(InputError, match=r"other values at block\.conv1\.weight"):
+        sp.compare(model, metadata, reference_model=model)
+    # Apple's says nothing of edges, so nobody is accused.
+    theirs = apple.save_intermediates(program, given, tmp_path / "a", FILTERS["all"])
+    poor = sp.compare(model, theirs, reference_model=make_cnn())
+    assert poor.verdict == "large"
+    assert not any(row.guilty for row in poor.rows)
+
+
 def test_mistakes_bring_one_line_and_leave_nothing(nets, tmp_path):
     net = nets("cnn")
     first = net.by_us(tmp_path)
