@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         open_comparison,
         open_run,
         record,
+        save_intermediates,
     )
     from syncpoint.recording import Recording
 
@@ -39,6 +40,7 @@ __all__ = [
     "open_comparison",
     "open_run",
     "record",
+    "save_intermediates",
 ]
 
 

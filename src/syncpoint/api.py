@@ -14,6 +14,9 @@ from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
     from syncpoint.comparison.engine import Options as EngineOptions
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
@@ -202,6 +205,33 @@ def record(
         overwrite=overwrite,
         model=model,
         runtime=runtime,
+    )
+
+
+def save_intermediates(
+    program: ExportedProgram,
+    inputs: tuple[Any, ...] | list[Any],
+    output_dir: str | Path,
+    node_filter: Callable[[Node, Any], bool] | None = None,
+    coreai_program: Any = None,
+    enable_autocast: bool = False,
+    model_name: str = "main",
+) -> str:
+    """Run an exported program and write `MODEL_NAME.aimodelintermediates` into `output_dir`.
+
+    Gives the path of its metadata.json. Apple's signature: with a `node_filter` the files are
+    those of Apple's function to the byte; None writes all there is.
+    """
+    from importlib.util import find_spec
+
+    from syncpoint.errors import MissingExtra
+
+    if find_spec("torch") is None:
+        raise MissingExtra("torch", "torch", "save_intermediates")
+    from syncpoint.intermediates.saving import save_intermediates as save
+
+    return save(
+        program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name
     )
 
 
@@ -545,9 +575,10 @@ def _with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     if inputs is None:
         raise InputError("recorded inputs in the reference run", "none")
     again = capture(model, inputs, record="digest", **options)
-    recorded = {t.key: t.digest for t in run.tensors}
-    unlike = [str(t.key) for t in again.tensors if recorded.get(t.key, t.digest) != t.digest]
-    known = sum(t.key in recorded for t in again.tensors)
+    pairs = [(t, run.tensor(t.key)) for t in again.tensors]
+    both = [(mine, theirs) for mine, theirs in pairs if theirs is not None]
+    unlike = [str(a.key) for a, b in both if again.content(a) != run.content(b)]
+    known = len(both)
     if unlike or not known:
         raise InputError(
             "the model that the reference run was recorded from",
@@ -625,4 +656,5 @@ __all__ = [
     "open_comparison",
     "open_run",
     "record",
+    "save_intermediates",
 ]

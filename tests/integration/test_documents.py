@@ -145,6 +145,7 @@ def test_the_public_names_are_those_of_the_interface():
         "open_comparison",
         "open_run",
         "record",
+        "save_intermediates",
     }
     for name in sp.__all__:
         assert getattr(sp, name) is not None

@@ -11,7 +11,9 @@ import typer
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A run or a dump.")],
     destination: Annotated[Path, typer.Argument(metavar="OUT", help="What to write.")],
-    to: Annotated[str, typer.Option(help="The format: npz, safetensors, npy or run.")],
+    to: Annotated[
+        str, typer.Option(help="The format: npz, safetensors, npy, aimodelintermediates or run.")
+    ],
 ) -> None:
     """Write a run or dump in another format."""
     from syncpoint import api

@@ -54,7 +54,7 @@ class NpyFolder:
         entries: list[Entry] = []
         odd: dict[TensorKey, Lay] = {}
         for name in names:
-            entry, lay = _entry(root, name)
+            entry, lay = npy_entry(root, name)
             entries.append(entry)
             if lay is not None:
                 odd[TensorKey(OpKey(entry.name))] = lay
@@ -111,7 +111,8 @@ def _natural(name: str) -> list[tuple[int, str | int]]:
     return [(0, int(p)) if p.isdecimal() and len(p) < 19 else (1, p) for p in pieces]
 
 
-def _entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
+def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
+    """One file, by its header; what is not an array of numbers is a FormatError."""
     path = inside(root, name)
     try:
         handle = open_regular(path)

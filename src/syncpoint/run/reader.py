@@ -117,7 +117,7 @@ class Run:
             for tensor in self.tensors:
                 facts = f"{tensor.key!r} {tensor.dtype} {tensor.shape} {tensor.kept}"
                 state.update(facts.encode("utf-8", "replace"))
-                state.update(self._content(tensor).encode())
+                state.update(self.content(tensor).encode())
             self._digest = state.hexdigest()
         return self._digest
 
@@ -127,7 +127,8 @@ class Run:
             return True
         return self._hash(tensor) == f"xxh3-128 {tensor.digest}"
 
-    def _content(self, tensor: Tensor) -> str:
+    def content(self, tensor: Tensor) -> str:
+        """Identifies the values of one tensor; they are read where it comes without a digest."""
         if tensor.digest:
             return f"{tensor.digest_kind} {tensor.digest}"
         if tensor.kept is not Kept.VALUES:

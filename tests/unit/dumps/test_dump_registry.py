@@ -51,7 +51,9 @@ def test_a_format_from_another_package_opens_its_files(installed, tmp_path):
     installed("Foreign")
     (tmp_path / "a.foreign").write_text("?")
     assert registry.open_dump(tmp_path / "a.foreign").info.model == "theirs"
-    with pytest.raises(Unsupported, match="these can: run, safetensors, npz, npy"):
+    with pytest.raises(
+        Unsupported, match="these can: run, safetensors, npz, aimodelintermediates, npy"
+    ):
         registry.save_dump(in_memory(RunInfo(), [], []), tmp_path / "b", "foreign")
 
 
@@ -62,7 +64,7 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
     installed(attribute)
     with pytest.warns(SyncpointWarning, match=why):
         names = [f.name for f in registry.formats()]
-    assert names == ["run", "safetensors", "npz", "npy"]
+    assert names == ["run", "safetensors", "npz", "aimodelintermediates", "npy"]
 
 
 def test_all_formats_keep_the_protocol():

@@ -1,0 +1,1 @@
+"""A PyTorch program, run node by node into the folder that Core AI's tools read as a reference."""
