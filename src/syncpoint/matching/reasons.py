@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.instances import named_modules
 from syncpoint.matching.kinds import TRANSPARENT
+from syncpoint.matching.provenance import call_of
 from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.run.model import Role
 
@@ -16,10 +20,11 @@ def add_reasons(work: Workspace) -> None:
         if not graph.has_edges:
             continue
         following = _following(graph, paired[side])
+        inside = _Inside(work) if side == TARGET else None
         for slot in graph.slots:
             if slot.role is not Role.OUTPUT or slot in paired[side]:
                 continue
-            if _no_result(graph, slot, following):
+            if _no_result(graph, slot, following) or (inside and inside(slot, following)):
                 keys = ((SIDES[side], t.key) for t in graph.slots[slot])
                 work.matching.uncounted.update(keys)
             if not work.free(side, slot):
@@ -35,6 +40,36 @@ def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
     """Constants, and views, casts and copies whose effect the next sync point shows."""
     at = graph.position[slot.op]
     return not graph.live[at] or (graph.classes[at] in TRANSPARENT and slot in following)
+
+
+class _Inside:
+    """Which target ops are steps of one reference op: the line of the module that called for
+    them called for nothing else that computes, and its result is compared."""
+
+    def __init__(self, work: Workspace) -> None:
+        self._work = work
+        self._modules = named_modules(work)
+        reference = work.graphs[REFERENCE]
+        computing = [
+            op
+            for at, op in enumerate(reference.ops)
+            if reference.live[at] and reference.classes[at] not in TRANSPARENT
+        ]
+        self._calls = Counter(call_of(op) for op in computing)
+        self._in_module = Counter(op.module for op in computing)
+
+    def __call__(self, slot: Slot, following: dict[Slot, Slot]) -> bool:
+        end = following.get(slot)
+        op = self._work.graphs[TARGET].op_of(slot)
+        whole = self._work.graphs[REFERENCE].op_of(self._work.to_reference[end]) if end else None
+        if op is None or whole is None:
+            return False
+        call = call_of(op, self._modules)
+        if op.source:
+            return self._calls[call] == 1 and call_of(whole) == call
+        # Fused ops may have lost their line; a module with one op in it needs none.
+        module = self._modules.get(op.module, "")
+        return bool(module) and self._in_module[module] == 1 and whole.module == module
 
 
 def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:
