@@ -4,6 +4,7 @@ import asyncio
 import copy
 import re
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ FORMS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("coreai")
+
+
+@cache
+def captured(folder, net, form="f32"):
+    return sp.capture(str(aimodel(folder, net, form)), in_type(net, form)[1])
 
 
 def plain_run(path, given):
@@ -70,7 +76,7 @@ def outputs(run, role=Role.OUTPUT):
 def test_captured_outputs_have_the_bits_of_a_plain_run(folder, net, form):
     given = in_type(net, form)[1]
     path = aimodel(folder, net, form)
-    run = sp.capture(str(path), given)
+    run = captured(folder, net, form)
     assert run.info.observer.equal, run.info.observer.detail
     assert run.info.runtime == "coreai"
     assert run.info.device == "CPU interpreter"
@@ -103,7 +109,7 @@ def test_values_are_those_of_torch_by_the_name_of_the_node(folder, net):
     module = copy.deepcopy(program(net).module()).double()
     given = NETS[net][1]()
     Keep(module).run(*(v.double() if v.is_floating_point() else v for v in given))
-    run = sp.capture(str(aimodel(folder, net)), given)
+    run = captured(folder, net)
     found = {t.key.op.op: np.asarray(run.values(t)) for t in outputs(run) if not t.key.index}
     common = [n for n in found if isinstance(wanted.get(n), torch.Tensor)]
     assert len(common) >= 0.85 * len({op.origins[-1] for op in run.ops})
@@ -152,7 +158,7 @@ def _again(op, read, attributes):
 )
 def test_every_op_follows_from_what_it_is_said_to_read(folder, net, most):
     """Edges, their order and the order of outputs: each op is computed again with NumPy."""
-    run = sp.capture(str(aimodel(folder, net)), NETS[net][1]())
+    run = captured(folder, net)
     checked = 0
     for op in run.ops:
         read = [values(run, edge).astype(np.float64) for edge in op.inputs]
@@ -192,7 +198,7 @@ def test_the_order_of_operands_and_outputs_does_not_depend_on_the_call(folder):
 
 @pytest.mark.parametrize("net", ["cnn", "transformer", "attention"])
 def test_memory_is_not_recorded_and_every_kernel_is(folder, net):
-    run = sp.capture(str(aimodel(folder, net)), NETS[net][1]())
+    run = captured(folder, net)
     assert not [op for op in run.ops if "alloc" in op.type or not op.type.startswith("coreai.")]
     for tensor in outputs(run):
         array = np.asarray(run.values(tensor))
@@ -208,7 +214,7 @@ def test_memory_is_not_recorded_and_every_kernel_is(folder, net):
 def test_origins_lines_and_modules_are_those_of_the_torch_nodes(folder, net):
     """The oracle is the program that was converted: its nodes, their traces and modules."""
     nodes = {node.name: node for node in program(net).graph.nodes}
-    run = sp.capture(str(aimodel(folder, net)), NETS[net][1]())
+    run = captured(folder, net)
     known = [op for op in run.ops if op.origins]
     assert len(known) == len(run.ops)
     for op in known:
@@ -225,7 +231,7 @@ def test_origins_lines_and_modules_are_those_of_the_torch_nodes(folder, net):
 
 def test_each_call_of_a_shared_body_has_its_own_origin(folder):
     """All layer norms of a shape are one body in the asset, which speaks of one call only."""
-    run = sp.capture(str(aimodel(folder, "transformer")), NETS["transformer"][1]())
+    run = captured(folder, "transformer")
     named = [op for op in run.ops if op.origins[-1].startswith("native_layer_norm")]
     whole = [op.key.op for op in named if op.key.op == op.origins[-1]]
     assert whole == ["native_layer_norm", *(f"native_layer_norm_{n}" for n in range(1, 5))]
@@ -240,11 +246,13 @@ def test_each_call_of_a_shared_body_has_its_own_origin(folder):
 
 
 def test_release_assets_work_and_say_what_they_lack(folder):
-    full = sp.capture(str(aimodel(folder, "transformer")), NETS["transformer"][1]())
+    full = captured(folder, "transformer")
     bare = sp.capture(str(aimodel(folder, "transformer", release=True)), NETS["transformer"][1]())
     assert any("RELEASE" in note and "structure and values" in note for note in bare.info.notes)
     assert not any("RELEASE" in note for note in full.info.notes)
-    assert not any(op.origins or op.source or op.module for op in bare.ops)
+    assert not any(op.source or op.module for op in bare.ops)
+    bodies = {name for op in bare.ops for name in op.origins}
+    assert len(bodies) == 5 and all(name.startswith("@layer_norm_") for name in bodies)
     assert [op.type for op in bare.ops] == [op.type for op in full.ops]
     reads = [[len(op.inputs) for op in run.ops] for run in (bare, full)]
     assert reads[0] == reads[1]

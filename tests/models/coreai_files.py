@@ -75,7 +75,12 @@ class Cached(nn.Module):
 def _seeded(make, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return make().eval()
+        model = make().eval()
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.data.uniform_(0.5, 1.5)
+                module.bias.data.normal_(0.0, 0.2)
+        return model
 
 
 def _random(*shape):

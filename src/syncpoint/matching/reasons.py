@@ -43,8 +43,8 @@ def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
 
 
 class _Inside:
-    """Which target ops are steps of one reference op: the line of the module that called for
-    them called for nothing else that computes, and its result is compared."""
+    """Which target ops are steps of one op whose result is compared: of one op of the program
+    they were made from, or of a reference op whose line called for nothing else that computes."""
 
     def __init__(self, work: Workspace) -> None:
         self._work = work
@@ -64,6 +64,9 @@ class _Inside:
         whole = self._work.graphs[REFERENCE].op_of(self._work.to_reference[end]) if end else None
         if op is None or whole is None:
             return False
+        last = self._work.graphs[TARGET].op_of(end) if end else None
+        if last is not None and op.origins and op.origins[-1:] == last.origins[-1:]:
+            return True
         call = call_of(op, self._modules)
         if op.source:
             return self._calls[call] == 1 and call_of(whole) == call

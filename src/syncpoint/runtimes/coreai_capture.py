@@ -88,7 +88,7 @@ class Names:
         """The torch node it completes, or else its type and id."""
         if kernel not in self.names:
             name = said.origins[-1] if said.completes and said.origins else ""
-            if not name or name in self.used:
+            if not name or name.startswith("@") or name in self.used:
                 name = f"{short(type)}_{kernel}"
             self.names[kernel] = name
             self.used.add(name)

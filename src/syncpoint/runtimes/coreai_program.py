@@ -83,6 +83,7 @@ class _Reader:
         self._ir = ir
         self._graphs = graphs
         self._made = Program()
+        self._calls = 0
 
     def function(self, name: str) -> Program:
         graph = self._graphs[name]
@@ -130,6 +131,10 @@ class _Reader:
         call: Debug,
         around: set[str],
     ) -> None:
+        if not call.origins:
+            # Nothing is known of the torch program; what belongs together still is.
+            self._calls += 1
+            call = replace(call, origins=(f"@{callee}.{self._calls}",))
         block = self._graphs[callee].regions[0].blocks[0]
         inner = dict(zip(block.arguments, operands, strict=True))
         first = len(self._made.nodes)
