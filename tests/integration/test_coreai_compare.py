@@ -1,6 +1,7 @@
 """PyTorch against the Core AI asset that was made from it."""
 
 import copy
+import os
 from functools import cache
 
 import numpy as np
@@ -10,6 +11,7 @@ from test_cli import syncpoint
 
 import syncpoint as sp
 from models.coreai_files import NETS, aimodel, cached_steps, decomposed, in_type, save
+from syncpoint.api import Asked
 from syncpoint.run.model import Part, Role
 from syncpoint.runtimes.protocol import Inputs
 from twins import Twins, share_paired
@@ -152,3 +154,13 @@ def test_the_command_line(folder, tmp_path):
     assert found.returncode == 2
     assert "it has: main" in found.stderr
     assert "--set steps=False" in syncpoint("doctor", cwd=folder, code=0).stdout
+
+
+def test_a_comparison_notes_when_an_asset_was_written(folder):
+    """So that --resume does not go on with what another asset gave."""
+    path = aimodel(folder, "pieces")
+    asked = [Asked(str(path), "r.run", "x.npz", {}, {}, {}, None) for _ in range(2)]
+    before = asked[0].in_words()
+    later = (path / "main.mlirb").stat().st_mtime + 5
+    os.utime(path / "main.mlirb", (later, later))
+    assert asked[1].in_words() != before
