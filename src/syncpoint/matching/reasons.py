@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.instances import named_modules
 from syncpoint.matching.kinds import TRANSPARENT
+from syncpoint.matching.provenance import call_of
 from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import OpKey, Role
@@ -17,10 +21,12 @@ def add_reasons(work: Workspace) -> None:
         if not graph.has_edges:
             continue
         following = _following(graph, paired[side])
+        inside = _Inside(work) if side == TARGET else None
         for slot in graph.slots:
             if slot.role is not Role.OUTPUT or slot in paired[side]:
                 continue
-            if _no_result(graph, slot, following) or _shown_by_copy(graph, slot, paired[side]):
+            unseen = _no_result(graph, slot, following) or _shown_by_copy(graph, slot, paired[side])
+            if unseen or (inside and inside(slot, following)):
                 keys = ((SIDES[side], t.key) for t in graph.slots[slot])
                 work.matching.uncounted.update(keys)
             if not work.free(side, slot):
@@ -66,6 +72,39 @@ def _shown_by_copy(graph: Graph, slot: Slot, paired: dict[Slot, Slot]) -> bool:
     readers = graph.consumers.get(slot, ())
     made = (copy for at in readers for copy in graph.outputs(at))
     return any(graph.roots.get(copy) == graph.root(slot) and copy in paired for copy in made)
+
+
+class _Inside:
+    """Which target ops are steps of one op whose result is compared: of one op of the program
+    they were made from, or of a reference op whose line called for nothing else that computes."""
+
+    def __init__(self, work: Workspace) -> None:
+        self._work = work
+        self._modules = named_modules(work)
+        reference = work.graphs[REFERENCE]
+        computing = [
+            op
+            for at, op in enumerate(reference.ops)
+            if reference.live[at] and reference.classes[at] not in TRANSPARENT
+        ]
+        self._calls = Counter(call_of(op) for op in computing)
+        self._in_module = Counter(op.module for op in computing)
+
+    def __call__(self, slot: Slot, following: dict[Slot, Slot]) -> bool:
+        end = following.get(slot)
+        op = self._work.graphs[TARGET].op_of(slot)
+        whole = self._work.graphs[REFERENCE].op_of(self._work.to_reference[end]) if end else None
+        if op is None or whole is None:
+            return False
+        last = self._work.graphs[TARGET].op_of(end) if end else None
+        if last is not None and op.origins and op.origins[-1:] == last.origins[-1:]:
+            return True
+        call = call_of(op, self._modules)
+        if op.source:
+            return self._calls[call] == 1 and call_of(whole) == call
+        # Fused ops may have lost their line; a module with one op in it needs none.
+        module = self._modules.get(op.module, "")
+        return bool(module) and self._in_module[module] == 1 and whole.module == module
 
 
 def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:

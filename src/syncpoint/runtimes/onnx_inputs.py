@@ -1,18 +1,13 @@
-"""What the user gives, as what an ONNX model takes: by name, in the types it declares."""
+"""What an ONNX graph declares that it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from syncpoint.errors import InputError
-from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
-from syncpoint.runtimes.inputs import fit
 from syncpoint.runtimes.onnx_values import NAMES
-from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Tree
+from syncpoint.runtimes.protocol import InputSpec
 
 
 def declared(inputs: Sequence[ir.Value], optional: frozenset[str]) -> tuple[InputSpec, ...]:
@@ -26,98 +21,3 @@ def declared(inputs: Sequence[ir.Value], optional: frozenset[str]) -> tuple[Inpu
         kind = NAMES.get(int(value.dtype), "") if value.dtype is not None else ""
         found.append(InputSpec(name, shape, kind, name not in optional))
     return tuple(found)
-
-
-def bind(
-    inputs: Inputs, specs: Sequence[InputSpec], model: str
-) -> tuple[dict[str, Array], list[str]]:
-    """The arrays to feed by name, and what a reader must know of how they came about."""
-    takes = ", ".join(_declared(spec) for spec in specs)
-    fitted = fit(_flat(inputs, specs), specs, f"{model} ({takes})")
-    given = dict(zip((spec.name for spec in specs), fitted.args, strict=False))
-    given |= dict(fitted.kwargs)
-    notes: list[str] = []
-    found = {}
-    for spec in specs:
-        if given.get(spec.name) is not None:
-            found[spec.name] = _cast(as_array(given[spec.name]), spec, notes)
-    return found, notes
-
-
-def as_array(value: Tree) -> Array:
-    """A value of NumPy, of torch or of Python as an array."""
-    if hasattr(value, "detach"):
-        from syncpoint.runtimes.torch_tensors import to_numpy
-
-        return to_numpy(value)
-    try:
-        array = np.asarray(value)
-        from_numpy(array.dtype)
-    except (InputError, ValueError):
-        raise InputError("an input of numbers", f"a {type(value).__qualname__}") from None
-    return array
-
-
-def _cast(array: Array, spec: InputSpec, notes: list[str]) -> Array:
-    """The array in the type the model declares; only what keeps its meaning is converted."""
-    if spec.shape is not None and not _fits(array.shape, spec.shape):
-        raise InputError(f"the input {_declared(spec)}", f"shape {list(array.shape)}")
-    own = from_numpy(array.dtype)
-    if not spec.dtype or own.name == spec.dtype:
-        return array
-    wanted = DTYPES[spec.dtype]
-    if own.kind is wanted.kind is Kind.FLOAT:
-        with np.errstate(over="ignore"):
-            made = array.astype(wanted.numpy)
-        if not np.array_equal(made.astype(np.float64), array.astype(np.float64), equal_nan=True):
-            notes.append(f"the input {spec.name} was rounded from {own} to {wanted}")
-        return made
-    if own.kind in (Kind.INT, Kind.BOOL) and wanted.kind in (Kind.INT, Kind.BOOL):
-        made = array.astype(wanted.numpy)
-        if np.array_equal(made.astype(array.dtype), array):
-            return made
-        raise InputError(f"the input {_declared(spec)}", f"values of {own} that it cannot hold")
-    raise InputError(f"the input {_declared(spec)}", f"an array of {own}", "convert it")
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        w in (-1, n) for n, w in zip(shape, wanted, strict=True)
-    )
-
-
-def _declared(spec: InputSpec) -> str:
-    shape = "" if spec.shape is None else str(["?" if n < 0 else n for n in spec.shape])
-    return f"{spec.name} {spec.dtype}{shape}".replace("'", "").strip()
-
-
-def _flat(inputs: Inputs, specs: Sequence[InputSpec]) -> Inputs:
-    """ONNX knows no nesting: a nested value is told by its path or by its last key, and where
-    that fails all by position."""
-    if not any(
-        isinstance(v, Mapping | tuple | list) for v in (*inputs.args, *inputs.kwargs.values())
-    ):
-        return inputs
-    names = {spec.name for spec in specs}
-    leaves = [leaf for value in inputs.args for leaf in _leaves(value, ())]
-    leaves += [leaf for key, value in inputs.kwargs.items() for leaf in _leaves(value, (key,))]
-    called = [next((n for n in _called(path) if n in names), "") for path, _ in leaves]
-    if all(called) and len(set(called)) == len(called):
-        return Inputs(kwargs=dict(zip(called, (v for _, v in leaves), strict=True)))
-    return Inputs(tuple(v for _, v in leaves))
-
-
-def _called(path: tuple[Any, ...]) -> tuple[str, ...]:
-    words = [str(step) for step in path]
-    return ("_".join(words), ".".join(words), words[-1]) if words else ()
-
-
-def _leaves(value: Tree, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, (*path, key))
-    elif isinstance(value, tuple | list) and not all(isinstance(v, int | float) for v in value):
-        for at, inner in enumerate(value):
-            yield from _leaves(inner, (*path, at))
-    else:
-        yield path, value

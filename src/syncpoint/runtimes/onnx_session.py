@@ -26,10 +26,11 @@ from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.named_inputs import bind
 from syncpoint.runtimes.onnx_capture import Capture, Results
 from syncpoint.runtimes.onnx_evaluate import Evaluator
 from syncpoint.runtimes.onnx_graph import Graph, sub_graphs
-from syncpoint.runtimes.onnx_inputs import bind, declared
+from syncpoint.runtimes.onnx_inputs import declared
 from syncpoint.runtimes.onnx_instrument import Instrumented, instrument
 from syncpoint.runtimes.onnx_model import Source, from_proto, load
 from syncpoint.runtimes.onnx_replay import Alone, Replay

@@ -17,6 +17,7 @@ BUILT_IN: dict[str, str] = {
     "torch": "syncpoint.runtimes.torch_export:TorchRuntime",
     "inductor": "syncpoint.runtimes.torch_inductor:InductorRuntime",
     "onnxruntime": "syncpoint.runtimes.onnx_runtime:OnnxRuntime",
+    "coreai": "syncpoint.runtimes.coreai_runtime:CoreAIRuntime",
 }
 """Name -> where its class is. These modules import no framework before a model is opened."""
 

@@ -51,7 +51,8 @@ def test_importing_the_registry_loads_no_framework():
     code = (
         "import sys, syncpoint.runtimes.registry as r; r.runtimes(); r.runtime('torch').options();"
         "r.runtime('torch').accepts('a.b:c'); r.runtime('onnxruntime').accepts('a.onnx');"
-        "assert not {'torch', 'onnx', 'onnxruntime', 'onnx_ir'} & set(sys.modules)"
+        "r.runtime('coreai').accepts('a.aimodel');"
+        "assert not {'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'coreai'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -84,7 +85,7 @@ def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
 
 def test_what_no_runtime_takes_says_what_was_tried(add):
     add(elsewhere="Elsewhere")
-    tried = "torch, inductor, onnxruntime, elsewhere"
+    tried = "torch, inductor, onnxruntime, coreai, elsewhere"
     with pytest.raises(InputError, match=f"found a dict object; tried: {tried}"):
         registry.find({})
     with pytest.raises(InputError, match="a model for the runtime elsewhere; found 'b'"):

@@ -1,0 +1,188 @@
+"""The ops of an asset as it is written: in order, with the order of their operands.
+
+The runtime shows what a kernel reads and writes as sets. Which operand is the first, and which
+call a kernel of a shared body belongs to, is said by the program alone. Reading it takes parts
+of coreai-core that are not public: where they are missing there is no program, and the capture
+says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from syncpoint.run.model import Frame
+from syncpoint.runtimes.coreai_debug import Debug, of_the_user
+
+_NAMES = re.compile(r'identifiers = \[((?:"[^"]*"(?:, )?)+)\]')
+_STACK = re.compile(r'"call_stack": \[((?:"[^"]*"(?:, )?)+)\]')
+_LINE = re.compile(r'loc\("(?P<file>[^"]+)":(?P<line>\d+):')
+_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(\w+)>")
+_CALLEE = re.compile(r"@([\w.$-]+)")
+_PREFIXES = ("call.", "coreai.", "decomposable.", "broadcasting_")
+_SILENT = frozenset({"constant", "output", "create_token", "read_handle", "write_handle"})
+"""Ops of the program that no kernel does."""
+
+Source = tuple[str, Any, int]
+"""("node", number of the node, result), ("argument", name, 0), ("constant", form, 0) or UNKNOWN."""
+UNKNOWN: Source = ("unknown", None, 0)
+"""What a state holds: it depends on what was written before."""
+
+
+@dataclass
+class Node:
+    """One op of the program, bodies of calls included."""
+
+    number: int
+    name: str
+    operands: tuple[Source, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+    """Of the results; -1 for an axis that is open, None where nothing is said."""
+    call: Debug | None = None
+    """For an op of a body: where the call is from; it completes the call or is inside it."""
+
+
+@dataclass
+class Program:
+    """One function of an asset, flat."""
+
+    nodes: list[Node] = field(default_factory=list)
+    said: dict[str, Debug] = field(default_factory=dict)
+    """By torch node: module and lines, from the ops that were made from it alone."""
+
+    def corrected(self, debug: Debug) -> Debug:
+        """What the runtime says of a kernel, with the module and the lines that the program has
+        for it: the runtime mixes up the files of frames, and those of fused ops."""
+        known = self.said.get(debug.origins[-1]) if debug.origins else None
+        return replace(debug, stack=known.stack, source=known.source) if known else debug
+
+
+def short(name: str) -> str:
+    """The name of a kernel or an op without what the two spell differently."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def read(asset: Any, function: str) -> Program | None:
+    """The function of this name; None where this version of coreai-core keeps it to itself."""
+    try:
+        from coreai._compiler import ir
+
+        module = asset.program._module._mlir_module.operation
+        graphs = {_symbol(op): op for op in _inside(module) if op.name == "coreai.graph"}
+        return _Reader(ir, graphs).function(function)
+    except (ImportError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+class _Reader:
+    def __init__(self, ir: Any, graphs: Mapping[str, Any]) -> None:
+        self._ir = ir
+        self._graphs = graphs
+        self._made = Program()
+        self._calls = 0
+
+    def function(self, name: str) -> Program:
+        graph = self._graphs[name]
+        block = graph.regions[0].blocks[0]
+        given = _argument_names(graph)
+        known = {arg: ("argument", n, 0) for arg, n in zip(block.arguments, given, strict=True)}
+        self._body(block, known, None, {name})
+        return self._made
+
+    def _body(
+        self, block: Any, known: dict[Any, Source], call: Debug | None, around: set[str]
+    ) -> tuple[Source, ...]:
+        """Adds the ops of a block; gives what it returns."""
+        for view in block.operations:
+            op = view.operation
+            kind = short(op.name)
+            said = _said(str(op.location))
+            if call is None and len(said.origins) == 1:
+                self._made.said.setdefault(said.origins[0], said)
+            operands = tuple(known.get(v, UNKNOWN) for v in op.operands)
+            if kind == "output":
+                return operands
+            if kind in _SILENT:
+                known |= {r: _constant(r) if kind == "constant" else UNKNOWN for r in op.results}
+                continue
+            callee = _CALLEE.search(str(op.attributes["callee"])) if kind == "invoke" else None
+            name = callee[1] if callee else ""
+            if name in self._graphs and name not in around:
+                self._call(op, operands, name, known, call or said, around)
+                continue
+            if kind == "get_shape":
+                operands = ()  # its kernel reads no values, and shows none
+            shapes = tuple(_shape(result) for result in op.results)
+            node = Node(len(self._made.nodes), kind, operands, shapes, call)
+            self._made.nodes.append(node)
+            known |= {r: ("node", node.number, i) for i, r in enumerate(op.results)}
+        return ()
+
+    def _call(
+        self,
+        op: Any,
+        operands: Sequence[Source],
+        callee: str,
+        known: dict[Any, Source],
+        call: Debug,
+        around: set[str],
+    ) -> None:
+        if not call.origins:
+            # Nothing is known of the torch program; what belongs together still is.
+            self._calls += 1
+            call = replace(call, origins=(f"@{callee}.{self._calls}",))
+        block = self._graphs[callee].regions[0].blocks[0]
+        inner = dict(zip(block.arguments, operands, strict=True))
+        first = len(self._made.nodes)
+        returned = self._body(block, inner, call, {*around, callee})
+        known |= dict(zip(op.results, returned, strict=True))
+        ends = {source[1] for source in returned if source[0] == "node"}
+        for node in self._made.nodes[first:]:
+            if node.number in ends and node.call is call:
+                node.call = replace(call, completes=True)
+
+
+def _inside(op: Any) -> list[Any]:
+    return [view.operation for region in op.regions for b in region.blocks for view in b.operations]
+
+
+def _constant(result: Any) -> Source:
+    found = _TENSOR.fullmatch(str(result.type))
+    return ("constant", (_shape(result), found[2]), 0) if found else UNKNOWN
+
+
+def _shape(result: Any) -> tuple[int, ...] | None:
+    found = _TENSOR.fullmatch(str(result.type))
+    if found is None:
+        return None
+    return tuple(-1 if n == "?" else int(n) for n in found[1].split("x")[:-1])
+
+
+def _symbol(op: Any) -> str:
+    return str(op.attributes["sym_name"]).strip('"')
+
+
+def _argument_names(graph: Any) -> list[str]:
+    found = []
+    for entry in graph.attributes["arg_attrs"]:
+        named = re.search(r'coreai\.name = "([^"]+)"', str(entry))
+        found.append(named[1] if named else "")
+    return found
+
+
+def _said(location: str) -> Debug:
+    """What the text of a location says, the innermost frame first."""
+    names = dict.fromkeys(n for m in _NAMES.finditer(location) for n in _strings(m[1]))
+    stack = _STACK.search(location)
+    frames = [Frame(m["file"], int(m["line"])) for m in _LINE.finditer(location)]
+    ordered = [f for f in reversed(frames) if f.line]
+    modules = tuple(reversed(_strings(stack[1]))) if stack else ()
+    return Debug(tuple(names), False, modules, of_the_user(ordered))
+
+
+def _strings(text: str) -> list[str]:
+    return re.findall(r'"([^"]*)"', text)

@@ -1,0 +1,367 @@
+"""A Core AI asset that is loaded and can be run."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import coreai.runtime as rt
+import numpy as np
+from coreai.authoring import AIModelAsset
+from coreai.runtime import NDArray
+
+from syncpoint.errors import CaptureError, InputError, SyncpointError, Unsupported
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Edge, Observer, OpKey, Part, Role
+from syncpoint.run.recorder import Recorder
+from syncpoint.run.writer import RunWriter
+from syncpoint.runtimes import coreai_debug, coreai_program
+from syncpoint.runtimes.coreai_capture import Capture, Names, Watch, constant_key
+from syncpoint.runtimes.coreai_loop import Loop
+from syncpoint.runtimes.coreai_values import NAMES, same_bits, to_coreai, to_numpy
+from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.named_inputs import bind
+from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
+
+_CPU = "CPU interpreter"
+_NOT_EXERCISED = (
+    "Core AI ran on its CPU interpreter: the Neural Engine and the GPU were not exercised"
+)
+_NO_DEBUG = (
+    "the asset says nothing of the torch program it was made from (converted in RELEASE mode, or"
+    " stripped): its ops are paired by structure and values only"
+)
+_NO_PROGRAM = (
+    "this version of coreai-core does not show the program of an asset: the order of operands is"
+    " not known, and origins of ops in shared bodies may be those of another call"
+)
+
+
+@dataclass
+class _Totals:
+    """What holds of all parts of a run together."""
+
+    computed: Counter[str] = field(default_factory=Counter)
+    observer: Observer = field(default_factory=lambda: Observer(True))
+    parameters: set[int] = field(default_factory=set)
+    states: dict[str, Array] = field(default_factory=dict)
+    """What the last step left, where samples are steps."""
+
+
+_TOTALS: WeakKeyDictionary[RunWriter, _Totals] = WeakKeyDictionary()
+
+
+class CoreAISession:
+    """One function of one asset under one set of options."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self.name = path.name
+        asset = _asset(path)
+        specialization = _specialization(options["compute_units"])
+        self._device = _CPU if specialization is None else options["compute_units"]
+        if specialization is None and rt._use_os_coreai:
+            self._device = "as Core AI chose"
+        loop = self._loop = Loop()
+        weakref.finalize(self, loop.close)
+        try:
+            self._model = loop.enter(
+                asset.executable() if specialization is None else asset.executable(specialization)
+            )
+        except Exception as error:
+            raise InputError(
+                f"{path} as an asset that Core AI can load", one_line(error)
+            ) from error
+        self._function = _function(options["function"], self._model.function_names, path)
+        debug = coreai_debug.read(_private(self._model, "_debug_infos"))
+        _private(NDArray, "_wrap")
+        self._watch = Watch()
+        self._program = coreai_program.read(asset, self._function)
+        if self._program is not None:
+            debug = {number: self._program.corrected(said) for number, said in debug.items()}
+        self._names = Names(debug)
+        self._plain = self._model.load_function(self._function)
+        self._captured = self._model.load_function(
+            self._function,
+            intermediate_logger=rt.IntermediateLogger(
+                requested_intermediates=[rt.CompileIdentifiers(i) for i in debug],
+                callback=self._watch.values,
+                is_enabled=True,
+            ),
+            profiler=rt.Profiler(
+                on_log_event_begin=self._watch.begin, on_log_event_end=self._watch.end
+            ),
+        )
+        self._raise_in_callback()
+        self._has_debug = any(said.origins for said in debug.values())
+        described = self._plain.desc
+        self._outputs = tuple(described.output_names)
+        self._specs = tuple(_spec(n, described.input_descriptor(n)) for n in described.input_names)
+        self._states = tuple(
+            _spec(n, described.state_descriptor(n), required=False) for n in described.state_names
+        )
+
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the function declares, states last; an axis it leaves open is -1."""
+        return (*self._specs, *self._states)
+
+    def run(self, inputs: Inputs, recorder: Recorder) -> None:
+        """Record one execution, then run the function plainly and compare what it gives."""
+        totals = _TOTALS.setdefault(recorder.writer, _Totals())
+        if self._options["steps"]:
+            recorder = recorder.for_part(Part(step=max(recorder.part.sample, 0)))
+        given, notes = bind(inputs, self.inputs(), f"{self.name}:{self._function}")
+        states, more = self._initial(given, totals)
+        for note in (*notes, *more, *self._notes()):
+            recorder.note(note)
+        recorder.facts(
+            runtime="coreai",
+            runtime_version=version("coreai-core"),
+            options={**self._options, "function": self._function},
+            device=self._device,
+            fusion="as-executed",
+            environment=_environment(),
+        )
+        fed = {name: given[name] for name in given if name not in states}
+        self._record_given(recorder, fed, states, frozenset(given))
+        capture = Capture(
+            recorder,
+            self._watch.constants,
+            self._names,
+            self._program,
+            {name: Edge(OpKey(name), role=Role.MODEL_INPUT) for name in fed}
+            | {name: Edge(OpKey(name), 1, Role.STATE) for name in states},
+            fed | states,
+            self._device,
+        )
+        self._watch.capture = capture
+        try:
+            found, after = self._execute(self._captured, fed, states)
+        finally:
+            self._watch.capture = None
+        self._raise_in_callback()
+        self._record_results(recorder, capture, found, after)
+        self._record_parameters(recorder, capture, totals)
+        totals.computed.update(capture.computed)
+        totals.states = after
+        if totals.observer.equal:
+            plain, plain_after = self._execute(self._plain, fed, states)
+            totals.observer = _compared({**found, **after}, {**plain, **plain_after})
+        recorder.facts(
+            precision="+".join(name for name, _ in totals.computed.most_common()),
+            observer=totals.observer,
+        )
+
+    def _initial(
+        self, given: Mapping[str, Array], totals: _Totals
+    ) -> tuple[dict[str, Array], list[str]]:
+        """What the states hold before this execution."""
+        states, notes = {}, []
+        for spec in self._states:
+            if spec.name in given:
+                states[spec.name] = given[spec.name]
+            elif self._options["steps"] and spec.name in totals.states:
+                states[spec.name] = totals.states[spec.name]
+            else:
+                shape = tuple(max(n, 0) for n in spec.shape or ())
+                states[spec.name] = np.zeros(shape, DTYPES[spec.dtype].numpy)
+                notes.append(f"the state {spec.name} began as zeros: no value was given for it")
+        return states, notes
+
+    def _execute(
+        self, function: Any, fed: Mapping[str, Array], states: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Outputs in order and the states after one call."""
+        given = {name: to_coreai(array) for name, array in fed.items()}
+        held = {name: to_coreai(array) for name, array in states.items()}
+
+        async def call() -> Any:
+            return await function(given, state=held)
+
+        try:
+            found = self._loop.run(call())
+        except Exception as error:
+            said = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in {**fed, **states}.items())
+            raise CaptureError(f"{self.name} to run on {said}", one_line(error)) from error
+        outputs = {name: np.array(to_numpy(found[name])) for name in self._outputs}
+        return outputs, {name: np.array(to_numpy(value)) for name, value in held.items()}
+
+    def _record_given(
+        self,
+        recorder: Recorder,
+        fed: Mapping[str, Array],
+        states: Mapping[str, Array],
+        given: frozenset[str],
+    ) -> None:
+        for name, array in fed.items():
+            recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
+        for name, array in states.items():
+            if name in given:
+                # As an input it is fed again when the run serves as inputs.
+                recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
+            recorder.tensor(OpKey(name), array, role=Role.STATE, index=1, name=name)
+
+    def _record_results(
+        self,
+        recorder: Recorder,
+        capture: Capture,
+        outputs: Mapping[str, Array],
+        states: Mapping[str, Array],
+    ) -> None:
+        for position, (name, array) in enumerate(outputs.items()):
+            edge = capture.producer(array)
+            recorder.tensor(
+                edge.op if edge is not None else OpKey(name),
+                array,
+                role=Role.MODEL_OUTPUT,
+                index=position,
+                name=name,
+                device=self._device,
+                alias_of=str(capture.keys.get(edge, "")) if edge is not None else "",
+            )
+        for name, array in states.items():
+            recorder.tensor(OpKey(name), array, role=Role.STATE, name=name, device=self._device)
+        for op in capture.unordered:
+            recorder.note(f"the outputs of {op} were not recorded: nothing tells which is which")
+        if not capture.kernels:
+            raise CaptureError(
+                "kernels reported by the Core AI runtime", "none", "use coreai-core 1.0.0b3"
+            )
+
+    def _record_parameters(self, recorder: Recorder, capture: Capture, totals: _Totals) -> None:
+        """The constants that ops read; of each run once, whatever the number of its parts."""
+        whole = recorder.for_part(Part())
+        for constant in sorted(capture.parameters - totals.parameters):
+            array = self._watch.constants.values[constant]
+            whole.tensor(constant_key(constant), array, role=Role.PARAMETER)
+        totals.parameters |= capture.parameters
+
+    def _notes(self) -> list[str]:
+        notes = [_NOT_EXERCISED] if self._device == _CPU else []
+        if not self._has_debug:
+            notes.append(_NO_DEBUG)
+        if self._program is None:
+            notes.append(_NO_PROGRAM)
+        return notes
+
+    def _raise_in_callback(self) -> None:
+        error = self._watch.error
+        self._watch.error = None
+        if isinstance(error, SyncpointError):
+            raise error
+        if error is not None:
+            raise CaptureError(
+                f"the values inside {self.name} to be read", one_line(error)
+            ) from error
+
+
+def _asset(path: Path) -> AIModelAsset:
+    if not path.is_dir():
+        raise InputError("an .aimodel folder", f"no folder {path}")
+    # Core AI does not survive a damaged asset: it ends the process.
+    if not AIModelAsset.is_valid(path):
+        raise InputError(f"{path} as a Core AI asset", "a folder without a program or metadata")
+    code, digest = path / "main.mlirb", path / "main.hash"
+    if code.is_file() and digest.is_file():
+        with code.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").digest()
+        if found != digest.read_bytes():
+            raise InputError(
+                f"{code} as it was written", "other bytes than main.hash says", "copy it again"
+            )
+    try:
+        return AIModelAsset.load(path)
+    except Exception as error:
+        raise InputError(f"{path} as a Core AI asset", one_line(error)) from error
+
+
+def _function(asked: str, names: Sequence[str], path: Path) -> str:
+    known = sorted(names)
+    if asked:
+        if asked in known:
+            return asked
+        raise InputError(f"a function of {path.name}", repr(asked), f"it has: {', '.join(known)}")
+    if len(known) == 1:
+        return known[0]
+    if "main" in known:
+        return "main"
+    raise InputError(
+        f"one function of {path.name} to be named",
+        f"{len(known)} functions",
+        f"set function to one of: {', '.join(known)}",
+    )
+
+
+def _private(of: Any, name: str) -> Any:
+    """What is not public but needed; a version without it is named at once."""
+    if not hasattr(of, name):
+        raise Unsupported(
+            f"a coreai-core that shows {name}",
+            f"version {version('coreai-core')}",
+            "install coreai-core==1.0.0b3",
+        )
+    return getattr(of, name)
+
+
+def _specialization(asked: str) -> Any:
+    """How to compile for a compute unit; None for the runtime's own way."""
+    if not asked:
+        return None
+    options = rt.SpecializationOptions
+    if not options.is_supported():
+        raise InputError(
+            "a Core AI runtime with a choice of compute units for compute_units",
+            f"{asked} on {platform.system()}",
+            "use macOS with USE_OS_COREAI=1, or leave it out",
+        )
+    if asked == "cpu":
+        return options.cpu_only()
+    return options.from_preferred_compute_unit_kind(getattr(rt.ComputeUnitKind, asked)())
+
+
+def _spec(name: str, described: Any, required: bool = True) -> InputSpec:
+    kind = NAMES.get(described.dtype)
+    if kind is None:
+        raise Unsupported(f"the input {name} of numbers", f"elements of {described.dtype}")
+    shape = tuple(-1 if n is None or n < 0 else int(n) for n in described.shape)
+    return InputSpec(name, shape, kind, required)
+
+
+def _compared(captured: Mapping[str, Array], plain: Mapping[str, Array]) -> Observer:
+    for name, right in plain.items():
+        left = captured[name]
+        if same_bits(left, right):
+            continue
+        if left.dtype != right.dtype or left.shape != right.shape:
+            return Observer(
+                False,
+                f"{name}: {right.dtype}{list(right.shape)},"
+                f" {left.dtype}{list(left.shape)} when captured",
+            )
+        a, b = left.astype(np.complex128), right.astype(np.complex128)
+        differ = (a != b) & ~(np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            greatest = float(np.nanmax(np.abs(a - b))) if differ.any() else 0.0
+        return Observer(
+            False,
+            f"{name}: {int(differ.sum())} of {a.size} elements differ, by at most {greatest:.3g}",
+        )
+    return Observer(True)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "coreai-core": version("coreai-core"),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+    }

@@ -1,0 +1,92 @@
+"""Arrays of the Core AI runtime <-> NumPy arrays, and where they lie in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from coreai.runtime import NDArray
+
+from syncpoint.errors import Unsupported
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.runtimes.protocol import Array
+
+NAMES = {
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "bfloat16": "bf16",
+    "float8e4m3fn": "f8_e4m3fn",
+    "float8e5m2": "f8_e5m2",
+    "bool": "bool",
+    "int4": "i4",
+    "uint4": "u4",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+}
+"""The runtime's name of an element type -> ours."""
+FLOATS = frozenset({"f64", "f32", "f16", "bf16", "f8_e4m3fn", "f8_e5m2"})
+_WHOLE_BYTES = {n: DTYPES[o].numpy for n, o in NAMES.items() if o not in ("i4", "u4")}
+"""What lies in memory as NumPy has it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A value as a callback showed it: good until the callback returns, unless it is a constant."""
+
+    array: Array
+    address: int
+    """Of its first byte in the runtime's memory; 0 where it cannot be told."""
+    digest: int
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and element type."""
+        return self.array.shape, self.array.dtype
+
+
+def seen(raw: Any) -> Seen:
+    """What lies behind an array that the runtime handed out, without a copy where that can be."""
+    kind = _WHOLE_BYTES.get(raw.dtype)
+    view = memoryview(raw)
+    if kind is None or not view.c_contiguous:
+        array = to_numpy(raw)
+        return Seen(array, 0, _digest(array))
+    flat = np.frombuffer(view, np.uint8)
+    shape = tuple(raw.shape)
+    array = flat.view(kind).reshape(shape)
+    return Seen(array, int(flat.ctypes.data) if flat.size else 0, _digest(array))
+
+
+def of_array(array: Array) -> Seen:
+    """An array of ours as if a callback had shown it, at no place that the runtime knows."""
+    return Seen(array, 0, _digest(array))
+
+
+def to_numpy(raw: Any) -> Array:
+    """The values of an array of the runtime, whatever its type and strides."""
+    if raw.dtype not in NAMES:
+        raise Unsupported("a tensor of numbers", f"elements of {raw.dtype}")
+    wrapped = raw if isinstance(raw, NDArray) else NDArray._wrap(raw)
+    return wrapped.numpy()
+
+
+def to_coreai(array: Array) -> NDArray:
+    """An array of the runtime of these values, in memory of its own."""
+    return NDArray(np.array(array, order="C", copy=True))
+
+
+def same_bits(left: Array, right: Array) -> bool:
+    """Whether two arrays have the same type, shape and bytes."""
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and np.ascontiguousarray(left).tobytes() == np.ascontiguousarray(right).tobytes()
+    )
+
+
+def _digest(array: Array) -> int:
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return xxhash.xxh3_64_intdigest(flat.data)
