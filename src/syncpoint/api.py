@@ -1,15 +1,16 @@
-"""The functions people call, and the one resolver from what they name to a run."""
+"""The functions people call."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
+from syncpoint.asking import Asked, again, both, inputs_of, split, with_session
+from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError
 
@@ -17,18 +18,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.comparison.engine import Options as EngineOptions
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
-    from syncpoint.matching.confirming import Again
     from syncpoint.matching.map_file import MapFile
     from syncpoint.recording import Recording
-    from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs import Shape
-    from syncpoint.runtimes.protocol import Inputs, Session
 
 Progress = Callable[[int, int], None]
-_GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 
 class Comparison(Result):
@@ -105,77 +101,11 @@ class Analysis(AnalysisResult):
         return f"<Analysis {headline(self)}>"
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run, or any dump that is known, by its path."""
-    from syncpoint.dumps.registry import open_dump
-
-    return open_dump(path)
-
-
 def open_comparison(path: str | Path) -> Comparison:
     """Open a saved comparison."""
     from syncpoint.comparison.storage import load
 
     return Comparison.of(load(Path(path)))
-
-
-def capture(
-    model: object,
-    inputs: object = None,
-    *,
-    out: str | Path | None = None,
-    runtime: str | None = None,
-    record: str = "values",
-    filter: str | None = None,
-    max_bytes: int | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
-    overwrite: bool = False,
-    **options: Any,
-) -> Run:
-    """Run a model and record every intermediate tensor.
-
-    Without `out` the run lives in a temporary folder for as long as the returned object does.
-    """
-    from syncpoint.run.folder import check_folder
-    from syncpoint.run.model import Kept, Part, RunInfo
-    from syncpoint.run.reader import Run
-    from syncpoint.run.recorder import Recorder
-    from syncpoint.run.writer import RunWriter
-    from syncpoint.runtimes.inputs import read_inputs
-    from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import find, parse_options
-
-    if inputs is None:
-        raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
-    if record not in set(Kept):
-        raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
-    if out is not None:
-        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
-    chosen = find(model, runtime)
-    settings = parse_options(chosen, options)
-    session = chosen.open(model, settings)
-    declared = session.inputs() if isinstance(session, Declares) else ()
-    samples = read_inputs(inputs, shapes or {}, declared)
-    keep = None
-    if out is None:
-        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
-        out = Path(keep.name) / "capture.run"
-    info = RunInfo(
-        model=str(model) if isinstance(model, str | Path) else _describe(model),
-        runtime=chosen.name,
-        runtime_version=chosen.version() or "",
-        options=settings,
-        record=Kept(record),
-    )
-    with RunWriter(Path(out), info, overwrite=overwrite) as writer:
-        recorder = Recorder(writer, record=Kept(record), filter=filter, max_bytes=max_bytes)
-        for number, sample in enumerate(samples):
-            part = Part(sample=number) if len(samples) > 1 else Part()
-            session.run(sample, recorder.for_part(part))
-    run = Run.open(Path(out))
-    run.session = session
-    run.keep = keep
-    return run
 
 
 def record(
@@ -285,10 +215,10 @@ def compare(
         through,
     )
     with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
-        target_run, reference_run = _both(asked, store, resume, introduced != "off")
+        target_run, reference_run = both(asked, store, resume, introduced != "off")
         if reference_model is not None:
-            reference_run = _with_session(reference_run, reference_model, asked.reference_options)
-        samples = _inputs_of(target_run) if introduced == "replay" else None
+            reference_run = with_session(reference_run, reference_model, asked.reference_options)
+        samples = inputs_of(target_run) if introduced == "replay" else None
         result = compare_runs(
             target_run,
             reference_run,
@@ -300,11 +230,11 @@ def compare(
                 threads,
                 progress,
                 log,
-                _again(asked, target_run, reference_run) if confirm else None,
+                again(asked, target_run, reference_run) if confirm else None,
             ),
         )
         if through is not None:
-            result = _split(result, target_run, reference_run, asked, Options(chosen, map_file))
+            result = split(result, target_run, reference_run, asked, Options(chosen, map_file))
         comparison = Comparison.of(result)
         if out is not None:
             comparison.save(out)
@@ -335,7 +265,7 @@ def analyze(
         model, given, notes = load_repro(model)
         inputs = given if inputs is None else inputs
     if inputs is None:
-        raise InputError("inputs to run the model with", "none", _GIVE_INPUTS)
+        raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
     made = analyze_runs(
         model,
         inputs,
@@ -401,53 +331,6 @@ def _map_file(
     return map_file.ignoring(*ignore)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Whom to compare, as the caller named it."""
-
-    target: object
-    reference: object
-    inputs: object
-    target_options: Mapping[str, Any]
-    reference_options: Mapping[str, Any]
-    shapes: Mapping[str, Shape | tuple[int, ...]]
-    reference_model: object
-    through: object = None
-
-    def in_words(self) -> dict[str, Any]:
-        """Names, and of files that are named also when they were written."""
-        from syncpoint.comparison.progress_log import stamp
-
-        said: dict[str, Any] = {}
-        for field in fields(self):
-            name = field.name.replace("_", " ")
-            value = getattr(self, field.name)
-            if value is None or isinstance(value, Mapping):
-                said[name] = value and {str(k): str(v) for k, v in value.items()}
-                continue
-            said[name] = str(value) if isinstance(value, str | Path) else _describe(value)
-            file = _file_of(value)
-            if file is not None:
-                said[f"file of the {name}"] = stamp(file)
-        return said
-
-    def can_be_reused(self, side: str) -> bool:
-        """Whether names alone say that a run of this side, captured earlier, is still right."""
-        named = (str, Path, type(None))
-        return isinstance(getattr(self, side), str | Path) and isinstance(self.inputs, named)
-
-
-def _file_of(thing: object) -> Path | None:
-    """The file behind a path or behind `file.py:attribute`; of a Core AI asset its program."""
-    for text in (
-        (str(thing), str(thing).rpartition(":")[0]) if isinstance(thing, str | Path) else ()
-    ):
-        for file in (Path(text), Path(text) / "main.mlirb"):
-            if text and file.is_file():
-                return file
-    return None
-
-
 def _logged(
     out: str | Path | None,
     asked: Asked,
@@ -477,173 +360,6 @@ def _logged(
         "version": __version__,
     }
     return ProgressLog(Path(out), said, resume=resume)
-
-
-def _both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool) -> tuple[Run, Run]:
-    """Both sides as runs. What is recorded is opened first, since its inputs serve the other."""
-    found = {side: _recording(getattr(asked, side)) for side in ("target", "reference")}
-    settings = {"target": asked.target_options, "reference": asked.reference_options}
-    for side in ("reference", "target"):
-        if found[side] is not None:
-            continue
-        model = getattr(asked, side)
-        out = Path(store) / f"{side}.run" if store is not None else None
-        run = _open_recording(out) if resume and out and asked.can_be_reused(side) else None
-        if run is not None and run.info.complete:
-            if side == "reference" and evaluates and asked.reference_model is None:
-                run = _with_session(run, model, settings[side])
-            found[side] = run
-            continue
-        other = found["target" if side == "reference" else "reference"]
-        fed = asked.inputs if asked.inputs is not None else _inputs_of(other)
-        if fed is None:
-            raise InputError(
-                f"inputs to run the {side} with",
-                "none",
-                _GIVE_INPUTS,
-            )
-        found[side] = capture(
-            model, fed, out=out, shapes=asked.shapes, overwrite=True, **settings[side]
-        )
-    made_target, made_reference = found["target"], found["reference"]
-    if made_target is None or made_reference is None:
-        raise AssertionError("both sides were resolved above")
-    return made_target, made_reference
-
-
-def _split(
-    result: Result, target: Run, reference: Run, asked: Asked, options: EngineOptions
-) -> Result:
-    """The result with what the run in between says of it."""
-    from syncpoint.comparison.engine import compare as compare_runs
-    from syncpoint.comparison.through import through
-
-    middle = _recording(asked.through)
-    if middle is None:
-        fed = asked.inputs if asked.inputs is not None else _inputs_of(target)
-        if fed is None:
-            raise InputError("inputs to run the model in between with", "none", _GIVE_INPUTS)
-        middle = capture(asked.through, fed, shapes=asked.shapes)
-    options = replace(options, introduced="off")
-    label = str(middle.path.name) if isinstance(asked.through, str | Path) and middle.path else ""
-    found = through(
-        label or middle.info.model,
-        result,
-        compare_runs(target, middle, options),
-        compare_runs(middle, reference, options),
-    )
-    return replace(result, through=found)
-
-
-def _recording(thing: object) -> Run | None:
-    """The run behind `thing`, or None if it is a model that must be run first."""
-    from syncpoint.run.reader import Run
-
-    if isinstance(thing, Run):
-        return thing
-    if isinstance(thing, str | Path):
-        from syncpoint.runtimes.registry import runtimes
-
-        run = _open_recording(Path(thing))
-        if run is None and not any(runtime.accepts(thing) for runtime in runtimes()):
-            return open_run(thing)  # says what is wrong with the path
-        return run
-    return None
-
-
-def _open_recording(path: Path) -> Run | None:
-    from syncpoint.dumps.registry import find
-
-    if not path.exists():
-        return None
-    found = find(path)
-    return found.open(path) if found is not None else None
-
-
-def _inputs_of(run: Run | None) -> list[Inputs] | None:
-    from syncpoint.runtimes.inputs import inputs_of
-
-    return (inputs_of(run) or None) if run is not None else None
-
-
-def _with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
-    """The reference's model opened again, so that its ops can be run on the target's values.
-
-    It is run once on the recorded inputs: only a model that gives the recorded tensors again
-    is the one that was recorded.
-    """
-    inputs = _inputs_of(run)
-    if inputs is None:
-        raise InputError("recorded inputs in the reference run", "none")
-    again = capture(model, inputs, record="digest", **options)
-    pairs = [(t, run.tensor(t.key)) for t in again.tensors]
-    both = [(mine, theirs) for mine, theirs in pairs if theirs is not None]
-    unlike = [str(a.key) for a, b in both if again.content(a) != run.content(b)]
-    known = len(both)
-    if unlike or not known:
-        raise InputError(
-            "the model that the reference run was recorded from",
-            f"other values at {unlike[0]}" if unlike else "a model with other ops",
-            "name the model and options of the recording",
-        )
-    run.session = again.session
-    return run
-
-
-def _again(asked: Asked, target: Run, reference: Run) -> Again | None:
-    """A way to run both models on another input; None where one of them is not at hand."""
-    sides = (
-        (target, asked.target, asked.target_options),
-        (reference, asked.reference, asked.reference_options),
-    )
-    if any(run.session is None and _recording(model) is not None for run, model, _ in sides):
-        return None
-
-    def again() -> tuple[Run, Run]:
-        from syncpoint.runtimes.second_input import second_inputs
-
-        samples = [_inputs_of(run) for run in (target, reference)]
-        if samples[0] is None or samples[1] is None:
-            raise InputError("recorded inputs", "none")
-        grids = any(t.quantization is not None for run, *_ in sides for t in run.tensors)
-        found = []
-        for (run, model, options), inputs in zip(
-            sides, second_inputs(samples[0], samples[1], signs=not grids), strict=True
-        ):
-            found.append(_run_again(run.session or _opened(model, options), inputs))
-        return found[0], found[1]
-
-    return again
-
-
-def _opened(model: object, options: Mapping[str, Any]) -> Session:
-    from syncpoint.runtimes.registry import find, parse_options
-
-    settings = dict(options)
-    chosen = find(model, settings.pop("runtime", None))
-    return chosen.open(model, parse_options(chosen, settings))
-
-
-def _run_again(session: object, samples: list[Inputs]) -> Run:
-    from syncpoint.run.model import Part, RunInfo
-    from syncpoint.run.reader import Run
-    from syncpoint.run.recorder import Recorder
-    from syncpoint.run.writer import RunWriter
-
-    keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
-    path = Path(keep.name) / "again.run"
-    with RunWriter(path, RunInfo()) as writer:
-        recorder = Recorder(writer)
-        for number, sample in enumerate(samples, start=len(samples)):
-            # A session remembers by part what it ran, and must not forget the first inputs.
-            cast("Session", session).run(sample, recorder.for_part(Part(sample=number)))
-    run = Run.open(path)
-    run.keep = keep
-    return run
-
-
-def _describe(model: object) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 __all__ = [

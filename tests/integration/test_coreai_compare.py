@@ -11,7 +11,7 @@ from test_cli import syncpoint
 
 import syncpoint as sp
 from models.coreai_files import NETS, aimodel, cached_steps, decomposed, in_type, save
-from syncpoint.api import Asked
+from syncpoint.asking import Asked
 from syncpoint.run.model import Part, Role
 from syncpoint.runtimes.protocol import Inputs
 from twins import Twins, share_paired

@@ -7,7 +7,7 @@ from test_cli import syncpoint
 from torch import nn
 
 import syncpoint as sp
-from syncpoint import api
+from syncpoint import asking
 from syncpoint.errors import InputError
 from syncpoint.run.model import Role
 from syncpoint.runtimes.protocol import Inputs
@@ -127,8 +127,8 @@ def test_models_by_name_are_opened_again_where_their_runs_were_kept(tmp_path):
         names[side] = f"{tmp_path / side}.py:model"
         sp.capture(names[side], (POSITIVE,), out=tmp_path / f"{side}.run")
     runs = [sp.open_run(tmp_path / f"{side}.run") for side in ("target", "reference")]
-    asked = api.Asked(names["target"], names["reference"], None, {}, {}, {}, None)
-    again = api._again(asked, *runs)()
+    asked = asking.Asked(names["target"], names["reference"], None, {}, {}, {}, None)
+    again = asking.again(asked, *runs)()
     for run, first in zip(again, runs, strict=True):
         assert {t.key.op for t in run.tensors} == {t.key.op for t in first.tensors}
     inputs = [next(t for t in r.tensors if t.key.role is Role.MODEL_INPUT) for r in again]

@@ -1,0 +1,87 @@
+"""Runs a model, whatever it is, and records what it computes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import InputError
+
+if TYPE_CHECKING:
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.inputs import Shape
+
+GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run, or any dump that is known, by its path."""
+    from syncpoint.dumps.registry import open_dump
+
+    return open_dump(path)
+
+
+def capture(
+    model: object,
+    inputs: object = None,
+    *,
+    out: str | Path | None = None,
+    runtime: str | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Run:
+    """Run a model and record every intermediate tensor.
+
+    Without `out` the run lives in a temporary folder for as long as the returned object does.
+    """
+    from syncpoint.run.folder import check_folder
+    from syncpoint.run.model import Kept, Part, RunInfo
+    from syncpoint.run.reader import Run
+    from syncpoint.run.recorder import Recorder
+    from syncpoint.run.writer import RunWriter
+    from syncpoint.runtimes.inputs import read_inputs
+    from syncpoint.runtimes.protocol import Declares
+    from syncpoint.runtimes.registry import find, parse_options
+
+    if inputs is None:
+        raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
+    if record not in set(Kept):
+        raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+    if out is not None:
+        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
+    chosen = find(model, runtime)
+    settings = parse_options(chosen, options)
+    session = chosen.open(model, settings)
+    declared = session.inputs() if isinstance(session, Declares) else ()
+    samples = read_inputs(inputs, shapes or {}, declared)
+    keep = None
+    if out is None:
+        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        out = Path(keep.name) / "capture.run"
+    info = RunInfo(
+        model=str(model) if isinstance(model, str | Path) else describe(model),
+        runtime=chosen.name,
+        runtime_version=chosen.version() or "",
+        options=settings,
+        record=Kept(record),
+    )
+    with RunWriter(Path(out), info, overwrite=overwrite) as writer:
+        recorder = Recorder(writer, record=Kept(record), filter=filter, max_bytes=max_bytes)
+        for number, sample in enumerate(samples):
+            part = Part(sample=number) if len(samples) > 1 else Part()
+            session.run(sample, recorder.for_part(part))
+    run = Run.open(Path(out))
+    run.session = session
+    run.keep = keep
+    return run
+
+
+def describe(model: object) -> str:
+    """What an object that is a model is called in reports."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
