@@ -60,7 +60,7 @@ class Graph:
                     continue
                 if len(self.reads[reader]) == 1 and len(self.ops[reader].inputs) == 2:
                     self.completed[at] = reader
-        self.completing = set(self.completed.values())
+        self.completing = {last: first for first, last in self.completed.items()}
 
     def _link(self) -> None:
         given = any(edge.role is Role.MODEL_INPUT for op in self.ops for edge in op.inputs)
@@ -98,6 +98,11 @@ class Graph:
         """Class of the op that made a slot."""
         at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
         return self.classes[at] if at >= 0 else slot.role.value
+
+    def kind_of(self, slot: Slot) -> str:
+        """Class of the op that a slot completes: a product where it adds the bias of one."""
+        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return self.classes[self.completing[at]] if at in self.completing else self.class_of(slot)
 
     def op_of(self, slot: Slot) -> Op | None:
         """The op that made a slot."""

@@ -70,9 +70,13 @@ def _end(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
     made = graph.outputs(at) if at >= 0 else []
     if len(made) != 1:
         return None
-    root = graph.position.get(graph.root(made[0]).op, -1)
-    product = next((p for p, completing in graph.completed.items() if completing == root), root)
-    return (made[0], graph.classes[product], graph.count(made[0])) if product >= 0 else None
+    return made[0], graph.kind_of(graph.root(made[0])), graph.count(made[0])
+
+
+def _whole(graph: Graph, slot: Slot) -> Slot:
+    """A product with its bias, where another op adds it."""
+    at = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+    return next(iter(graph.results(at)), slot) if at in graph.completed else slot
 
 
 def walk(work: Workspace) -> None:
@@ -264,10 +268,10 @@ class Walk:
             loose = [e for e in ends if self._unknown(*e)]
             if mine.classes[t] in COMMUTATIVE and len(loose) != 1:
                 continue
-            for a, b in loose:
+            for a, b in ((_whole(mine, a), _whole(theirs, b)) for a, b in loose):
                 if not (self.work.free(TARGET, a) and self.work.free(REFERENCE, b)):
                     continue
-                if mine.class_of(a) != theirs.class_of(b) or mine.count(a) != theirs.count(b):
+                if mine.kind_of(a) != theirs.kind_of(b) or mine.count(a) != theirs.count(b):
                     continue
                 if self.work.pair(a, b, "same kind, read by paired ops", 0.8):
                     self._unite(a, b)
