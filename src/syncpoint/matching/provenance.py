@@ -172,7 +172,9 @@ def _same_form(work: Workspace, mine: list[Unit], theirs: list[Unit]) -> None:
         names = {op.key.op, *op.origins} & by_name.keys()
         kind = graphs[TARGET].classes[at]
         hits = [by_name[n] for n in names if graphs[REFERENCE].classes[by_name[n]] == kind]
-        if len(hits) == 1:
+        # Nor is a product whose bias comes later the op that has it in it.
+        bare = at in graphs[TARGET].completed
+        if len(hits) == 1 and bare == (hits[0] in graphs[REFERENCE].completed):
             found.setdefault(hits[0], []).append(at)
     for reference, targets in found.items():
         if len(targets) == 1:
