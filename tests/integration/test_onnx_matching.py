@@ -15,7 +15,7 @@ import syncpoint as sp
 from models.cnn import cnn_inputs, make_cnn
 from models.gpt import make_small_gpt, small_gpt_inputs
 from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_resnet_inputs
-from models.transformer import make_transformer, transformer_inputs
+from models.transformer import block_inputs, make_block, make_transformer, transformer_inputs
 from syncpoint.comparison.reordered import NOTE
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
@@ -26,6 +26,7 @@ NETS = {
     "resnet": (make_small_resnet, small_resnet_inputs),
     "transformer": (make_transformer, transformer_inputs),
     "gpt": (make_small_gpt, small_gpt_inputs),
+    "block": (make_block, block_inputs),
 }
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
 

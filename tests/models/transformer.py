@@ -89,3 +89,39 @@ def make_transformer(mask: str = "inf", seed: int = 0) -> Transformer:
 def transformer_inputs(batch: int = 2, length: int = LENGTH, seed: int = 1):
     generator = torch.Generator().manual_seed(seed)
     return (torch.randint(0, VOCABULARY, (batch, length), generator=generator),)
+
+
+class FusedBlock(nn.Module):
+    """One block with scaled_dot_product_attention as one op, as most models have it now."""
+
+    def __init__(self, width: int = WIDTH, heads: int = 4):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = Mlp(width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        query, key, value = (
+            part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).split(width, dim=-1)
+        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.norm2(x))
+
+
+def make_block(seed: int = 0) -> FusedBlock:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = FusedBlock()
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def block_inputs(batch: int = 2, length: int = LENGTH, seed: int = 1):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(batch, length, WIDTH, generator=generator),)

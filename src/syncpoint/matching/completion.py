@@ -44,7 +44,11 @@ def complete(
         whole = [e for e in ends if e.computes or mine.live[e.at] or theirs.live[at_reference]]
     if not whole:
         return
-    chosen = max(whole, key=lambda end: (end.same_shape, end.computes, end.at))
+    # A cast of what another end gives is not what the op made; of what nobody else reads, it is.
+    ends_at = {end.at for end in whole}
+    chosen = max(
+        whole, key=lambda end: (end.same_shape, end.computes or end.root not in ends_at, end.at)
+    )
     unfinished = _unfinished(mine, chosen.at, target, reference)
     for slot in unfinished:
         work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
@@ -132,4 +136,5 @@ class _Ending:
         )
         self.same_shape = all(mine.shape(s) == theirs.shape(w) for s, w in self.pairs)
         self.computes = mine.classes[at] not in TRANSPARENT
-        """A cast at the end that others do not read is not what the op made."""
+        self.root = mine.position.get(mine.root(slots[0]).op, -1) if slots else -1
+        """The op behind views and casts."""
