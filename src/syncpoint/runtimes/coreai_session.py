@@ -26,9 +26,10 @@ from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes import coreai_debug, coreai_program
 from syncpoint.runtimes.coreai_capture import Capture, Names, Watch, constant_key
 from syncpoint.runtimes.coreai_loop import Loop
-from syncpoint.runtimes.coreai_values import NAMES, same_bits, to_coreai, to_numpy
+from syncpoint.runtimes.coreai_values import NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.named_inputs import bind
+from syncpoint.runtimes.observing import difference
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 
 _CPU = "CPU interpreter"
@@ -337,23 +338,9 @@ def _spec(name: str, described: Any, required: bool = True) -> InputSpec:
 
 def _compared(captured: Mapping[str, Array], plain: Mapping[str, Array]) -> Observer:
     for name, right in plain.items():
-        left = captured[name]
-        if same_bits(left, right):
-            continue
-        if left.dtype != right.dtype or left.shape != right.shape:
-            return Observer(
-                False,
-                f"{name}: {right.dtype}{list(right.shape)},"
-                f" {left.dtype}{list(left.shape)} when captured",
-            )
-        a, b = left.astype(np.complex128), right.astype(np.complex128)
-        differ = (a != b) & ~(np.isnan(a) & np.isnan(b))
-        with np.errstate(invalid="ignore"):
-            greatest = float(np.nanmax(np.abs(a - b))) if differ.any() else 0.0
-        return Observer(
-            False,
-            f"{name}: {int(differ.sum())} of {a.size} elements differ, by at most {greatest:.3g}",
-        )
+        detail = difference(captured[name], right)
+        if detail:
+            return Observer(False, f"{name}: {detail}")
     return Observer(True)
 
 

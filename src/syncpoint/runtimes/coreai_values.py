@@ -78,15 +78,6 @@ def to_coreai(array: Array) -> NDArray:
     return NDArray(np.array(array, order="C", copy=True))
 
 
-def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays have the same type, shape and bytes."""
-    return (
-        left.dtype == right.dtype
-        and left.shape == right.shape
-        and np.ascontiguousarray(left).tobytes() == np.ascontiguousarray(right).tobytes()
-    )
-
-
 def _digest(array: Array) -> int:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return xxhash.xxh3_64_intdigest(flat.data)

@@ -27,6 +27,7 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.named_inputs import bind
+from syncpoint.runtimes.observing import difference
 from syncpoint.runtimes.onnx_capture import Capture, Results
 from syncpoint.runtimes.onnx_evaluate import Evaluator
 from syncpoint.runtimes.onnx_graph import Graph, sub_graphs
@@ -34,7 +35,7 @@ from syncpoint.runtimes.onnx_inputs import declared
 from syncpoint.runtimes.onnx_instrument import Instrumented, instrument
 from syncpoint.runtimes.onnx_model import Source, from_proto, load
 from syncpoint.runtimes.onnx_replay import Alone, Replay
-from syncpoint.runtimes.onnx_values import same_bits, to_numpy, to_ort
+from syncpoint.runtimes.onnx_values import to_numpy, to_ort
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region
 
 _LEVELS = {
@@ -294,22 +295,9 @@ def _compared(results: Results, plain: Mapping[str, Any]) -> Observer:
             continue
         if left is None:
             return Observer(False, f"{name}: not among the captured values")
-        if same_bits(left, right):
-            continue
-        if left.dtype != right.dtype or left.shape != right.shape:
-            return Observer(
-                False,
-                f"{name}: {right.dtype}{list(right.shape)},"
-                f" {left.dtype}{list(left.shape)} when captured",
-            )
-        a, b = left.astype(np.complex128), right.astype(np.complex128)
-        differ = (a != b) & ~(np.isnan(a) & np.isnan(b))
-        with np.errstate(invalid="ignore"):
-            greatest = float(np.nanmax(np.abs(a - b))) if differ.any() else 0.0
-        count = int(differ.sum())
-        return Observer(
-            False, f"{name}: {count} of {a.size} elements differ, by at most {greatest:.3g}"
-        )
+        detail = difference(left, right)
+        if detail:
+            return Observer(False, f"{name}: {detail}")
     return Observer(True)
 
 

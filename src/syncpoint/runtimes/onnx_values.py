@@ -71,12 +71,3 @@ def to_ort(array: Array) -> Any:
                 array.view(np.uint8), CODES[name]
             )
     return ort.OrtValue.ortvalue_from_numpy(array)
-
-
-def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays have the same type, shape and bytes."""
-    return (
-        left.dtype == right.dtype
-        and left.shape == right.shape
-        and (np.ascontiguousarray(left).tobytes() == np.ascontiguousarray(right).tobytes())
-    )

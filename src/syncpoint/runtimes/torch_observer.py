@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Observer
 from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.observing import difference
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch_tensors import describe, same_bits, to_numpy
+from syncpoint.runtimes.torch_tensors import describe, to_numpy
 
 
 def observed(names: Sequence[str], captured: list[Any], plain: Callable[[], Tree]) -> Observer:
@@ -48,12 +48,6 @@ def _fast_path(captured: list[Any], plain: Callable[[], Tree]) -> str:
 def _difference(captured: Tree, plain: Tree) -> str:
     if not isinstance(captured, torch.Tensor) or not isinstance(plain, torch.Tensor):
         return "" if captured == plain else f"{plain!r}, {captured!r} when captured"
-    if same_bits(captured, plain):
-        return ""
     if captured.dtype != plain.dtype or captured.shape != plain.shape:
         return f"{describe(plain)}, {describe(captured)} when captured"
-    left, right = (to_numpy(t).astype(np.complex128) for t in (captured, plain))
-    differ = int(np.sum((left != right) & ~(np.isnan(left) & np.isnan(right))))
-    with np.errstate(invalid="ignore"):
-        greatest = float(np.nanmax(np.abs(left - right))) if differ else 0.0
-    return f"{differ} of {left.size} elements differ, by at most {greatest:.3g}"
+    return difference(to_numpy(captured), to_numpy(plain))
