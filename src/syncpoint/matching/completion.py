@@ -101,7 +101,8 @@ def _unfinished(graph: Graph, at: int, target: Unit, reference: Unit) -> list[Sl
     """A product without its bias and the copies of it, if an op that reads them was made from the
     same op and does the rest, as one that took the bias in. A bias that nobody adds is another
     matter."""
-    if graph.classes[at] not in ("matmul", "conv"):
+    # A product of two results has no bias.
+    if graph.classes[at] not in ("matmul", "conv") or len(graph.reads[at]) != 1:
         return []
     found = list(graph.outputs(at))
     goes_on = False
