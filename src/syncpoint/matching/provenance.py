@@ -174,7 +174,7 @@ def _same_form(work: Workspace, mine: list[Unit], theirs: list[Unit]) -> None:
         hits = [by_name[n] for n in names if graphs[REFERENCE].classes[by_name[n]] == kind]
         # Nor is a product whose bias comes later the op that has it in it.
         bare = at in graphs[TARGET].completed
-        if len(hits) == 1 and bare == (hits[0] in graphs[REFERENCE].completed):
+        if len(hits) == 1 and (not bare or hits[0] in graphs[REFERENCE].completed):
             found.setdefault(hits[0], []).append(at)
     for reference, targets in found.items():
         if len(targets) == 1:
