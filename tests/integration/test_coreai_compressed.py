@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-from models.coreai_compressed import compressed_asset
-from models.coreai_files import NETS
+from models.coreai_compressed import compressed, compressed_asset
+from models.coreai_files import NETS, decomposed, save
 from syncpoint.comparison.measuring import dequantized, operand_of
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.runtimes.coreai_quantization import meaning
@@ -106,6 +106,17 @@ def test_a_wrong_weight_is_found_under_the_loss_of_four_bits(folder):
     (worst,) = [row for row in rows if row.introduced.ratio > 4]
     assert worst.reference.key.op.op == "linear_6"
     assert str(worst.verdict) == str(worst.introduced_verdict) == "moderate"
+
+
+def test_a_wrong_table_does_not_excuse_itself(folder):
+    make, inputs = NETS["transformer"]
+    model, given = compressed(make(), inputs(), "palettized"), inputs()
+    table = model.layers[1].mlp.up.parametrizations.weight[0].lut
+    table.copy_(table.flip(-2).clone())
+    path = save(folder / "turned.aimodel", {"main": decomposed(model, given)})
+    (guilty,) = sp.compare(str(path), make(), inputs=given).first_divergence
+    assert guilty.reference.module == "layers.1.mlp.up"
+    assert guilty.introduced.preset == "int4" and guilty.introduced.ratio > 10
 
 
 def test_a_meaning_is_taken_only_if_it_gives_what_the_kernel_gave():

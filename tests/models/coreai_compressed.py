@@ -1,9 +1,5 @@
 """Nets with compressed weights, as coreai-opt makes them for Core AI, and their assets."""
 
-import contextlib
-import io
-import logging
-import warnings
 from pathlib import Path
 
 import coreai_torch._compression.custom_layers  # noqa: F401  # registers the ops
@@ -11,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from models.coreai_files import NETS, decomposed, save
+from models.coreai_files import NETS, decomposed, quiet, save
 
 TABLE = 16
 
@@ -35,7 +31,7 @@ class Palette(nn.Module):
 def compressed(model, given, scheme):
     """The model with weights of w8 or w4 integers for each channel, of w4_per_block, a8w8 with
     activations too, or palettized."""
-    with _quiet():
+    with quiet():
         if scheme == "palettized":
             for module in list(model.modules()):
                 if isinstance(module, nn.Linear | nn.Conv2d):
@@ -64,14 +60,3 @@ def compressed_asset(folder: Path, net: str, scheme: str, change=None):
     model = compressed(model, given, scheme)
     path = folder / f"{net}.{scheme}{'.changed' if change else ''}.aimodel"
     return save(path, {"main": decomposed(model, given)}), model, given
-
-
-@contextlib.contextmanager
-def _quiet():
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
