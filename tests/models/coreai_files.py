@@ -115,7 +115,7 @@ def in_type(net, form):
 
 def decomposed(model, given, **options):
     """The program as the converter takes it."""
-    with _quiet():
+    with quiet():
         program = torch.export.export(model, given, **options)
         return program.run_decompositions(coreai_torch.get_decomp_table())
 
@@ -129,7 +129,7 @@ def program(net, form="f32"):
 def save(path, programs, release=False):
     """An asset of several functions, by name."""
     mode = TorchConverter.Mode.RELEASE if release else TorchConverter.Mode.DEBUG
-    with _quiet():
+    with quiet():
         converter = TorchConverter(mode=mode)
         for name, made in programs.items():
             converter.add_exported_program(made, entrypoint_name=name)
@@ -144,7 +144,8 @@ def aimodel(folder: Path, net: str, form: str = "f32", release: bool = False) ->
 
 
 @contextlib.contextmanager
-def _quiet():
+def quiet():
+    """Without what the converter says of itself."""
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):

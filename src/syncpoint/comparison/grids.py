@@ -129,6 +129,10 @@ def _on_grid(value: NDArray[Any], grid: Tensor) -> NDArray[Any]:
 def _levels(run: Run, tensor: Tensor) -> tuple[float, int] | None:
     """The step of a quantized parameter by its greatest value, and its number of scales."""
     known = tensor.quantization
+    if known is not None and len(known.table) > 1:
+        # As many levels at even distances: a table that was chosen well costs no more, and one
+        # that is wrong must not excuse itself.
+        return 2 / (len(known.table) - 1), 1
     if known is None or known.table or not tensor.shape or tensor.kept is not Kept.VALUES:
         return None
     try:

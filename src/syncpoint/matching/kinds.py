@@ -78,7 +78,7 @@ _CLASSES = {
     "quantize": "quantizelinear quantize_per_tensor quantize_per_channel quantize"
     " dynamicquantizelinear fakequantize fake_quantize_per_tensor_affine",
     "dequantize": "dequantizelinear dequantize_per_tensor dequantize_per_channel dequantize"
-    " dequantize_self",
+    " dequantize_self blockwise_shift_scale constexpr_blockwise_shift_scale lut_to_dense",
     "argmax": "argmax",
     "topk": "topk",
     "pad": "pad constant_pad_nd padv2",

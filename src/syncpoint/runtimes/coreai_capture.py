@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from syncpoint.run.dtypes import Kind, from_numpy
-from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
+from syncpoint.run.model import Edge, Op, OpKey, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.coreai_align import Aligner, Tie
 from syncpoint.runtimes.coreai_debug import NOTHING, Debug
 from syncpoint.runtimes.coreai_program import Node, Program, short
+from syncpoint.runtimes.coreai_quantization import UNPACKING, meaning
 from syncpoint.runtimes.coreai_values import FLOATS, Seen, of_array, seen
 from syncpoint.runtimes.protocol import Array
 
@@ -35,8 +36,8 @@ _KEPT = 8
 
 _ELEMENTS = {
     **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"si{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"ui{bits}" for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": f"si{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"ui{bits}" for bits in (4, 8, 16, 32, 64)},
     "bfloat16": "bf16",
 }
 """Element types as programs write them."""
@@ -172,6 +173,10 @@ class Capture:
         """Ops whose outputs could not be told apart."""
         self.parameters: set[int] = set()
         """Constants that ops read as parameters."""
+        self.meanings: dict[int, Quantization] = {}
+        """Of those that are compressed weights."""
+        self.unclear: list[str] = []
+        """Ops that make a weight in a way that cannot be said."""
 
     @property
     def kernels(self) -> int:
@@ -220,8 +225,18 @@ class Capture:
         if outputs is None:
             self.unordered.append(str(key))
             return
+        if short(name) in UNPACKING:
+            self._unpacked(key, short(name), ties, outputs[0].array)
         for index, value in enumerate(outputs):
             self._output(key, index, value)
+
+    def _unpacked(self, key: OpKey, kernel: str, ties: Sequence[Tie], made: Array) -> None:
+        read = [tie.constant for tie in ties if tie.constant >= 0]
+        found = meaning(kernel, [self._constants.values[c] for c in read], made)
+        if found is not None:
+            self.meanings[read[found[0]]] = found[1]
+        else:
+            self.unclear.append(str(key))
 
     def _output(self, key: OpKey, index: int, value: Seen) -> None:
         edge = Edge(key, index)

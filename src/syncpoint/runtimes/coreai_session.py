@@ -232,6 +232,11 @@ class CoreAISession:
             recorder.tensor(OpKey(name), array, role=Role.STATE, name=name, device=self._device)
         for op in capture.unordered:
             recorder.note(f"the outputs of {op} were not recorded: nothing tells which is which")
+        if capture.unclear:
+            recorder.note(
+                f"what the integers of {len(capture.unclear)} compressed weights mean could not be"
+                f" said, such as of {capture.unclear[0]}: what they cost is judged as if in floats"
+            )
         if not capture.kernels:
             raise CaptureError(
                 "kernels reported by the Core AI runtime", "none", "use coreai-core 1.0.0b3"
@@ -242,7 +247,12 @@ class CoreAISession:
         whole = recorder.for_part(Part())
         for constant in sorted(capture.parameters - totals.parameters):
             array = self._watch.constants.values[constant]
-            whole.tensor(constant_key(constant), array, role=Role.PARAMETER)
+            whole.tensor(
+                constant_key(constant),
+                array,
+                role=Role.PARAMETER,
+                quantization=capture.meanings.get(constant),
+            )
         totals.parameters |= capture.parameters
 
     def _notes(self) -> list[str]:

@@ -51,10 +51,13 @@ def seen(raw: Any) -> Seen:
     """What lies behind an array that the runtime handed out, without a copy where that can be."""
     kind = _WHOLE_BYTES.get(raw.dtype)
     view = memoryview(raw)
-    if kind is None or not view.c_contiguous:
+    if not view.c_contiguous:
         array = to_numpy(raw)
         return Seen(array, 0, _digest(array))
     flat = np.frombuffer(view, np.uint8)
+    if kind is None:  # packed: the values are unpacked, the place is that of the bytes
+        array = to_numpy(raw)
+        return Seen(array, int(flat.ctypes.data) if flat.size else 0, _digest(array))
     shape = tuple(raw.shape)
     array = flat.view(kind).reshape(shape)
     return Seen(array, int(flat.ctypes.data) if flat.size else 0, _digest(array))
