@@ -44,7 +44,10 @@ class FoldMatcher:
             _Review(work).unfold()
             work.settle()
         add_views(matching, work.layouts)
-        work.refresh()
+        work.settle()
+        if work.graphs[TARGET].has_edges:
+            _Review(work).drop_moved()
+            work.settle()
         part_folded(work)
         add_reasons(work)
         return ()
@@ -96,6 +99,26 @@ class _Review:
         for target, reference in unsettled:
             moved += self._by_place(target, reference)
         return moved
+
+    def drop_moved(self) -> None:
+        """Views and slices of another shape that hold the reference's numbers in an order of axes
+        that no other op needs, while all that follows is equal: a transposition was moved past
+        them. Were it a mistake, it would show in what follows."""
+        order = self.target.position
+        for target, reference in sorted(
+            self.work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
+        ):
+            shapes = self.target.shape(target), self.reference.shape(reference)
+            plain = [[n for n in shape or () if n != 1] for shape in shapes]
+            moves = self.target.class_of(target) in TRANSPARENT | {"slice", "split"}
+            if not moves or plain[0] == plain[1] or self.work.view(target):
+                continue
+            distance, view = self.work.layouts.best(target, reference)
+            if view and distance <= self.prints.tolerance and self._agree_after(target):
+                self.work.unpair(target)
+                why = f"equal through {view}, which what follows undoes"
+                self.work.explain(TARGET, target, f"made from {reference}; {why}")
+                self.work.explain(REFERENCE, reference, f"{target} is {why}")
 
     def unfold(self) -> None:
         """Against a dump that does not say what reads what: an op that was made from the one it

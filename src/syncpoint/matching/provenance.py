@@ -42,7 +42,7 @@ class ProvenanceMatcher:
             theirs = groups.reference.get(call)
             if theirs:
                 _call(work, mine, theirs)
-            _inner_calls(work, groups, call, mine)
+            _nested_calls(work, groups, call, mine)
         if groups.trusted:
             _bare_names(work, groups)
         return ()
@@ -68,7 +68,7 @@ class _Groups:
                 continue
             for name in {n for unit in units for n in unit.names} & self.where.keys():
                 if _known(self.where[name]):
-                    same = self.where[name] == call or _is_inner(self.where[name], call)
+                    same = self.where[name] == call or _nested(self.where[name], call)
                     agree += same
                     differ += not same
         self.trusted = differ == 0
@@ -109,18 +109,20 @@ def _known(call: Call) -> bool:
     return bool(call[3] or call[4])
 
 
-def _is_inner(call: Call, around: Call) -> bool:
-    """Whether a call is of a module inside another's that is called in the same line."""
-    same = call[:3] == around[:3] and call[4:] == around[4:] and bool(call[4])
-    return same and (not around[3] or call[3].startswith(f"{around[3]}."))
+def _nested(call: Call, other: Call) -> bool:
+    """Whether two calls are of one line, and the module of one is inside that of the other."""
+    if call[:3] != other[:3] or call[4:] != other[4:] or not call[4]:
+        return False
+    outer, inner = sorted((call[3], other[3]), key=len)
+    return not outer or inner.startswith(f"{outer}.")
 
 
-def _inner_calls(work: Workspace, groups: _Groups, call: Call, units: list[Unit]) -> None:
-    """What was drawn into an op of the module around it, as the activation of a sum is, and is
-    known by that op's call."""
+def _nested_calls(work: Workspace, groups: _Groups, call: Call, units: list[Unit]) -> None:
+    """What was drawn into an op of the module around it or of one inside, as the activation of a
+    sum or of a batch norm is, and is known by that op's call."""
     for unit in units:
         whole = groups.by_name.get(unit.name)
-        if whole is not None and _is_inner(groups.where[unit.name], call):
+        if whole is not None and _nested(groups.where[unit.name], call):
             complete(work, unit, whole, f"made from {whole.name}, same source line", 0.95)
 
 

@@ -9,6 +9,7 @@ from syncpoint.matching.fingerprints import Fingerprints
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.layouts import Layouts
 from syncpoint.matching.protocol import Matching, SyncPoint
+from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Role
 
@@ -131,6 +132,11 @@ class Workspace:
         """What speaks for the pair of a target slot."""
         points = self._points.get(target)
         return points[0].evidence if points else ""
+
+    def view(self, target: Slot) -> View:
+        """The view through which the pair of a target slot is compared."""
+        points = self._points.get(target)
+        return points[0].view if points else View()
 
     def note(self, target: Slot, text: str) -> None:
         """Say what is odd about the pair of a target slot; `settle` writes it down."""

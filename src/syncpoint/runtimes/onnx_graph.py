@@ -102,7 +102,7 @@ class Graph:
         group = [] if inside else self.provenance.group(node)
         known = said(node) if inside else self.provenance.said(node, group)
         if not (known.module or known.source) and not inside:
-            known = self._neighbour(node)
+            known = self._quantized(node) or self._neighbour(node)
         reads = [self.edge(v, scope) for v in (*node.inputs, *captured(node))]
         makers = [node] if inside else group
         given = [self.provenance.original(o.name or "") for o in node.outputs]
@@ -145,6 +145,14 @@ class Graph:
             rank[node] = max([*found, *before], default=-1)
         # A node ranks no lower than those it reads from, and the sort keeps equals as they are.
         return sorted(self.model.graph, key=rank.__getitem__)
+
+    def _quantized(self, node: ir.Node) -> Said | None:
+        """Where an op that quantizes or dequantizes belongs: where the value was computed."""
+        producer = next((source.producer() for source in quantized_from(node)), None)
+        if producer is None:
+            return None
+        known = self.provenance.said(producer, self.provenance.group(producer))
+        return known if known.module or known.source else None
 
     def _neighbour(self, node: ir.Node) -> Said:
         """Where an op that was put in for another's sake belongs: where its reader does."""
