@@ -24,6 +24,8 @@ _BUILT_IN = (
     "syncpoint.dumps.safetensors:SafetensorsFile",
     "syncpoint.dumps.npz:NpzFile",
     "syncpoint.dumps.aimodel_intermediates:AimodelIntermediates",
+    "syncpoint.dumps.ascend.device_folder:DeviceFolder",
+    "syncpoint.dumps.ascend.golden_folder:GoldenFolder",
     "syncpoint.dumps.npy_folder:NpyFolder",
 )
 """Tried in this order; the folder of .npy files, which recognises little, comes last."""

@@ -1,0 +1,204 @@
+"""One dump file of a device: its length-prefixed header, and where each tensor's bytes lie.
+
+    length of the header   8 bytes, little-endian
+    header                 protobuf, `device_dump.proto`
+    data                   of the inputs, the outputs, the buffers and the workspaces, in this order
+
+Only the header is read. What it says is held against the size of the file before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from syncpoint.errors import FormatError
+from syncpoint.run.files import one_line, open_regular
+from syncpoint.run.model import Role
+
+MAX_HEADER = 4 << 20
+"""Far more than a header takes; it bounds what a hostile file can make us build from it."""
+_MAX_TENSORS = 4096
+_MAX_DIMS = 64
+_FIRST = 4096
+"""Bytes read at once: the whole header of most files."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One tensor as the header describes it."""
+
+    role: Role
+    index: int
+    data_type: int
+    format: int
+    shape: tuple[int, ...]
+    size: int
+    """Bytes that the file has for it."""
+    offset: int
+    """Of its first byte in the file."""
+    original_shape: tuple[int, ...] = ()
+    sub_format: int = 0
+    address: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    """All else that is said of it; JSON values."""
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """The header of a dump file."""
+
+    size: int
+    """Bytes of the whole file."""
+    op_name: str = ""
+    blocks: tuple[Block, ...] = ()
+    """Inputs before outputs, as they lie in the file."""
+    attr: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """All else that is said of the op; JSON values."""
+    unused: int = 0
+    """Bytes of the file behind the last block."""
+
+
+def read_device_file(path: Path) -> DeviceFile:
+    """The header of the file at `path`; a file that cannot be one is a FormatError."""
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+    try:
+        size = os.fstat(handle).st_size
+        header = _header(handle, size, path.name)
+    except OSError as error:
+        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+    finally:
+        os.close(handle)
+    return _parsed(header, size, path.name) if header else DeviceFile(size)
+
+
+def _header(handle: int, size: int, where: str) -> bytes:
+    """The bytes of the header; none for the file of an op that had nothing to dump."""
+    if size <= 8:
+        if size in (0, 8) and os.pread(handle, 8, 0) == bytes(size):
+            return b""
+        raise FormatError(f"a header in {where}", f"a file of {size} bytes", "dump it again")
+    first = os.pread(handle, _FIRST, 0)
+    length = struct.unpack("<Q", first[:8])[0]
+    if length > size - 8:
+        raise FormatError(
+            f"a header of {length} bytes in {where}", f"a file of {size} bytes", "dump it again"
+        )
+    if length > MAX_HEADER:
+        raise FormatError(f"a header of at most {MAX_HEADER} bytes in {where}", f"{length}")
+    header = first[8 : 8 + length]
+    if len(header) < length:
+        header += os.pread(handle, length - len(header), 8 + len(header))
+    if len(header) < length:
+        raise FormatError(f"a header of {length} bytes in {where}", f"{len(header)}")
+    return header
+
+
+def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
+    from google.protobuf.message import DecodeError
+
+    from syncpoint.dumps.ascend.device_dump_pb2 import DumpData
+
+    data = DumpData()
+    try:
+        data.ParseFromString(header)
+    except DecodeError as error:
+        raise FormatError(
+            f"a header in protobuf in {where}", "damaged bytes", "dump it again"
+        ) from error
+    count = len(data.input) + len(data.output)
+    if count + len(data.buffer) + len(data.space) + len(data.attr) > _MAX_TENSORS:
+        raise FormatError(f"at most {_MAX_TENSORS} entries in the header of {where}", "more")
+    at = 8 + len(header)
+    blocks = []
+    for role, messages in ((Role.INPUT, data.input), (Role.OUTPUT, data.output)):
+        for index, message in enumerate(messages):
+            blocks.append(_block(role, index, message, at))
+            at += message.size
+    facts: dict[str, Any] = {}
+    for name, others in (("buffers", data.buffer), ("workspaces", data.space)):
+        if others:
+            facts[name] = [_other(o) for o in others]
+            at += sum(o.size for o in others)
+    for name, value in (("version", data.version), ("message", data.dfx_message)):
+        if value:
+            facts[name] = _text(value)
+    if data.dump_time:
+        facts["dump_time"] = data.dump_time
+    facts |= _unknown(data)
+    attr = {_text(a.name): _text(a.value) for a in data.attr}
+    name = _text(data.op_name)
+    return DeviceFile(size, name, tuple(blocks), attr, facts, max(size - at, 0))
+
+
+def _block(role: Role, index: int, message: Any, at: int) -> Block:
+    facts: dict[str, Any] = {}
+    if message.data:
+        facts["data_in_header"] = len(message.data)
+    if message.arg_index:
+        facts["arg_index"] = message.arg_index
+    if role is Role.INPUT:
+        facts |= {n: v for n in ("offset", "input_type") if (v := getattr(message, n))}
+    else:
+        if message.HasField("original_op"):
+            origin = message.original_op
+            facts["origin"] = {
+                "name": _text(origin.name),
+                "output_index": origin.output_index,
+                "data_type": origin.data_type,
+                "format": origin.format,
+            }
+        if message.dim_range:
+            ranges = message.dim_range[:_MAX_DIMS]
+            facts["dim_range"] = [[r.dim_start, r.dim_end] for r in ranges]
+    facts |= _unknown(message)
+    return Block(
+        role,
+        index,
+        message.data_type,
+        message.format,
+        # One more than a shape can have is enough to see that it is none.
+        tuple(message.shape.dim[: _MAX_DIMS + 1]),
+        message.size,
+        at,
+        tuple(message.original_shape.dim[: _MAX_DIMS + 1]),
+        message.sub_format,
+        message.address,
+        facts,
+    )
+
+
+def _other(message: Any) -> dict[str, Any]:
+    kind = message.buffer_type if hasattr(message, "buffer_type") else message.type
+    return {"type": kind, "size": message.size}
+
+
+def _unknown(message: Any) -> dict[str, Any]:
+    """Fields that newer devices write, by their numbers; bytes as their count."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    fields: Iterable[Any] = UnknownFieldSet(message)
+    found = {}
+    for entry in fields:
+        value = entry.data
+        plain = value if isinstance(value, int) else f"{_length(value)} bytes"
+        found[f"field {entry.field_number}"] = plain
+        if len(found) >= _MAX_DIMS:
+            break
+    return found
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, bytes) else 0
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
