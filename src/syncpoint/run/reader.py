@@ -92,8 +92,7 @@ class Run:
         """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
         them piece by piece; None where only `values` can tell."""
         self._check_kept(tensor)
-        # A kind of store that must look at the bytes before they are used has its own type.
-        return self._store.path(tensor) if type(self._store) is FileStore else None
+        return self._store.place(tensor) if isinstance(self._store, FileStore) else None
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Elements `start` to `stop` in row-major order, mapped on their own, read-only."""

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.dumps.ascend.device_file import Block, DeviceFile, read_device_file
-from syncpoint.dumps.ascend.device_types import UNDEFINED, format_name, layout, stored_type
+from syncpoint.dumps.ascend.device_store import DeviceStore
+from syncpoint.dumps.ascend.device_types import (
+    UNDEFINED,
+    Stored,
+    format_name,
+    layout,
+    stored_type,
+)
 from syncpoint.dumps.ascend.file_names import (
     NOT_DUMPS,
     DeviceName,
@@ -26,7 +33,6 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.run.files import folder, inside
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.store import FileStore
 
 _TRIED = 32
 """Files whose headers are looked at to recognise a folder."""
@@ -71,16 +77,18 @@ class DeviceFolder:
         found.sort(key=lambda f: (f.name.timestamp, f.op, f.file))
         ops: list[Op] = []
         tensors: list[Tensor] = []
+        decoded: dict[TensorKey, Stored] = {}
         for call, one in numbered(found):
             key = OpKey(one.op, call)
             whole, damage = _tensors(key, one)
             ops.append(Op(key, one.name.type, attributes=_attributes(one, damage)))
             tensors += whole
+            decoded |= _decoded(key, one, whole)
         notes = listed.notes + _repeats(ops)
         info = RunInfo(
             model=path.name, runtime="ascend", options={"format": self.name}, notes=tuple(notes)
         )
-        return Run(info, ops, tensors, FileStore(root), path=path)
+        return Run(info, ops, tensors, DeviceStore(root, decoded), path=path)
 
 
 @dataclass
@@ -239,6 +247,13 @@ def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:
         offset=block.offset,
         nbytes=nbytes,
     )
+
+
+def _decoded(key: OpKey, one: Found, whole: Sequence[Tensor]) -> dict[TensorKey, Stored]:
+    """The tensors whose elements are not used as they lie."""
+    keys = {tensor.key for tensor in whole}
+    types = ((TensorKey(key, b.role, b.index), stored_type(b.data_type)) for b in one.header.blocks)
+    return {k: stored for k, stored in types if k in keys and stored.decode is not None}
 
 
 def _attributes(one: Found, damage: str) -> dict[str, Any]:
