@@ -65,3 +65,34 @@ def dump(*messages: bytes, data: bytes = b"", name: str = "", length: int | None
 
 def one_output(array: np.ndarray, data_type: int = 1, name: str = "") -> bytes:
     return dump(output(array.shape, array.nbytes, data_type), data=array.tobytes(), name=name)
+
+
+def nano_tensor(
+    dims: Sequence[int],
+    size: int,
+    data_type: int = 0,
+    format: int = 2,
+    output: bool = True,
+    name: bytes = b"origin",
+    original: Sequence[int] | None = None,
+) -> bytes:
+    """A tensor in the header of the smallest devices."""
+    original = dims if original is None else original
+    tags = [(0, struct.pack(f"<{len(dims)}Q", *dims))]
+    tags += [(1, struct.pack(f"<{len(original)}Q", *original))]
+    said = struct.pack("<iii", data_type, format, 1)
+    if output:
+        said += struct.pack("<iii", 3, 0, 1)
+        tags += [(2, name)]
+    values = b"".join(struct.pack("<II", tag, len(v)) + v for tag, v in tags)
+    return said + struct.pack("<QQQI", 77, 5, size, len(values)) + values
+
+
+def nano(inputs: Sequence[bytes] = (), outputs: Sequence[bytes] = (), data: bytes = b"") -> bytes:
+    """A whole file of the smallest devices."""
+    header = b"\x5a" * 4 + struct.pack("<I", 1)
+    for tag, tensors in ((4, inputs), (5, outputs)):
+        if tensors:
+            body = struct.pack("<I", len(tensors)) + b"".join(tensors)
+            header += struct.pack("<II", tag, len(body)) + body
+    return struct.pack("<Q", len(header)) + header + data

@@ -1,7 +1,7 @@
 """One dump file of a device: its length-prefixed header, and where each tensor's bytes lie.
 
     length of the header   8 bytes, little-endian
-    header                 protobuf, `device_dump.proto`
+    header                 protobuf, `device_dump.proto`; of small devices, see `nano_file.py`
     data                   of the inputs, the outputs, the buffers and the workspaces, in this order
 
 Only the header is read. What it says is held against the size of the file before anything else.
@@ -12,56 +12,19 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from syncpoint.dumps.ascend.device_header import MAX_DIMS, MAX_TENSORS, Block, DeviceFile
+from syncpoint.dumps.ascend.nano_file import is_nano, parse_nano
 from syncpoint.errors import FormatError
 from syncpoint.run.files import one_line, open_regular
 from syncpoint.run.model import Role
 
 MAX_HEADER = 4 << 20
 """Far more than a header takes; it bounds what a hostile file can make us build from it."""
-_MAX_TENSORS = 4096
-_MAX_DIMS = 64
 _FIRST = 4096
 """Bytes read at once: the whole header of most files."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """One tensor as the header describes it."""
-
-    role: Role
-    index: int
-    data_type: int
-    format: int
-    shape: tuple[int, ...]
-    size: int
-    """Bytes that the file has for it."""
-    offset: int
-    """Of its first byte in the file."""
-    original_shape: tuple[int, ...] = ()
-    sub_format: int = 0
-    address: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
-    """All else that is said of it; JSON values."""
-
-
-@dataclass(frozen=True)
-class DeviceFile:
-    """The header of a dump file."""
-
-    size: int
-    """Bytes of the whole file."""
-    op_name: str = ""
-    blocks: tuple[Block, ...] = ()
-    """Inputs before outputs, as they lie in the file."""
-    attr: dict[str, str] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    """All else that is said of the op; JSON values."""
-    unused: int = 0
-    """Bytes of the file behind the last block."""
 
 
 def read_device_file(path: Path) -> DeviceFile:
@@ -77,7 +40,10 @@ def read_device_file(path: Path) -> DeviceFile:
         raise FormatError(f"a readable file {path.name}", one_line(error)) from error
     finally:
         os.close(handle)
-    return _parsed(header, size, path.name) if header else DeviceFile(size)
+    if not header:
+        return DeviceFile(size)
+    parse = parse_nano if is_nano(header) else _parsed
+    return parse(header, size, path.name)
 
 
 def _header(handle: int, size: int, where: str) -> bytes:
@@ -115,8 +81,8 @@ def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
             f"a header in protobuf in {where}", "damaged bytes", "dump it again"
         ) from error
     count = len(data.input) + len(data.output)
-    if count + len(data.buffer) + len(data.space) + len(data.attr) > _MAX_TENSORS:
-        raise FormatError(f"at most {_MAX_TENSORS} entries in the header of {where}", "more")
+    if count + len(data.buffer) + len(data.space) + len(data.attr) > MAX_TENSORS:
+        raise FormatError(f"at most {MAX_TENSORS} entries in the header of {where}", "more")
     at = 8 + len(header)
     blocks = []
     for role, messages in ((Role.INPUT, data.input), (Role.OUTPUT, data.output)):
@@ -157,7 +123,7 @@ def _block(role: Role, index: int, message: Any, at: int) -> Block:
                 "format": origin.format,
             }
         if message.dim_range:
-            ranges = message.dim_range[:_MAX_DIMS]
+            ranges = message.dim_range[:MAX_DIMS]
             facts["dim_range"] = [[r.dim_start, r.dim_end] for r in ranges]
     facts |= _unknown(message)
     return Block(
@@ -166,10 +132,10 @@ def _block(role: Role, index: int, message: Any, at: int) -> Block:
         message.data_type,
         message.format,
         # One more than a shape can have is enough to see that it is none.
-        tuple(message.shape.dim[: _MAX_DIMS + 1]),
+        tuple(message.shape.dim[: MAX_DIMS + 1]),
         message.size,
         at,
-        tuple(message.original_shape.dim[: _MAX_DIMS + 1]),
+        tuple(message.original_shape.dim[: MAX_DIMS + 1]),
         message.sub_format,
         message.address,
         facts,
@@ -191,7 +157,7 @@ def _unknown(message: Any) -> dict[str, Any]:
         value = entry.data
         plain = value if isinstance(value, int) else f"{_length(value)} bytes"
         found[f"field {entry.field_number}"] = plain
-        if len(found) >= _MAX_DIMS:
+        if len(found) >= MAX_DIMS:
             break
     return found
 

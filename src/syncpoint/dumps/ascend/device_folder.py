@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from syncpoint.dumps.ascend.device_file import Block, DeviceFile, read_device_file
-from syncpoint.dumps.ascend.device_store import DeviceStore
+from syncpoint.dumps.ascend.batch_tree import is_tree, leaves
+from syncpoint.dumps.ascend.device_file import read_device_file
+from syncpoint.dumps.ascend.device_header import MAX_DIMS, Block, DeviceFile
+from syncpoint.dumps.ascend.device_store import DeviceStore, Pieces
 from syncpoint.dumps.ascend.device_types import (
     UNDEFINED,
     Stored,
@@ -19,25 +20,17 @@ from syncpoint.dumps.ascend.device_types import (
     layout,
     stored_type,
 )
-from syncpoint.dumps.ascend.file_names import (
-    NOT_DUMPS,
-    DeviceName,
-    device_name,
-    escaped,
-    full_name,
-    is_hashed,
-    read_mapping,
-)
+from syncpoint.dumps.ascend.file_names import DeviceName, device_name, escaped, is_hashed
+from syncpoint.dumps.ascend.listing import SHOWN, Listing, listing
+from syncpoint.dumps.ascend.slices import Apart, Whole, put_together, slice_count
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.files import folder, inside
-from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey
+from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
 
 _TRIED = 32
 """Files whose headers are looked at to recognise a folder."""
-_SHOWN = 3
-"""Names that a note gives as examples."""
 _MAX_COUNT = 1 << 60
 
 
@@ -54,6 +47,8 @@ class DeviceFolder:
                 return device_name(path.name) is not None and _plausible(path.parent, path.name)
             if not path.is_dir():
                 return False
+            if is_tree(path):
+                return True
             listed = listing(path)
             names = (n for n, full in listed.files.items() if device_name(full) is not None)
             return any(_plausible(path, name) for name in islice(names, _TRIED))
@@ -65,6 +60,7 @@ class DeviceFolder:
         if path.is_file():
             root, listed = path.parent, Listing({path.name: path.name})
         else:
+            path = _leaf(path)
             root = folder(path, "a folder of device dumps")
             listed = listing(root)
         found = [_read(root, file, name) for file, name in _devices(listed)]
@@ -74,73 +70,42 @@ class DeviceFolder:
                 listed.summary() or "an empty folder",
                 "check the path",
             )
-        found.sort(key=lambda f: (f.name.timestamp, f.op, f.file))
+        found.sort(key=_order)
+        united, apart = _united(found)
+        united.sort(key=_order)
         ops: list[Op] = []
-        tensors: list[Tensor] = []
-        decoded: dict[TensorKey, Stored] = {}
-        for call, one in numbered(found):
-            key = OpKey(one.op, call)
-            whole, damage = _tensors(key, one)
+        made = _Made()
+        for call, one in _numbered(united):
+            key = OpKey(one.op, call, path=one.path)
+            damage = made.add(key, one)
             ops.append(Op(key, one.name.type, attributes=_attributes(one, damage)))
-            tensors += whole
-            decoded |= _decoded(key, one, whole)
-        notes = listed.notes + _repeats(ops)
         info = RunInfo(
-            model=path.name, runtime="ascend", options={"format": self.name}, notes=tuple(notes)
+            model=path.name,
+            runtime="ascend",
+            options={"format": self.name},
+            notes=(*listed.notes, *apart, *_repeats(ops)),
         )
-        return Run(info, ops, tensors, DeviceStore(root, decoded), path=path)
+        store = DeviceStore(root, made.decoded, made.pieces)
+        return Run(info, ops, made.tensors, store, path=path)
 
 
-@dataclass
-class Listing:
-    """The files of a folder, each with the name it would have if that were not too long."""
-
-    files: dict[str, str]
-    notes: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-
-    def skip(self, names: Sequence[str], why: str) -> None:
-        """Say in a note that these files are not read."""
-        if names:
-            self.skipped += names
-            self.notes.append(f"{_files(names)} not read: {why}")
-
-    def summary(self) -> str:
-        """What there is instead, in a few words."""
-        return f"others, such as {self.skipped[0]}" if self.skipped else ""
+def _leaf(path: Path) -> Path:
+    """The folder with the files: of a tree of one step, that; of more, the user must choose."""
+    if not is_tree(path):
+        return path
+    found = leaves(path)
+    if len(found) > 1:
+        names = ", ".join(leaf.name for leaf in found[:SHOWN])
+        raise InputError(
+            f"the dump of one step at {path}",
+            f"{len(found)} folders ({names}{', ...' if len(found) > SHOWN else ''})",
+            "name one of them",
+        )
+    return found[0].path
 
 
-def listing(root: Path) -> Listing:
-    """The files of a folder in the order of their names; links that lead out are among them."""
-    names, odd, folders = [], [], 0
-    with os.scandir(root) as entries:
-        for entry in entries:
-            if entry.name in NOT_DUMPS:
-                continue
-            if _is_folder(entry):
-                folders += 1
-            elif entry.name.isprintable():
-                names.append(entry.name)
-            else:
-                odd.append(ascii(entry.name))
-    notes = []
-    mapping: Mapping[str, str] = {}
-    try:
-        mapping = read_mapping(root)
-    except FormatError as error:
-        notes.append(f"mapping.csv is not used: {error}")
-    if folders:
-        notes.append(f"{folders} folder{'s' * (folders > 1)} inside not searched")
-    found = Listing({n: full_name(n, mapping) for n in sorted(names)}, notes)
-    found.skip(odd, "their names are no text")
-    return found
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads nowhere or in circles
-        return False
+def _order(one: Found) -> tuple[int, str, str]:
+    return (one.timestamp, one.op, one.file)
 
 
 def _devices(listed: Listing) -> Iterable[tuple[str, DeviceName]]:
@@ -158,13 +123,6 @@ def _devices(listed: Listing) -> Iterable[tuple[str, DeviceName]]:
     return found
 
 
-def _files(names: Sequence[str]) -> str:
-    shown = ", ".join(n if len(n) <= 80 else n[:77] + "..." for n in names[:_SHOWN])
-    if len(names) > _SHOWN:
-        shown += ", ..."
-    return f"{len(names)} file{'s' * (len(names) > 1)} ({shown})"
-
-
 def _plausible(root: Path, name: str) -> bool:
     try:
         return bool(read_device_file(inside(root, name)).blocks)
@@ -174,13 +132,24 @@ def _plausible(root: Path, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """One file of the folder."""
+    """One op as it was found: a file, or several that are slices of it."""
 
     file: str
     name: DeviceName
     op: str
     header: DeviceFile
     damage: str = ""
+    path: str = ""
+    """Which thread it is of, where the threads of an op are not put together."""
+    parts: tuple[Found, ...] = ()
+    """The files of the slices."""
+    wholes: tuple[Whole, ...] = ()
+    """The tensors that the slices make up."""
+
+    @property
+    def timestamp(self) -> int:
+        """When it was done."""
+        return max((part.name.timestamp for part in self.parts), default=self.name.timestamp)
 
 
 def _read(root: Path, file: str, name: DeviceName) -> Found:
@@ -199,27 +168,117 @@ def _op_name(said: str, name: DeviceName) -> str:
     return name.op
 
 
-def numbered(found: Sequence[Found]) -> Iterable[tuple[int, Found]]:
-    """Each file with the number of files of its op that came before it."""
-    calls: dict[str, int] = {}
+def _united(found: Sequence[Found]) -> tuple[list[Found], list[str]]:
+    """The ops with their slices put together, and notes on those that stay apart."""
+    ops: list[Found] = []
+    notes: list[str] = []
+    for slices in _executions(found):
+        first = slices[0]
+        cut = first.name.slice is not None
+        try:
+            if len(slices) == 1 and not cut and _is_all(first):
+                ops.append(first)
+                continue
+            if any(one.damage for one in slices):
+                raise Apart("a file is damaged")
+            ordered = sorted(slices, key=_slice_number)
+            if [_slice_number(one) for one in ordered] != list(range(len(ordered))):
+                raise Apart("some are missing")
+            wholes = put_together([one.header for one in ordered], cut)
+            ops.append(replace(ordered[0], parts=tuple(ordered), wholes=tuple(wholes)))
+        except Apart as error:
+            ops += [_named_apart(one) for one in slices]
+            notes.append(f"{len(slices)} slices of {first.op} are listed separately: {error}")
+    return ops, notes
+
+
+def _is_all(one: Found) -> bool:
+    """Whether a file is all there is of its op."""
+    return not _slice_number(one) and slice_count(one.header) == 1
+
+
+def _executions(found: Sequence[Found]) -> Iterable[list[Found]]:
+    """The files of each execution, in the order of time: one, or one a slice."""
+    latest: dict[object, list[Found]] = {}
+    executions = []
     for one in found:
-        call = calls.get(one.op, 0)
-        calls[one.op] = call + 1
+        name = one.name
+        key: object = (one.op, name.type, name.device)
+        if name.slice is None:
+            if name.thread is None:
+                executions.append([one])
+                continue
+            key = (key, name.task, name.stream, name.context)
+        slices = latest.get(key)
+        if slices is None or _slice_number(one) in map(_slice_number, slices):
+            slices = latest[key] = []
+            executions.append(slices)
+        slices.append(one)
+    return executions
+
+
+def _slice_number(one: Found) -> int:
+    name = one.name
+    return (name.thread or 0) if name.slice is None else name.slice
+
+
+def _named_apart(one: Found) -> Found:
+    """A slice under a name of its own, so that none passes for the whole op."""
+    if one.name.slice is not None:
+        return replace(one, op=f"{one.op}_lxslice{one.name.slice}")
+    return replace(one, path=f"thread {one.name.thread}") if one.name.thread is not None else one
+
+
+def _numbered(found: Sequence[Found]) -> Iterable[tuple[int, Found]]:
+    """Each op with the number of those of its name that came before it."""
+    calls: dict[tuple[str, str], int] = {}
+    for one in found:
+        call = calls.get((one.op, one.path), 0)
+        calls[one.op, one.path] = call + 1
         yield call, one
 
 
-def _tensors(key: OpKey, one: Found) -> tuple[list[Tensor], str]:
-    """The tensors of a file that are whole, and what is wrong with the others."""
-    whole: list[Tensor] = []
-    damage = [one.damage] if one.damage else []
-    for block in one.header.blocks:
-        made = _tensor(key, one, block)
-        if isinstance(made, Tensor):
-            whole.append(made)
+@dataclass
+class _Made:
+    """The tensors of a run in the making."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    decoded: dict[TensorKey, Stored] = field(default_factory=dict)
+    pieces: dict[TensorKey, Pieces] = field(default_factory=dict)
+
+    def add(self, key: OpKey, one: Found) -> str:
+        """Add the tensors of an op that are whole; what is wrong with the others."""
+        damage = [one.damage] if one.damage else []
+        if one.parts:
+            made: Iterable[tuple[Block, Tensor | str]] = (
+                (whole.pieces[0].block, self._whole(key, one, whole)) for whole in one.wholes
+            )
         else:
-            damage.append(f"{block.role} {block.index}: {made}")
-    more = f"; and {len(damage) - _SHOWN} more" if len(damage) > _SHOWN else ""
-    return whole, "; ".join(damage[:_SHOWN]) + more
+            made = ((block, _tensor(key, one, block)) for block in one.header.blocks)
+        for block, tensor in made:
+            if isinstance(tensor, str):
+                damage.append(f"{block.role} {block.index}: {tensor}")
+                continue
+            self.tensors.append(tensor)
+            stored = stored_type(block.data_type)
+            if stored.decode is not None:
+                self.decoded[tensor.key] = stored
+        more = f"; and {len(damage) - SHOWN} more" if len(damage) > SHOWN else ""
+        return "; ".join(damage[:SHOWN]) + more
+
+    def _whole(self, key: OpKey, one: Found, whole: Whole) -> Tensor | str:
+        placed = []
+        for piece in whole.pieces:
+            tensor = _tensor(key, one.parts[piece.part], piece.block)
+            if isinstance(tensor, str):
+                return f"of slice {piece.part}: {tensor}"
+            placed.append((tensor, piece.start))
+        first = placed[0][0]
+        if len(placed) == 1:
+            return first
+        nbytes = stored_type(whole.pieces[0].block.data_type).nbytes(prod(whole.shape))
+        self.pieces[first.key] = tuple(placed)
+        return changed(first, shape=whole.shape, nbytes=nbytes)
 
 
 def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:
@@ -229,7 +288,7 @@ def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:
     shape, stored = block.shape, stored_type(block.data_type)
     if block.data_type == UNDEFINED:
         shape = (block.size,)  # nobody said how many bytes make an element
-    if len(shape) > 64 or prod(d for d in shape if d) > _MAX_COUNT:
+    if len(shape) > MAX_DIMS or prod(d for d in shape if d) > _MAX_COUNT:
         return "a shape that no machine can hold"
     if not stored.dtype:
         return f"elements of type {stored.name} cannot be read"
@@ -249,23 +308,16 @@ def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:
     )
 
 
-def _decoded(key: OpKey, one: Found, whole: Sequence[Tensor]) -> dict[TensorKey, Stored]:
-    """The tensors whose elements are not used as they lie."""
-    keys = {tensor.key for tensor in whole}
-    types = ((TensorKey(key, b.role, b.index), stored_type(b.data_type)) for b in one.header.blocks)
-    return {k: stored for k, stored in types if k in keys and stored.decode is not None}
-
-
 def _attributes(one: Found, damage: str) -> dict[str, Any]:
     name, header = one.name, one.header
     said: dict[str, Any] = {
         "file": one.file,
-        "timestamp": name.timestamp,
+        "timestamp": one.timestamp,
         "task": name.task,
         "stream": name.stream,
         "escaped": name.op,
     }
-    optional = {
+    optional: dict[str, Any] = {
         "task_type": name.task_type,
         "context": name.context,
         "thread": name.thread,
@@ -274,12 +326,23 @@ def _attributes(one: Found, damage: str) -> dict[str, Any]:
         "unused_bytes": header.unused or None,
         "damage": damage or None,
     }
+    if one.parts:
+        optional |= {"thread": None, "context": None, "slice": None}
+        optional |= {"slices": len(one.parts), "files": [part.file for part in one.parts]}
     said |= {n: v for n, v in optional.items() if v is not None}
     for title, role in (("inputs", Role.INPUT), ("outputs", Role.OUTPUT)):
-        said[title] = [_block_facts(b) for b in header.blocks if b.role is role]
+        said[title] = [_block_facts(b) for b in _blocks(one) if b.role is role]
     if header.attr:
         said["attr"] = header.attr
     return said | header.facts
+
+
+def _blocks(one: Found) -> Iterable[Block]:
+    """What is said of the tensors; of slices no original shape, as it is not that of the whole."""
+    if not one.parts:
+        return one.header.blocks
+    first = ((whole, whole.pieces[0].block) for whole in one.wholes)
+    return [replace(b, shape=w.shape, size=0, original_shape=()) for w, b in first]
 
 
 def _block_facts(block: Block) -> dict[str, Any]:
@@ -299,6 +362,6 @@ def _repeats(ops: Sequence[Op]) -> list[str]:
     again = {op.key.op: op.key.call + 1 for op in ops if op.key.call}
     if not again:
         return []
-    shown = ", ".join(f"{name} {count} times" for name, count in islice(again.items(), _SHOWN))
-    more = ", ..." if len(again) > _SHOWN else ""
+    shown = ", ".join(f"{name} {count} times" for name, count in islice(again.items(), SHOWN))
+    more = ", ..." if len(again) > SHOWN else ""
     return [f"executed more than once, the last being the latest: {shown}{more}"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.dumps.arrays import ArrayStore, Lay
-from syncpoint.dumps.ascend.device_folder import Listing, listing
 from syncpoint.dumps.ascend.file_names import GoldenName, golden_name
+from syncpoint.dumps.ascend.listing import Listing, listing
 from syncpoint.dumps.npy_folder import npy_entry
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.protocol import API
