@@ -38,7 +38,11 @@ def one_line(error: BaseException) -> str:
 def inside(root: Path, name: str) -> Path:
     """The file `name` below `root`; a name or link that leads out of it is a FormatError."""
     path = root / name
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        leads_out = not path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError) as error:  # a link in circles is a RuntimeError up to 3.12
+        raise FormatError(f"a file inside {root}", f"{name}: {one_line(error)}") from error
+    if leads_out:
         raise FormatError(f"a file inside {root}", f"{name}, which leads out of it")
     return path
 

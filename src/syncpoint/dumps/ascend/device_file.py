@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from syncpoint.run.model import Role
 
 MAX_HEADER = 4 << 20
 """Far more than a header takes; it bounds what a hostile file can make us build from it."""
+_FEW = 64 << 10
+"""Up to this size of a header, fields that are not known are listed."""
 _FIRST = 4096
 """Bytes read at once: the whole header of most files."""
 
@@ -83,11 +85,13 @@ def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
     count = len(data.input) + len(data.output)
     if count + len(data.buffer) + len(data.space) + len(data.attr) > MAX_TENSORS:
         raise FormatError(f"at most {MAX_TENSORS} entries in the header of {where}", "more")
+    # Listing them takes an object each, of which a hostile header could have millions.
+    unknown = _unknown if len(header) <= _FEW else _no_unknown
     at = 8 + len(header)
     blocks = []
     for role, messages in ((Role.INPUT, data.input), (Role.OUTPUT, data.output)):
         for index, message in enumerate(messages):
-            blocks.append(_block(role, index, message, at))
+            blocks.append(_block(role, index, message, at, unknown))
             at += message.size
     facts: dict[str, Any] = {}
     for name, others in (("buffers", data.buffer), ("workspaces", data.space)):
@@ -99,13 +103,15 @@ def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
             facts[name] = _text(value)
     if data.dump_time:
         facts["dump_time"] = data.dump_time
-    facts |= _unknown(data)
+    facts |= unknown(data)
     attr = {_text(a.name): _text(a.value) for a in data.attr}
     name = _text(data.op_name)
     return DeviceFile(size, name, tuple(blocks), attr, facts, max(size - at, 0))
 
 
-def _block(role: Role, index: int, message: Any, at: int) -> Block:
+def _block(
+    role: Role, index: int, message: Any, at: int, unknown: Callable[[Any], dict[str, Any]]
+) -> Block:
     facts: dict[str, Any] = {}
     if message.data:
         facts["data_in_header"] = len(message.data)
@@ -125,7 +131,7 @@ def _block(role: Role, index: int, message: Any, at: int) -> Block:
         if message.dim_range:
             ranges = message.dim_range[:MAX_DIMS]
             facts["dim_range"] = [[r.dim_start, r.dim_end] for r in ranges]
-    facts |= _unknown(message)
+    facts |= unknown(message)
     return Block(
         role,
         index,
@@ -160,6 +166,10 @@ def _unknown(message: Any) -> dict[str, Any]:
         if len(found) >= MAX_DIMS:
             break
     return found
+
+
+def _no_unknown(message: Any) -> dict[str, Any]:
+    return {}
 
 
 def _length(value: object) -> int:

@@ -153,8 +153,10 @@ class Found:
 
 
 def _read(root: Path, file: str, name: DeviceName) -> Found:
+    path = root / file
     try:
-        header = read_device_file(inside(root, file))
+        # Names come from the folder itself, so only a link can lead out of it.
+        header = read_device_file(inside(root, file) if path.is_symlink() else path)
     except FormatError as error:
         return Found(file, name, name.op, DeviceFile(0), str(error))
     return Found(file, name, _op_name(header.op_name, name), header)
