@@ -9,6 +9,7 @@
 
 #include <stdexcept>
 
+#include "compat_binding.hpp"
 #include "lanes.hpp"
 #include "measure.hpp"
 #include "metrics.hpp"
@@ -254,4 +255,5 @@ NB_MODULE(_kernel, m) {
   m.def("isa", [] { return lane_kernel().name; });
   m.def("read_all", &read_all, "stretches"_a, nb::call_guard<nb::gil_scoped_release>());
   bind_on_demand(m);
+  bind_compat(m);
 }
