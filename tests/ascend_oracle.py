@@ -4,7 +4,6 @@ time. Slow and simple on purpose; the tests and the benchmark hold ours against 
 import ast
 import struct
 import warnings
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -168,11 +167,11 @@ def dims(data):
 
 
 def device_tensors(path):
-    """Raw code, format and array of every tensor of a device file, by (role, index)."""
-    data = Path(path).read_bytes()
-    (length,) = struct.unpack_from("<Q", data)
+    """Format code and mapped array of every tensor of a device file, by (role, index)."""
+    data = np.memmap(path, np.uint8, "r")
+    (length,) = struct.unpack("<Q", bytes(data[:8]))
     at, found = 8 + length, {}
-    header = fields(data[8:at])
+    header = fields(bytes(data[8:at]))
     for role, number, size_field in (("input", 4, 5), ("output", 3, 6)):
         for index, message in enumerate(v for k, v in header if k == number):
             said = dict(fields(message))
@@ -188,22 +187,22 @@ def device_tensors(path):
     return found
 
 
-def logical(layout, array, shape):
+def logical(layout, array, shape, dense=np.ascontiguousarray):
     """A device array as its golden one lies: of NC1HWC0 (3), FRACTAL_NZ (29), FRACTAL_Z (4)."""
     if layout == 3:
         n, c1, h, w, c0 = array.shape
-        array = array.transpose(0, 1, 4, 2, 3).reshape(n, c1 * c0, h, w)
+        array = dense(array.transpose(0, 1, 4, 2, 3)).reshape(n, c1 * c0, h, w)
     elif layout == 29:
         *outer, n1, m1, m0, n0 = array.shape
         k = len(outer)
         order = (*range(k), k + 1, k + 2, k, k + 3)
-        array = array.transpose(order).reshape(*outer, m1 * m0, n1 * n0)
+        array = dense(array.transpose(order)).reshape(*outer, m1 * m0, n1 * n0)
     elif layout == 4:
         _, n1, n0, c0 = array.shape
         n, c, h, w = shape
         c1 = (c + c0 - 1) // c0
         array = array.reshape(c1, h, w, n1, n0, c0).transpose(3, 4, 0, 5, 1, 2)
-        array = array.reshape(n1 * n0, c1 * c0, h, w)
+        array = dense(array).reshape(n1 * n0, c1 * c0, h, w)
     else:
         return array
     return array[tuple(slice(n) for n in shape)]

@@ -52,6 +52,9 @@ def describe(operand: Operand) -> tuple[Any, ...] | str:
 def isa() -> str:
     """The instruction set in use: "avx2" or "baseline"."""
 
+def dense(source: np.ndarray, to: np.ndarray) -> None:
+    """Copies into an array of the same shape and size of element that is row-major without gaps."""
+
 def read_all(stretches: Sequence[tuple[int, int]]) -> int:
     """Reads memory, given as addresses and sizes, and nothing else: the benchmark's yardstick."""
 

@@ -11,7 +11,7 @@ is done here with NumPy's own scalars, whose powers and quotients have roundings
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isnan, log2
+from math import inf, isfinite, isnan, log2
 
 import numpy as np
 
@@ -130,6 +130,8 @@ class _Looks:
         self, x: tuple[float, float, float], y: tuple[float, float, float], decimals: int
     ) -> float | None:
         """With our own logarithm; None where NumPy's might print something else."""
+        if not (isfinite(x[2]) and isfinite(y[2])):
+            return None
         found, magnitude = _kernel.compat_divergence(self._x, self._y, x, y)
         if magnitude == 0:
             return 0.0

@@ -58,9 +58,8 @@ struct CompatShare {
   float sum = 1;  // of all shares of the side
 };
 
-// Of p * log(p / q), p and q being the shares over their sums: our own, in double precision from
-// the float of p / q, and the sum of the magnitudes. Not finite where a quotient is 0 or not
-// finite.
+// Of p * log(p / q), p and q being the shares over their sums, which must be finite: with our own
+// logarithm of the float p / q; and of the magnitudes.
 struct CompatDivergence {
   double sum = 0;
   double magnitude = 0;

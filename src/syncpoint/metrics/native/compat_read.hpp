@@ -68,10 +68,12 @@ class FloatReader {
       : operand_(operand), source_(operand, kWindow), side_{operand.dtype} {}
 
   // Elements [begin, begin + count), begin even and count <= kBlock. The floats after them, up to
-  // a multiple of 16, may be read too.
+  // a multiple of 8, may be read too.
   const float* read(std::int64_t begin, std::size_t count) {
     switch (operand_.dtype) {
       case DType::f32:
+        if (count % 8 == 0) return reinterpret_cast<const float*>(source_.read(begin, count));
+        [[fallthrough]];
       case DType::f16:
       case DType::bf16:
       case DType::f8_e4m3fn:

@@ -20,18 +20,45 @@ using I8 = std::int32_t __attribute__((vector_size(32)));
 struct D8 {
   D4 low = {};
   D4 high = {};
+
+  SYNCPOINT_INLINE D8& operator+=(const D8& x) {
+    low += x.low;
+    high += x.high;
+    return *this;
+  }
 };
+SYNCPOINT_INLINE D8 operator-(const D8& a, double b) { return {a.low - b, a.high - b}; }
+SYNCPOINT_INLINE D8 operator*(const D8& a, double b) { return {a.low * b, a.high * b}; }
+SYNCPOINT_INLINE D8 operator*(const D8& a, const D8& b) { return {a.low * b.low, a.high * b.high}; }
 
 SYNCPOINT_INLINE F8 load_eight(const float* p) {
   F8 x;
   std::memcpy(&x, p, sizeof x);
   return x;
 }
-SYNCPOINT_INLINE D8 wide(const F8& x) {
-  F4 half[2];
-  std::memcpy(half, &x, sizeof x);
-  return {__builtin_convertvector(half[0], D4), __builtin_convertvector(half[1], D4)};
+SYNCPOINT_INLINE float float_after(const float* p, std::size_t i) {
+  float x;
+  std::memcpy(&x, p + i, sizeof x);
+  return x;
 }
+#ifdef __AVX__
+// Left to itself, GCC converts two at a time and by way of the stack.
+SYNCPOINT_INLINE D8 wide(const F8& x) {
+  return {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+SYNCPOINT_INLINE F8 narrow(const D8& x) {
+  return _mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low));
+}
+#else
+SYNCPOINT_INLINE D8 wide(const F8& x) {
+  return {__builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), D4),
+          __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), D4)};
+}
+SYNCPOINT_INLINE F8 narrow(const D8& x) {
+  return __builtin_shufflevector(__builtin_convertvector(x.low, F4),
+                                 __builtin_convertvector(x.high, F4), 0, 1, 2, 3, 4, 5, 6, 7);
+}
+#endif
 SYNCPOINT_INLINE F8 magnitude(const F8& x) {
   return reinterpret_cast<F8>(reinterpret_cast<I8>(x) & 0x7fffffff);
 }
@@ -48,14 +75,8 @@ SYNCPOINT_INLINE double folded(const D8& x) {
   return ((x.low[0] + x.low[1]) + (x.low[2] + x.low[3])) +
          ((x.high[0] + x.high[1]) + (x.high[2] + x.high[3]));
 }
-SYNCPOINT_INLINE float lane_of(const F8& x, std::size_t k) { return x[k]; }
 SYNCPOINT_INLINE double lane_of(const D8& x, std::size_t k) {
   return k < 4 ? x.low[k] : x.high[k - 4];
-}
-SYNCPOINT_INLINE void accumulate(F8& sum, const F8& x) { sum += x; }
-SYNCPOINT_INLINE void accumulate(D8& sum, const D8& x) {
-  sum.low += x.low;
-  sum.high += x.high;
 }
 
 // The natural logarithm of positive normal floats, within 3 * 2^-24 of its size: x = 2^k * (1 + f)
@@ -69,13 +90,12 @@ SYNCPOINT_INLINE F8 logarithm(const F8& x) {
   const F8 k = __builtin_convertvector(above >> 23, F8);
   const F8 f = reinterpret_cast<F8>((above & 0x7fffff) + kRootOfHalf) - 1.0f;
   const F8 square = f * f;
-  F8 p = f * -0x1.43b246p-4f + 0x1.02814ep-3f;
-  p = p * f + -0x1.0a33eap-3f;
-  p = p * f + 0x1.231ce6p-3f;
-  p = p * f + -0x1.54d03ep-3f;
-  p = p * f + 0x1.999f14p-3f;
-  p = p * f + -0x1.0000cep-2f;
-  p = p * f + 0x1.555554p-2f;
+  const F8 fourth = square * square;
+  const F8 p0 = f * -0x1.0000cep-2f + 0x1.555554p-2f;
+  const F8 p2 = f * -0x1.54d03ep-3f + 0x1.999f14p-3f;
+  const F8 p4 = f * -0x1.0a33eap-3f + 0x1.231ce6p-3f;
+  const F8 p6 = f * -0x1.43b246p-4f + 0x1.02814ep-3f;
+  const F8 p = (p0 + p2 * square) + (p4 + p6 * square) * fourth;
   const F8 rest = (p * f) * square - square * 0.5f;
   return k * kLn2High + (f + (rest + k * kLn2Low));
 }
