@@ -18,6 +18,7 @@ from syncpoint.metrics.on_demand import (
     worst_slices,
 )
 from syncpoint.metrics.pair import FileRegion, Operand, Pair, operand
+from syncpoint.metrics.row_major import dense
 
 # Here, so that a wrong wish is known before anything is captured or measured.
 check_isa()
@@ -34,6 +35,7 @@ __all__ = [
     "RowKl",
     "Slice",
     "TopK",
+    "dense",
     "kl",
     "kl_minmax",
     "kl_rows",

@@ -1,5 +1,5 @@
-"""Types of the native kernel; what the numbers mean is said in `native/pair.hpp`
-and `native/on_demand.hpp`."""
+"""Types of the native kernel; what the numbers mean is said in `native/pair.hpp`,
+`native/on_demand.hpp` and `native/compat.hpp`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,6 +51,9 @@ def describe(operand: Operand) -> tuple[Any, ...] | str:
 
 def isa() -> str:
     """The instruction set in use: "avx2" or "baseline"."""
+
+def dense(source: np.ndarray, to: np.ndarray) -> None:
+    """Copies into an array of the same shape and size of element that is row-major without gaps."""
 
 def read_all(stretches: Sequence[tuple[int, int]]) -> int:
     """Reads memory, given as addresses and sizes, and nothing else: the benchmark's yardstick."""
@@ -115,3 +118,71 @@ def value_histograms(pair: Pair, edges: Sequence[float]) -> Histograms: ...
 def softmax_divergence(pair: Pair, length: int) -> RowDivergence: ...
 def minmax_divergence(pair: Pair) -> Divergence: ...
 def rank_agreement(pair: Pair, length: int, k: int) -> Agreement: ...
+
+class CompatFirst:
+    @property
+    def x_squares(self) -> float: ...
+    @property
+    def y_squares(self) -> float: ...
+    @property
+    def errors(self) -> float: ...
+    @property
+    def error_squares(self) -> float: ...
+    @property
+    def ratios(self) -> float: ...
+    @property
+    def greatest_error(self) -> float: ...
+    @property
+    def greatest_ratio(self) -> float: ...
+    @property
+    def x_min(self) -> float: ...
+    @property
+    def x_max(self) -> float: ...
+    @property
+    def y_min(self) -> float: ...
+    @property
+    def y_max(self) -> float: ...
+    @property
+    def x_total(self) -> float: ...
+    @property
+    def y_total(self) -> float: ...
+
+class CompatSecond:
+    @property
+    def cosine(self) -> float: ...
+    @property
+    def x_shares(self) -> float: ...
+    @property
+    def y_shares(self) -> float: ...
+    @property
+    def x_deviations(self) -> float: ...
+    @property
+    def y_deviations(self) -> float: ...
+
+def compat_first(target: Operand, reference: Operand) -> CompatFirst: ...
+def compat_second(
+    target: Operand,
+    reference: Operand,
+    x: tuple[float, float, float, float],
+    y: tuple[float, float, float, float],
+) -> CompatSecond:
+    """`x` and `y`: norm, lowest value, range and mean of each side."""
+
+def compat_quotients(
+    target: Operand,
+    reference: Operand,
+    x: tuple[float, float, float],
+    y: tuple[float, float, float],
+    begin: int,
+    p: np.ndarray,
+    of_q: np.ndarray,
+) -> None:
+    """`x` and `y`: lowest value, range and sum of the shares of each side; fills `p` and `of_q`."""
+
+def compat_divergence(
+    target: Operand,
+    reference: Operand,
+    x: tuple[float, float, float],
+    y: tuple[float, float, float],
+) -> tuple[float, float]: ...
+def compat_both(target: Operand, reference: Operand, term: float) -> float: ...

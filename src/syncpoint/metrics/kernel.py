@@ -72,7 +72,7 @@ def statistics(operand: Operand) -> Statistics:
     Of complex elements the modulus is described. Without a finite element everything but the
     counts is NaN.
     """
-    found = _kernel.describe(_native_operand(operand, -inf))
+    found = _kernel.describe(native_operand(operand, -inf))
     if isinstance(found, str):
         raise _unreadable(found)
     count, mean, std, least, greatest, l2, nans, infs, zeros = found
@@ -101,8 +101,8 @@ def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
             f"shapes differ: target {target.logical_shape}, reference {reference.logical_shape}"
         )
     return _kernel.Pair(
-        _native_operand(target, rules.target_mask),
-        _native_operand(reference, rules.reference_mask),
+        native_operand(target, rules.target_mask),
+        native_operand(reference, rules.reference_mask),
         rules.rtol if pair.rtol is None else pair.rtol,
         rules.atol if pair.atol is None else pair.atol,
         rules.rtol,
@@ -114,7 +114,8 @@ def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
     )
 
 
-def _native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
+def native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
+    """A side as the kernel reads it; whoever calls keeps its data while the kernel works."""
     data, quantization = side.data, side.quantization
     _check_data(side)
     place: np.ndarray | tuple[str, int, int]

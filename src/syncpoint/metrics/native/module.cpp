@@ -9,6 +9,8 @@
 
 #include <stdexcept>
 
+#include "compat_binding.hpp"
+#include "dense.hpp"
 #include "lanes.hpp"
 #include "measure.hpp"
 #include "metrics.hpp"
@@ -227,6 +229,26 @@ nb::object describe_operand(const Operand& operand) {
   return row.take();
 }
 
+void dense(nb::handle from, nb::handle to) {
+  Operand source;
+  Operand target;
+  take_array(from, source);
+  take_array(to, target);
+  const auto size = nb::cast<std::size_t>(from.attr("itemsize"));
+  const bool known = size == 1 || size == 2 || size == 4 || size == 8 || size == 16;
+  if (!known || nb::cast<std::size_t>(to.attr("itemsize")) != size) {
+    throw std::invalid_argument("elements of one size, a power of two up to 16, are needed");
+  }
+  const nb::object flags = to.attr("flags");
+  const bool fit =
+      nb::cast<bool>(flags.attr("c_contiguous")) && nb::cast<bool>(flags.attr("writeable"));
+  if (source.shape != target.shape || !fit) {
+    throw std::invalid_argument("a dense array of the same shape is needed");
+  }
+  const nb::gil_scoped_release others_may_run;
+  copy_dense(source.data, source.shape, source.strides, size, const_cast<std::byte*>(target.data));
+}
+
 std::uint64_t read_all(const std::vector<std::pair<std::uintptr_t, std::size_t>>& stretches) {
   std::uint64_t fold = 0;
   for (const auto& [address, count] : stretches) {
@@ -252,6 +274,8 @@ NB_MODULE(_kernel, m) {
         "robust_above"_a);
   m.def("describe", &describe_operand, "operand"_a);
   m.def("isa", [] { return lane_kernel().name; });
+  m.def("dense", &dense, "source"_a, "to"_a);
   m.def("read_all", &read_all, "stretches"_a, nb::call_guard<nb::gil_scoped_release>());
   bind_on_demand(m);
+  bind_compat(m);
 }

@@ -171,6 +171,10 @@ void Source::gather(std::int64_t begin, std::size_t count) {
 
 void Source::copy_run(const std::byte* from, std::int64_t stride, std::size_t count,
                       std::byte* to) const {
+  if (stride == size_) {
+    std::memcpy(to, from, count * static_cast<std::size_t>(size_));
+    return;
+  }
   switch (size_) {
     case 1:
       return copy_strided<1>(from, stride, count, to);
