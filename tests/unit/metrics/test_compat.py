@@ -136,6 +136,37 @@ def test_a_logarithm_is_right_over_the_whole_range():
         assert f"{float32_metrics(x, y, decimals=6).kl:.6f}" == f"{oracle.kl(x, y):.6f}"
 
 
+def hard_dividends(rng, divisor, count):
+    """Whose quotients lie as near to the middle between two floats as they can, and any others."""
+    significand = int(np.ldexp(np.frexp(divisor)[0], 24))
+    middles = 2 * rng.integers(1 << 23, 1 << 24, count) + 1
+    near = [int(m) * significand for m in middles]
+    shifts = [value.bit_length() - 24 for value in near]
+    found = [(v + (1 << s >> 1)) >> s for v, s in zip(near, shifts, strict=True)]
+    exponents = rng.integers(-20, 3, count) - 24
+    hard = np.ldexp(np.array(found, np.float64), exponents) * np.exp2(np.floor(np.log2(divisor)))
+    hard = hard[hard < np.finfo(np.float32).max]
+    return np.concatenate([hard, rng.random(count) * divisor]).astype(np.float32)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-69, 2.0**-75, 1e-38, 1e-30, 7e29, 1e35, 1e38])
+def test_divisions_by_one_number_are_rounded_as_divisions(scale):
+    """The kernel multiplies where it is known to come to the same."""
+    rng = np.random.default_rng(3)
+    ends = [1, 1 + 2**-23, 1.5, 2 - 2**-23, 2 - 2**-22, 2 - 3 * 2**-23, 2 - 2**-16, 2 - 2**-15]
+    for divisor in np.array([*ends, *rng.uniform(1, 2, 40)], np.float32) * np.float32(scale):
+        x = hard_dividends(rng, divisor, 3000)
+        one = np.ones_like(x)
+        sides = [native_operand(operand(v), -inf) for v in (x, one)]
+        p, quotient = np.empty((2, x.size), np.float32)
+        _kernel.compat_quotients(*sides, (0, float(divisor), 1), (0, 1, 1), 0, p, quotient)
+        wanted = np.maximum(x / divisor, oracle.FLOOR)
+        assert np.array_equal(p, wanted) and np.array_equal(quotient, wanted)
+        if scale in (1.0, 2.0**-69, 7e29):
+            _kernel.compat_quotients(*sides, (0, 1, float(divisor)), (0, 1, 1), 0, p, quotient)
+            assert np.array_equal(p, np.maximum(x, oracle.FLOOR) / divisor)
+
+
 SCRIPT = """
 import json, sys
 import test_compat as t

@@ -8,6 +8,7 @@
 
 #include "block_loops.hpp"
 #include "compat.hpp"
+#include "compat_division.hpp"
 #include "compat_vectors.hpp"
 
 namespace syncpoint::SYNCPOINT_ISA {
@@ -138,24 +139,13 @@ SYNCPOINT_HOT inline CastSums cast_leaf(const float* x, const float* y, std::siz
 
 // --- the second look ---
 
-// (x - low) / range, at least 2^-23; NaN stays NaN. A quotient of floats is never halfway between
-// two floats and no nearer to it than 2^-49 of its size, so the product with the reciprocal in
-// double precision, wrong by 2^-52 of it, rounds to the same float. (Quotients below the least
-// normal float would not, but they are below 2^-23 anyway.) It takes no turn at the divider, of
-// which there is one.
-class Share {
- public:
-  Share(float low, float range) : low_(low), reciprocal_(1.0 / static_cast<double>(range)) {}
+// (x - low) / range, at least 2^-23; NaN stays NaN.
+template <class Divide>
+struct Share {
+  SYNCPOINT_INLINE F8 of(const F8& x) const { return greater(F8{} + 0x1p-23f, by_range(x - low)); }
 
-  SYNCPOINT_INLINE F8 of(const F8& x) const {
-    constexpr float kLeast = 0x1p-23f;
-    const F8 moved = narrow(wide(x - low_) * reciprocal_);
-    return moved < kLeast ? F8{} + kLeast : moved;
-  }
-
- private:
-  float low_;
-  double reciprocal_;
+  float low;
+  Divide by_range;
 };
 
 struct SecondSums {
@@ -175,9 +165,11 @@ SYNCPOINT_INLINE D8 squared_deviation(const F8& x, double mean) {
   return d * d;
 }
 
+template <class Divide>
 SYNCPOINT_HOT inline SecondSums second_leaf(const float* x, const float* y, std::size_t count,
                                             const CompatScale& a, const CompatScale& b,
-                                            const Share& x_share, const Share& y_share) {
+                                            const Share<Divide>& x_share,
+                                            const Share<Divide>& y_share) {
   F8 cosine = {};
   F8 x_shares = {};
   F8 y_shares = {};
@@ -211,27 +203,33 @@ SYNCPOINT_HOT inline SecondSums second_leaf(const float* x, const float* y, std:
 
 // --- the divergence ---
 
-class Quotients {
- public:
+template <class Divide>
+struct Quotients {
   struct Eight {
     F8 p;
     F8 of_q;
   };
 
-  Quotients(const CompatShare& a, const CompatShare& b)
-      : x_(a.low, a.range), y_(b.low, b.range), x_sum_(a.sum), y_sum_(b.sum) {}
-
   SYNCPOINT_INLINE Eight of(const F8& x, const F8& y) const {
-    const F8 p = x_.of(x) / x_sum_;
-    return {p, p / (y_.of(y) / y_sum_)};
+    const F8 p = by_x_sum(x_share.of(x));
+    return {p, p / by_y_sum(y_share.of(y))};
   }
 
- private:
-  Share x_;
-  Share y_;
-  float x_sum_;
-  float y_sum_;
+  Share<Divide> x_share;
+  Share<Divide> y_share;
+  Divide by_x_sum;
+  Divide by_y_sum;
 };
+
+// use(quotients) of two sides.
+template <class Use>
+auto with_quotients(const CompatShare& a, const CompatShare& b, Use use) {
+  return with_division({a.range, b.range, a.sum, b.sum}, [&](auto kind) {
+    using Divide = typename decltype(kind)::type;
+    return use(Quotients<Divide>{
+        {a.low, Divide(a.range)}, {b.low, Divide(b.range)}, Divide(a.sum), Divide(b.sum)});
+  });
+}
 
 struct DivergenceSums {
   float terms = 0;

@@ -82,15 +82,30 @@ inline CompatFirst compat_first(const Operand& target, const Operand& reference)
 
 inline CompatSecond compat_second(const Operand& target, const Operand& reference,
                                   const CompatScale& a, const CompatScale& b) {
-  FloatReader x(target);
-  FloatReader y(reference);
-  const Share x_share(a.low, a.range);
-  const Share y_share(b.low, b.range);
-  const auto leaf = [&](const float* t, const float* r, std::size_t run) {
-    return second_leaf(t, r, run, a, b, x_share, y_share);
-  };
-  const auto sum = SecondSums{} + numpy_sum(x, y, 0, target.count(), leaf, kNothingBefore);
-  return {sum.cosine, sum.x_shares, sum.y_shares, sum.x_deviations, sum.y_deviations};
+  return with_division({a.range, b.range}, [&](auto kind) -> CompatSecond {
+    using Divide = typename decltype(kind)::type;
+    FloatReader x(target);
+    FloatReader y(reference);
+    const Share<Divide> x_share{a.low, Divide(a.range)};
+    const Share<Divide> y_share{b.low, Divide(b.range)};
+    const auto leaf = [&](const float* t, const float* r, std::size_t run) {
+      return second_leaf(t, r, run, a, b, x_share, y_share);
+    };
+    const auto sum = SecondSums{} + numpy_sum(x, y, 0, target.count(), leaf, kNothingBefore);
+    return {sum.cosine, sum.x_shares, sum.y_shares, sum.x_deviations, sum.y_deviations};
+  });
+}
+
+// Of up to kBlock elements, of which both sides have some more, up to a multiple of 8.
+template <class Divide>
+SYNCPOINT_HOT void divide_block(const Quotients<Divide>& given, const float* x, const float* y,
+                                std::size_t count, float* p, float* of_q) {
+  const Quotients<Divide> quotients = given;  // what is written might be it, for all GCC knows
+  for (std::size_t i = 0; i < count; i += kEight) {
+    const auto found = quotients.of(load_eight(x + i), load_eight(y + i));
+    std::memcpy(p + i, &found.p, sizeof found.p);
+    std::memcpy(of_q + i, &found.of_q, sizeof found.of_q);
+  }
 }
 
 inline void compat_quotients(const Operand& target, const Operand& reference, const CompatShare& a,
@@ -98,40 +113,35 @@ inline void compat_quotients(const Operand& target, const Operand& reference, co
                              float* of_q) {
   FloatReader x(target);
   FloatReader y(reference);
-  const Quotients quotients(a, b);
-  for (std::int64_t done = 0; done < count; done += kBlock) {
-    const auto run = static_cast<std::size_t>(std::min<std::int64_t>(count - done, kBlock));
-    const float* t = x.read(begin + done, run);
-    const float* r = y.read(begin + done, run);
-    for (std::size_t i = 0; i < run; i += kEight) {
-      const Quotients::Eight found = quotients.of(load_eight(t + i), load_eight(r + i));
-      const std::size_t size = std::min(run - i, kEight) * sizeof(float);
-      std::memcpy(p + done + static_cast<std::int64_t>(i), &found.p, size);
-      std::memcpy(of_q + done + static_cast<std::int64_t>(i), &found.of_q, size);
+  alignas(64) float block[2][kBlock];
+  with_quotients(a, b, [&](const auto& quotients) {
+    for (std::int64_t done = 0; done < count; done += kBlock) {
+      const auto run = static_cast<std::size_t>(std::min<std::int64_t>(count - done, kBlock));
+      divide_block(quotients, x.read(begin + done, run), y.read(begin + done, run), run, block[0],
+                   block[1]);
+      std::copy_n(block[0], run, p + done);
+      std::copy_n(block[1], run, of_q + done);
     }
-  }
+  });
 }
 
 inline CompatDivergence compat_divergence(const Operand& target, const Operand& reference,
                                           const CompatShare& a, const CompatShare& b) {
   FloatReader x(target);
   FloatReader y(reference);
-  const Quotients quotients(a, b);
   alignas(64) float p[kBlock];
   alignas(64) float of_q[kBlock];
-  // Quotients first and logarithms after them: one chain of both is too long for the processor to
-  // work on several at a time.
-  const auto before = [&](const float*& t, const float*& r, std::int64_t, std::size_t size) {
-    for (std::size_t i = 0; i < size; i += kEight) {
-      const Quotients::Eight found = quotients.of(load_eight(t + i), load_eight(r + i));
-      std::memcpy(p + i, &found.p, sizeof found.p);
-      std::memcpy(of_q + i, &found.of_q, sizeof found.of_q);
-    }
-    t = p;
-    r = of_q;
-  };
-  const auto sum = numpy_sum(x, y, 0, target.count(), divergence_leaf, before);
-  return {sum.terms, sum.magnitudes};
+  return with_quotients(a, b, [&](const auto& quotients) -> CompatDivergence {
+    // Quotients first and logarithms after them: one chain of both is too long for the processor to
+    // work on several at a time.
+    const auto before = [&](const float*& t, const float*& r, std::int64_t, std::size_t size) {
+      divide_block(quotients, t, r, size, p, of_q);
+      t = p;
+      r = of_q;
+    };
+    const auto sum = numpy_sum(x, y, 0, target.count(), divergence_leaf, before);
+    return {sum.terms, sum.magnitudes};
+  });
 }
 
 inline double compat_both(const Operand& target, const Operand& reference, double term) {

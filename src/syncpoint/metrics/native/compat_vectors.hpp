@@ -14,7 +14,6 @@ namespace syncpoint::SYNCPOINT_ISA {
 inline constexpr std::size_t kEight = 8;
 using F8 = float __attribute__((vector_size(32)));
 using D4 = double __attribute__((vector_size(32)));
-using F4 = float __attribute__((vector_size(16)));
 using I8 = std::int32_t __attribute__((vector_size(32)));
 
 struct D8 {
@@ -42,26 +41,20 @@ SYNCPOINT_INLINE float float_after(const float* p, std::size_t i) {
   return x;
 }
 #ifdef __AVX__
-// Left to itself, GCC converts two at a time and by way of the stack.
+// GCC converts two at a time and by way of the stack if it is left to itself.
 SYNCPOINT_INLINE D8 wide(const F8& x) {
   return {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
-}
-SYNCPOINT_INLINE F8 narrow(const D8& x) {
-  return _mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low));
 }
 #else
 SYNCPOINT_INLINE D8 wide(const F8& x) {
   return {__builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), D4),
           __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), D4)};
 }
-SYNCPOINT_INLINE F8 narrow(const D8& x) {
-  return __builtin_shufflevector(__builtin_convertvector(x.low, F4),
-                                 __builtin_convertvector(x.high, F4), 0, 1, 2, 3, 4, 5, 6, 7);
-}
 #endif
 SYNCPOINT_INLINE F8 magnitude(const F8& x) {
   return reinterpret_cast<F8>(reinterpret_cast<I8>(x) & 0x7fffffff);
 }
+// b where one of them is NaN.
 SYNCPOINT_INLINE F8 lesser(const F8& a, const F8& b) { return a < b ? a : b; }
 SYNCPOINT_INLINE F8 greater(const F8& a, const F8& b) { return a > b ? a : b; }
 
