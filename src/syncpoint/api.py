@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
     from syncpoint.matching.map_file import MapFile
+    from syncpoint.offline.mode import Outcome
     from syncpoint.recording import Recording
     from syncpoint.runtimes.inputs import Shape
 
@@ -241,6 +242,52 @@ def compare(
     return comparison
 
 
+def compare_offline(
+    target: str | Path,
+    golden: str | Path,
+    *,
+    fusion_rule: str | Path | None = None,
+    close_fusion_rule: str | Path | None = None,
+    quant_fusion_rule: str | Path | None = None,
+    out: str | Path = ".",
+    overflow: bool = False,
+    advisor: bool = False,
+    op: str | None = None,
+    top: int = 20,
+    limits: Choice = "auto",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Compare the dumps of an Ascend device with those of its original model or of another build.
+
+    Writes the report as CSV and the comparison beside it into `out`; one of each for every model
+    of a training dump.
+    """
+    from syncpoint.offline.asked import Asked as AskedOffline
+    from syncpoint.offline.batch import compare_all
+
+    def path(said: str | Path | None) -> Path | None:
+        return None if said is None else Path(said)
+
+    return compare_all(
+        AskedOffline(
+            Path(target),
+            Path(golden),
+            path(fusion_rule),
+            path(close_fusion_rule),
+            path(quant_fusion_rule),
+            Path(out),
+            overflow,
+            advisor,
+            op,
+            top,
+            threads,
+        ),
+        limits,
+        progress,
+    )
+
+
 def analyze(
     model: object,
     inputs: object = None,
@@ -370,6 +417,7 @@ __all__ = [
     "assert_parity",
     "capture",
     "compare",
+    "compare_offline",
     "open_comparison",
     "open_run",
     "record",

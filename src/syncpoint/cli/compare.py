@@ -8,20 +8,37 @@ from typing import Annotated
 import typer
 
 from syncpoint import cli
-from syncpoint.cli import options
+from syncpoint.cli import offline, options
+from syncpoint.errors import InputError
 
 
 def compare(
     target: Annotated[
-        str, typer.Argument(help="The run you ship: a run, a dump, or a model to capture.")
-    ],
+        str | None, typer.Argument(help="The run you ship: a run, a dump, or a model to capture.")
+    ] = None,
     reference: Annotated[
-        str, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
-    ],
+        str | None, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
+    ] = None,
+    mode: offline.Mode = None,
+    target_path: offline.TargetPath = None,
+    golden_path: offline.GoldenPath = None,
+    fusion_rule_file: offline.FusionRule = None,
+    close_fusion_rule_file: offline.CloseFusionRule = None,
+    quant_fusion_rule_file: offline.QuantFusionRule = None,
+    overflow_detection: offline.Overflow = False,
+    advisor: offline.Advisor = False,
+    op_name: offline.OpName = None,
+    topn: offline.TopN = 20,
     inputs: options.Inputs = None,
     shape: options.Shapes = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the comparison as NAME.cmp.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            "--output_path",
+            help="Keep the comparison as NAME.cmp; with --mode, the folder of the report.",
+        ),
     ] = None,
     target_set: Annotated[
         list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
@@ -83,6 +100,37 @@ def compare(
     from syncpoint.comparison.progress_log import can_resume
 
     options.check(metric, sort, fail_on)
+    said = offline.Said(
+        mode,
+        target_path,
+        golden_path,
+        fusion_rule_file,
+        close_fusion_rule_file,
+        quant_fusion_rule_file,
+        overflow_detection,
+        advisor,
+        op_name,
+        topn,
+    )
+    if said:
+        shown = offline.Shown(metric, sort, rows, quiet, csv, json)
+        offline.compare(
+            said,
+            (target, reference),
+            output,
+            api.choice(preset, limits),
+            threads,
+            shown,
+            fail_on,
+            min_coverage,
+        )
+        return
+    if target is None or reference is None:
+        raise InputError(
+            "TARGET and REFERENCE",
+            "nothing" if target is None else f"{target} alone",
+            "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
+        )
     if resume and output is not None and not can_resume(output):
         typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:

@@ -14,6 +14,7 @@ from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judged
 from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import (
+    Beside,
     Progress,
     Sides,
     dequantized,
@@ -60,12 +61,16 @@ class Options:
     """Where what is done is kept, in case it must be gone on with."""
     again: Again | None = None
     """Runs both models on another input, to confirm pairs that values alone speak for."""
+    beside: Beside | None = None
+    """Sees every pair that is measured."""
+    matchers: Sequence[Matcher] = ()
+    """In place of the usual chain, where something else says what belongs together."""
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
     """Compare two runs."""
     options = options or Options()
-    matchers: Sequence[Matcher] = chain(options.map_file)
+    matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     confirmation = Confirmation(options.again) if options.again is not None else None
     confirm = confirmation.agrees if confirmation is not None else None
     matching = match(target, reference, matchers, confirm)
@@ -74,7 +79,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
-    made = measured(sides, made, options.threads, options.progress, options.log)
+    made = measured(sides, made, options.threads, options.progress, options.log, options.beside)
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)

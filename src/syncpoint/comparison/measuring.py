@@ -41,6 +41,9 @@ _WIDENED_MASK = -65504.0 * (1 - 2**-8)
 Progress = Callable[[int, int], None]
 """Told of how many of how many sync points are done."""
 
+Beside = Callable[[list[tuple[Row, Pair]]], None]
+"""Given the pairs of a batch while their values are at hand, for numbers of another kind."""
+
 
 @dataclass
 class Sides:
@@ -134,8 +137,9 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
             coarsest(presets),
             output=point.target.role is Role.MODEL_OUTPUT or point.target in outputs,
             notes=(point.note,) if point.note else (),
+            unmeasured=point.unmeasured,
         )
-        if not basis:
+        if not basis and not row.unmeasured:
             row = replace(
                 row,
                 unmeasured=f"{Reason.NO_TARGET_VALUE}: {target.kept} against {reference.kept}"
@@ -177,6 +181,7 @@ def measured(
     threads: int = 0,
     progress: Progress | None = None,
     log: ProgressLog | None = None,
+    beside: Beside | None = None,
 ) -> list[Row]:
     """The rows with their numbers. The result does not depend on the number of threads, nor on
     how much of it an earlier attempt has left in the log."""
@@ -185,7 +190,7 @@ def measured(
     places = iter(left)
     ready = len(made) - len(left)
     for batch in batches(sides, [made[at] for at in left]):
-        found = _measure_batch(sides, batch, threads)
+        found = _measure_batch(sides, batch, threads, beside)
         if log is not None:
             log.add_measured(found)
         for row in found:
@@ -215,7 +220,9 @@ def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
+def _measure_batch(
+    sides: Sides, batch: list[Row], threads: int, beside: Beside | None
+) -> list[Row]:
     out: list[Row] = []
     waiting: list[tuple[int, Pair]] = []
     for row in batch:
@@ -238,6 +245,8 @@ def _measure_batch(sides: Sides, batch: list[Row], threads: int) -> list[Row]:
             kept = sides.kept(out[at])
             if kept is not None:
                 out[at] = told(out[at], kept)
+    if beside is not None:
+        beside([(out[at], pair) for at, pair in waiting])
     return out
 
 

@@ -32,6 +32,8 @@ class End:
         text = self.name or str(self.key.op)
         if self.key.role == "output" and self.key.index:
             text += f":{self.key.index}"
+        elif self.key.role == "input":
+            text += f" (input {self.key.index})"
         part = str(self.key.part)
         return f"{text} [{part}]" if part else text
 

@@ -31,6 +31,9 @@ class SyncPoint:
     """Applied to the target, it gives the reference's layout."""
     note: str = ""
     """What is odd about the pair, in words for the report."""
+    unmeasured: str = ""
+    """Why the two cannot be laid over each other although they belong together: one of the
+    reasons of METRICS.md, and after a colon more."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,12 @@ class Matching:
         """Whether this reference tensor may still be paired."""
         return key not in self._taken_reference and ("reference", key) not in self.refused
 
-    def add(self, pair: SyncPoint) -> bool:
+    def add(self, pair: SyncPoint, shared: bool = False) -> bool:
         """Keep a pair; the first evidence for a tensor wins, since the chain has the strongest
-        first. Tells whether it was kept."""
-        if not (self.free_target(pair.target) and self.free_reference(pair.reference)):
+        first. Tells whether it was kept. A `shared` reference may be paired more than once: a
+        dump that records the inputs of ops has one value several times."""
+        free = shared or self.free_reference(pair.reference)
+        if not (self.free_target(pair.target) and free):
             return False
         self.pairs.append(pair)
         self._taken_target.add(pair.target)

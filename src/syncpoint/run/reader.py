@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ class Run:
         from syncpoint.run.opening import open_run
 
         return open_run(Path(path))
+
+    def with_ops(self, ops: Sequence[Op]) -> Run:
+        """The same tensors, and ops of which more is known, such as what they read."""
+        made = copy(self)
+        made.ops = ops
+        made._ops_by_key = None
+        made._digest = ""
+        return made
 
     def op(self, key: OpKey) -> Op | None:
         """The op with this key."""

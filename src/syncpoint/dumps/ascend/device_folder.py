@@ -320,6 +320,7 @@ def _attributes(one: Found, damage: str) -> dict[str, Any]:
         "escaped": name.op,
     }
     optional: dict[str, Any] = {
+        "op_name": header.op_name or None,
         "task_type": name.task_type,
         "context": name.context,
         "thread": name.thread,

@@ -1,0 +1,190 @@
+"""`syncpoint compare -m offline_data`: dumps of an Ascend device, with the flags its users know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncpoint.cli import options
+from syncpoint.errors import InputError
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.judging import Choice
+
+_PANEL = "Dumps of an Ascend device (--mode offline_data)"
+_MODES = ("offline_data",)
+
+Mode = Annotated[
+    str | None, typer.Option("-m", "--mode", help="offline_data.", rich_help_panel=_PANEL)
+]
+TargetPath = Annotated[
+    Path | None,
+    typer.Option(
+        "-tp",
+        "--target_path",
+        help="Folder of the device's dump files; in training, dump_path/time.",
+        rich_help_panel=_PANEL,
+    ),
+]
+GoldenPath = Annotated[
+    Path | None,
+    typer.Option(
+        "-gp",
+        "--golden_path",
+        help="Folder of the original model's .npy files, or of another device's dump.",
+        rich_help_panel=_PANEL,
+    ),
+]
+FusionRule = Annotated[
+    Path | None,
+    typer.Option(
+        "-fr",
+        "--fusion_rule_file",
+        help="JSON that ATC makes of the model; in training, a folder of them.",
+        rich_help_panel=_PANEL,
+    ),
+]
+CloseFusionRule = Annotated[
+    Path | None,
+    typer.Option(
+        "-cfr",
+        "--close_fusion_rule_file",
+        help="The same of the model without fusion, whose dump is -gp.",
+        rich_help_panel=_PANEL,
+    ),
+]
+QuantFusionRule = Annotated[
+    Path | None,
+    typer.Option(
+        "-qfr",
+        "--quant_fusion_rule_file",
+        help="JSON of the quantizing tool.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Overflow = Annotated[
+    bool,
+    typer.Option(
+        "-overflow_detection",
+        "--overflow_detection",
+        help="Add the column OverFlow.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Advisor = Annotated[
+    bool,
+    typer.Option(
+        "-advisor", "--advisor", help="Write advisor_summary.txt too.", rich_help_panel=_PANEL
+    ),
+]
+OpName = Annotated[
+    str | None,
+    typer.Option(
+        "-op",
+        "--op_name",
+        help="Write every element of this device op, and the worst of them.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TopN = Annotated[
+    int,
+    typer.Option(
+        "-n", "--topn", min=1, max=10000, help="With -op: how many.", rich_help_panel=_PANEL
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Said:
+    """The flags of the mode as they were given."""
+
+    mode: str | None
+    target_path: Path | None
+    golden_path: Path | None
+    fusion_rule_file: Path | None
+    close_fusion_rule_file: Path | None
+    quant_fusion_rule_file: Path | None
+    overflow_detection: bool
+    advisor: bool
+    op_name: str | None
+    topn: int
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) for f in fields(self) if f.name != "topn")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How to show a comparison."""
+
+    metric: str
+    sort: str
+    rows: int
+    quiet: bool
+    csv: Path | None
+    json: Path | None
+
+
+def compare(
+    said: Said,
+    positional: tuple[str | None, str | None],
+    output: Path | None,
+    choice: Choice,
+    threads: int,
+    shown: Shown,
+    fail_on: str,
+    min_coverage: float,
+) -> None:
+    """Compare as the flags say, print what was found, and leave with its exit code."""
+    from syncpoint import api
+    from syncpoint.cli.progress import measuring
+
+    if said.mode is None:
+        raise InputError(
+            "-m offline_data with the flags of that mode", "no mode", "add -m offline_data"
+        )
+    options.one_of(said.mode, _MODES, "--mode")
+    if any(positional):
+        raise InputError("folders by -tp and -gp", f"{' '.join(p for p in positional if p)} too")
+    if said.target_path is None or said.golden_path is None:
+        missing = "-tp" if said.target_path is None else "-gp"
+        raise InputError(f"{missing} with the folder of the dump files", "none")
+    with measuring() as progress:
+        found = api.compare_offline(
+            said.target_path,
+            said.golden_path,
+            fusion_rule=said.fusion_rule_file,
+            close_fusion_rule=said.close_fusion_rule_file,
+            quant_fusion_rule=said.quant_fusion_rule_file,
+            out=output if output is not None else Path(),
+            overflow=said.overflow_detection,
+            advisor=said.advisor,
+            op=said.op_name,
+            top=said.topn,
+            limits=choice,
+            threads=threads,
+            progress=progress,
+        )
+    several = len(found) > 1
+    if several and (shown.csv or shown.json):
+        raise InputError("--csv and --json for one comparison", f"{len(found)} of them")
+    for outcome in found:
+        options.show(
+            api.Comparison.of(outcome.result),
+            metric=shown.metric,
+            sort=shown.sort,
+            rows=shown.rows,
+            quiet=shown.quiet,
+            csv=shown.csv,
+            json=shown.json,
+            saved=outcome.comparison,
+        )
+        typer.echo(f"report     {outcome.report}")
+        for path in outcome.others:
+            typer.echo(f"also       {path}")
+    codes = [outcome.exit_code(fail_on, min_coverage) for outcome in found]
+    # A divergence says more than too little to compare.
+    raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))

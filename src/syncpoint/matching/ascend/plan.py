@@ -1,0 +1,114 @@
+"""What is to be compared with what, as the rule files or the names of two dumps say it.
+
+A plan has an entry for every line of the report, also for what cannot be compared, in the order
+of the report. Its sync points are the entries that have both tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from syncpoint.matching.protocol import Matching, SyncPoint
+from syncpoint.matching.views import View
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.model import Tensor, TensorKey
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the report: a tensor of the device and what it should equal."""
+
+    index: int
+    """Number of the group of ops it belongs to, in the order of the network."""
+    type: str
+    target_names: tuple[str, ...]
+    """Device ops of the group."""
+    reference_names: tuple[str, ...]
+    """Ops of the original model that the group stands for; none where the compiler added it."""
+    sequence: int | None = None
+    """Number of the op in the rule file."""
+    op: str = ""
+    """The one device op whose tensor this is."""
+    target: Tensor | None = None
+    reference: Tensor | None = None
+    axes: str = ""
+    """Names of the axes that the reference has by the rule file: NCHW, NHWC, ND."""
+    view: View = field(default_factory=View)
+    reason: Reason | None = None
+    """Why there is nothing to compare."""
+    words: str = ""
+    """The same in the words of the report."""
+    note: str = ""
+    """What a reader must know of a pair that is compared all the same."""
+    counted: bool = True
+    """Whether an uncompared tensor of the device holds a result of its own."""
+
+    @property
+    def label(self) -> str:
+        """`op:output:0`, as the report has it."""
+        if self.target is None:
+            return ""
+        key = self.target.key
+        return f"{self.op}:{key.role}:{key.index}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All entries, and which device ops stayed out of it."""
+
+    entries: tuple[Entry, ...]
+    evidence: str
+    """In words: what speaks for the pairs."""
+    excluded: tuple[tuple[TensorKey, str], ...] = ()
+    """Tensors of the device that are left out on purpose, with the reason in words."""
+    notes: tuple[str, ...] = ()
+
+    def pairs(self) -> Iterator[SyncPoint]:
+        """The entries that have both tensors, as sync points."""
+        for entry in self.entries:
+            if entry.target is not None and entry.reference is not None:
+                yield SyncPoint(
+                    entry.target.key,
+                    entry.reference.key,
+                    self.evidence,
+                    1.0,
+                    entry.view,
+                    entry.note,
+                    _unmeasured(entry.reason, entry.target, entry.reference),
+                )
+
+
+def _unmeasured(reason: Reason | None, target: Tensor, reference: Tensor) -> str:
+    """In few words; the report has more."""
+    if reason is None:
+        return ""
+    return f"{reason}: {_form(target)} against {_form(reference)}"
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{'x'.join(map(str, tensor.shape)) or 'scalar'} {tensor.layout}".strip()
+
+
+class PlanMatcher:
+    """Pairs by a plan, and by nothing else."""
+
+    name = "plan"
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def match(self, matching: Matching) -> Iterable[SyncPoint]:
+        """All pairs of the plan. One tensor of the original model is what several tensors of the
+        device should equal: an output, its casts, and the inputs of those who read it."""
+        for pair in self._plan.pairs():
+            matching.add(pair, shared=True)
+        for entry in self._plan.entries:
+            if entry.target is None or entry.reference is not None or entry.reason is None:
+                continue
+            matching.refuse("target", entry.target.key, entry.reason, entry.words)
+            if not entry.counted:
+                matching.uncounted.add(("target", entry.target.key))
+        for key, why in self._plan.excluded:
+            matching.refuse("target", key, Reason.EXCLUDED, why)
+        return ()

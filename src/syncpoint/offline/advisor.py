@@ -1,0 +1,81 @@
+"""A first advice, drawn from the whole report: the three rules that its users know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncpoint.dumps.ascend.columns import METRICS
+from syncpoint.errors import InputError
+from syncpoint.offline.lines import Line
+from syncpoint.run.files import one_line
+
+_SIMILAR = 0.99
+_COSINE = METRICS.index("CosineSimilarity")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What the advisor says."""
+
+    kind: str
+    index: str
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f"Detection Type: {self.kind}\nOperator Index: {self.index}\n"
+            f"Expert Advice: {self.text}\n"
+        )
+
+
+def advice(lines: Sequence[Line]) -> Advice:
+    """The first rule that holds."""
+    for line in lines:
+        if line.overflow == "YES":
+            return Advice(
+                "FP16 Overflow",
+                str(line.index),
+                "Float16 data overflow occurs. Rectify the fault and perform comparison again.",
+            )
+    for line in lines:
+        if line.type == "Data" and _cosine(line) < _SIMILAR:
+            return Advice(
+                "Input Inconsistent",
+                str(line.index),
+                "The two models were given different inputs. Give both the same and compare again.",
+            )
+    kind = "Global Consistency"
+    compared = [line for line in lines if _cosine(line) == _cosine(line)]
+    off = [line for line in compared if _cosine(line) < _SIMILAR]
+    if not compared:
+        return Advice(kind, "NA", "Nothing could be compared; see the column CompareFailReason.")
+    if not off:
+        hidden = [line for line in lines if line.verdict in ("large", "amplified")]
+        if hidden:
+            return Advice(
+                kind,
+                str(hidden[0].index),
+                "All tensors are similar by their cosine, but not by their values; see the columns"
+                " Verdict and Remark from this operator on.",
+            )
+        return Advice(kind, "NA", "All compared tensors are similar: no problem was found.")
+    if off[-1] is compared[-1]:
+        text = "The output of the model is off. Look at the operators from this one on."
+    else:
+        text = "Tensors on the way are off, but the output is similar: the model may still do."
+    return Advice(kind, str(off[0].index), text)
+
+
+def write_advice(lines: Sequence[Line], path: Path) -> Path:
+    """Keep the advice; one from before is replaced."""
+    try:
+        path.write_text(str(advice(lines)), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+    return path
+
+
+def _cosine(line: Line) -> float:
+    return float(line.metrics[_COSINE])

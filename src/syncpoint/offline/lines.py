@@ -1,0 +1,201 @@
+"""The lines of the report: what the tool of these dumps shows, and beside it our verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.dumps.ascend.columns import METRICS, columns, overflow
+from syncpoint.matching.ascend.laying import PLAIN, facts_of
+from syncpoint.matching.ascend.plan import Entry
+from syncpoint.metrics import FileRegion, Operand, Pair
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.offline.asked import Asked
+from syncpoint.offline.opening import Case
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Tensor, TensorKey
+from syncpoint.run.reader import Run
+
+NOTHING = "NaN"
+"""How the report writes what it does not know."""
+INSERTED = "*"
+"""In place of the original ops of an op that the compiler added."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the report, as text."""
+
+    index: int
+    sequence: str
+    type: str
+    target_names: str
+    target_type: str
+    target_address: str
+    reference_names: str
+    reference_type: str
+    reference_address: str
+    label: str
+    shape: str
+    overflow: str
+    metrics: tuple[str, ...]
+    reason: str
+    verdict: str
+    remark: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of that tool say of one pair."""
+
+    cells: tuple[str, ...]
+    reasons: tuple[str, ...]
+    overflow: str
+
+
+NO_COLUMNS = Columns((NOTHING,) * len(METRICS), (), NOTHING)
+
+
+class ColumnsBeside:
+    """Finds the columns of every pair while its values are at hand for our own numbers."""
+
+    def __init__(self, asked: Asked, case: Case) -> None:
+        self._asked = asked
+        self._case = case
+        self.found: dict[TensorKey, Columns] = {}
+
+    def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
+        """Those of a batch, several at a time."""
+        with ThreadPoolExecutor(self._asked.threads or None) as pool:
+            for key, columns in pool.map(self._columns, pairs):
+                self.found[key] = columns
+
+    def _columns(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Columns]:
+        row, both = pair
+        case = self._case
+        mine = _array(case.target, row.target.key, both.target)
+        theirs = _array(case.reference, row.reference.key, both.reference)
+        files = (self._file(0, row.target.key), self._file(1, row.reference.key))
+        found = columns(mine, theirs, *files, theirs.shape)
+        wanted = self._asked.overflow or self._asked.advisor
+        flood = overflow(mine) if wanted else NOTHING
+        cells = tuple(found.cells[name] for name in METRICS)
+        return row.target.key, Columns(cells, tuple(found.reasons), flood)
+
+    def _file(self, side: int, key: TensorKey) -> str:
+        folder = (self._asked.target, self._asked.golden)[side]
+        stored = self._case.stored[side].tensor(key)
+        return f"{folder}/{stored.shard if stored is not None else ''}"
+
+
+def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
+    """The values of one side; a large tensor that was measured in its file is mapped."""
+    if not isinstance(operand.data, FileRegion):
+        return operand.array
+    tensor = run.tensor(key)
+    assert tensor is not None
+    return run.values(tensor)
+
+
+def lines(
+    case: Case, result: Result, found: Mapping[TensorKey, Columns], faults: Mapping[TensorKey, str]
+) -> Iterator[Line]:
+    """All lines in the order of the network; `faults` are remarks on single tensors."""
+    rows = {row.target.key: row for row in result.rows}
+    for entry in case.plan.entries:
+        key = entry.target.key if entry.target is not None else None
+        row = rows.get(key) if key is not None else None
+        columns = found.get(key) if key is not None else None
+        fault = faults.get(key, "") if key is not None else ""
+        yield _line(case, entry, row, columns, fault)
+
+
+def _line(case: Case, entry: Entry, row: Row | None, columns: Columns | None, fault: str) -> Line:
+    blank = case.by_name and entry.reason is not None
+    target = None if blank else entry.target
+    reasons: tuple[str, ...] = columns.reasons if columns is not None else (entry.words,)
+    if columns is None and entry.reason is None and row is not None:
+        reasons = (f"[{entry.op}] The tensors cannot be compared: {row.reason}.",)
+    shown = columns or NO_COLUMNS
+    verdict, remark = _judged(entry, row, shown.cells)
+    return Line(
+        entry.index,
+        NOTHING if entry.sequence is None else str(entry.sequence),
+        NOTHING if blank else entry.type or NOTHING,
+        ",".join(entry.target_names) or INSERTED,
+        _type(case.stored[0], target) if columns else NOTHING,
+        NOTHING if target is None else str(target.address or 0),
+        ",".join(entry.reference_names) or INSERTED,
+        _type(case.stored[1], entry.reference) if columns else NOTHING,
+        _reference_address(case, entry, blank),
+        NOTHING if target is None else entry.label,
+        _shape(case, entry, target, columns is not None),
+        shown.overflow,
+        shown.cells,
+        ",".join(r for r in reasons if r),
+        verdict,
+        "; ".join(text for text in (remark, fault) if text),
+    )
+
+
+def _reference_address(case: Case, entry: Entry, blank: bool) -> str:
+    if not case.by_name or blank or entry.reference is None:
+        return NOTHING
+    return str(entry.reference.address or 0)
+
+
+def _shape(case: Case, entry: Entry, target: Tensor | None, compared: bool) -> str:
+    if target is None:
+        return NOTHING
+    stored = case.stored[0].tensor(target.key)
+    shape = (stored or target).shape
+    if compared and not case.by_name and entry.reference is not None and target.count:
+        plain = target.layout in PLAIN and entry.axes in PLAIN
+        shape = entry.reference.shape
+        if plain:
+            # That tool lays plain tensors in a row, and pads the row where it cuts it.
+            whole = target.count == entry.reference.count
+            shape = (entry.reference.count, *(() if whole else (1, 1, 1)))
+    return f"[{','.join(map(str, shape or (1,)))}]"
+
+
+def _type(run: Run, tensor: Tensor | None) -> str:
+    """The NumPy type that the report names: that of the numbers as they were decoded."""
+    if tensor is None:
+        return NOTHING
+    if tensor.count == 0:
+        return "float64"
+    stored = str(facts_of(run, tensor).get("stored_type", ""))
+    if stored.lower().startswith(("float8", "hifloat8")) or tensor.dtype.startswith("f8"):
+        return "float64"
+    if tensor.dtype == "bf16":
+        return "float32"
+    if tensor.dtype in ("i4", "u4"):
+        return "int8"
+    return str(DTYPES[tensor.dtype].numpy)
+
+
+def _judged(entry: Entry, row: Row | None, cells: tuple[str, ...]) -> tuple[str, str]:
+    """Our verdict, and what the columns of that tool do not say."""
+    if row is None:
+        return str(Verdict.NONE), str(entry.reason or Reason.NO_COUNTERPART)
+    said = [row.reason] if row.reason and row.verdict is not Verdict.CLOSE else []
+    said += row.notes
+    shown = dict(zip(METRICS, cells, strict=True))
+    if row.verdict.severity and _looks_perfect(shown):
+        error = (row.numbers or {}).get("max_abs")
+        said.append(f"the columns to the left hide it: the greatest error is {error}")
+    return str(row.verdict), "; ".join(said)
+
+
+def _looks_perfect(shown: dict[str, str]) -> bool:
+    perfect = {"0.000000", "-0.000000", "1.000000", "1.0", NOTHING, "nan"}
+    return shown["CosineSimilarity"] in ("1.000000", "1.0") or all(
+        shown[name] in perfect for name in METRICS if name.endswith(("Error", "Distance"))
+    )

@@ -1,0 +1,116 @@
+"""The mode `offline_data`: two folders of dumps -> the report, and the comparison beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from syncpoint.comparison.engine import Options
+from syncpoint.comparison.engine import compare as compare_runs
+from syncpoint.comparison.judging import AUTO, Choice
+from syncpoint.comparison.measuring import Progress
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.storage import save
+from syncpoint.dumps.ascend.rule_file import RuleFile
+from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
+from syncpoint.matching.ascend.plan import PlanMatcher
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason
+from syncpoint.offline.addresses import overwritten
+from syncpoint.offline.advisor import write_advice
+from syncpoint.offline.asked import Asked
+from syncpoint.offline.detail import write_detail
+from syncpoint.offline.lines import ColumnsBeside, lines
+from syncpoint.offline.opening import Case, opened
+from syncpoint.offline.report import write_report
+from syncpoint.run.files import one_line
+
+_SHOWN = 5
+"""Names in a warning before it says how many more."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one comparison of the mode left behind."""
+
+    result: Result
+    report: Path
+    comparison: Path
+    others: tuple[Path, ...] = ()
+    """The advisor's summary and the files of a single op."""
+    failed: bool = False
+    """Whether a file could not be used or shapes do not fit, which is a divergence too."""
+
+    def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
+        """As for every comparison; a broken file is one of the things that must not pass."""
+        code = self.result.exit_code(fail_on, min_coverage)
+        return EXIT_DIVERGED if self.failed and code in (EXIT_CLOSE, EXIT_UNCOVERED) else code
+
+
+def compare_offline(
+    asked: Asked,
+    choice: Choice = AUTO,
+    progress: Progress | None = None,
+    prefix: str = "",
+    fusion: RuleFile | None = None,
+) -> Outcome:
+    """Compare two folders of dumps; `prefix` goes before the names of what is written, `fusion`
+    is the rule file where it has been read."""
+    case = opened(asked, fusion)
+    beside = ColumnsBeside(asked, case)
+    result = compare_runs(
+        case.target,
+        case.reference,
+        Options(
+            choice,
+            introduced="off",
+            threads=asked.threads,
+            progress=progress,
+            beside=beside,
+            matchers=[PlanMatcher(case.plan)],
+        ),
+    )
+    faults = overwritten(case.target, case.stored[0])
+    result = replace(result, warnings=(*result.warnings, *_warnings(case), *faults.values()))
+    report, comparison = _names(asked.output, prefix)
+    made = lines(case, result, beside.found, faults)
+    done = list(write_report(report, made, case.devices, asked.overflow))
+    save(result, comparison)
+    others: list[Path] = []
+    if asked.advisor:
+        others.append(write_advice(done, report.with_name(f"{prefix}advisor_summary.txt")))
+    if asked.op is not None:
+        others += write_detail(asked, case, report.with_suffix(""))
+    failing = any(entry.reason in FAILING_REASONS for entry in case.plan.entries)
+    return Outcome(result, report, comparison, tuple(others), failing)
+
+
+def _names(folder: Path, prefix: str) -> tuple[Path, Path]:
+    """Names for the report and the comparison that nothing has yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"a folder to write to at {folder}", one_line(error)) from error
+    now = datetime.now()
+    while True:
+        stem = f"{prefix}result_{now:%Y%m%d%H%M%S}"
+        report, comparison = folder / f"{stem}.csv", folder / f"{stem}.cmp"
+        if not report.exists() and not comparison.exists():
+            return report, comparison
+        now += timedelta(seconds=1)
+
+
+def _warnings(case: Case) -> Iterator[str]:
+    """What a reader of the verdict must know: it is about what could be compared."""
+    yield from case.plan.notes
+    words = {
+        Reason.UNREADABLE: "cannot be used",
+        Reason.NO_TARGET_VALUE: "are not in the dump",
+        Reason.AMBIGUOUS: "cannot be told from others of the same file name",
+    }
+    for reason, what in words.items():
+        names = list(dict.fromkeys(e.op for e in case.plan.entries if e.reason is reason and e.op))
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield f"{len(names)} ops {what}: {', '.join(names[:_SHOWN])}{more}"

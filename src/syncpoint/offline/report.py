@@ -1,0 +1,69 @@
+"""Writes the report as CSV, with the columns that the users of these dumps know."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from syncpoint.dumps.ascend.columns import METRICS
+from syncpoint.errors import InputError
+from syncpoint.offline.lines import Line
+from syncpoint.run.files import one_line
+
+_FORMULA = ("=", "+", "@", "-", "%", "\t", "\r")
+
+
+def header(devices: bool, overflow: bool) -> list[str]:
+    """The names of the columns."""
+    return [
+        *("Index", "OpSequence", "OpType", "NPUDump", "DataType", "Address"),
+        *("GroundTruth", "DataType"),
+        *(("Address",) if devices else ()),
+        *("TensorIndex", "Shape"),
+        *(("OverFlow",) if overflow else ()),
+        *METRICS,
+        *("CompareFailReason", "Verdict", "Remark"),
+    ]
+
+
+def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
+    """A line in the order of the header."""
+    return [
+        str(line.index),
+        line.sequence,
+        _text(line.type),
+        _text(line.target_names),
+        line.target_type,
+        line.target_address,
+        _text(line.reference_names),
+        line.reference_type,
+        *((line.reference_address,) if devices else ()),
+        _text(line.label),
+        line.shape,
+        *((line.overflow,) if overflow else ()),
+        *line.metrics,
+        _text(line.reason),
+        line.verdict,
+        _text(line.remark),
+    ]
+
+
+def write_report(
+    path: Path, lines: Iterable[Line], devices: bool, overflow: bool
+) -> Iterator[Line]:
+    """Write the lines as they come and pass them on."""
+    try:
+        with path.open("x", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header(devices, overflow))
+            for line in lines:
+                writer.writerow(cells(line, devices, overflow))
+                yield line
+    except OSError as error:
+        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+
+
+def _text(text: str) -> str:
+    """A spreadsheet would take a name that begins like a formula for one."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
