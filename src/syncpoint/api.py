@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
-from syncpoint.asking import Asked, again, both, inputs_of, split, with_session
+from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, with_session
 from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError
@@ -215,6 +215,7 @@ def compare(
         reference_model,
         through,
     )
+    asked = in_step(asked)
     with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
         target_run, reference_run = both(asked, store, resume, introduced != "off")
         if reference_model is not None:

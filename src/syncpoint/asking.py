@@ -59,6 +59,53 @@ class Asked:
         return isinstance(getattr(self, side), str | Path) and isinstance(self.inputs, named)
 
 
+def in_step(asked: Asked) -> Asked:
+    """The same with the steps of one side on the other: a loop is compared with a loop.
+
+    Where one side was recorded in steps, or is asked to make some, the other makes them too
+    unless its options say otherwise.
+    """
+    sides = {
+        "target": (asked.target, asked.target_options),
+        "reference": (asked.reference, asked.reference_options),
+    }
+    steps = {side: _makes_steps(*said) for side, said in sides.items()}
+    if not any(steps.values()):
+        return asked
+    changed = {}
+    for side, (thing, options) in sides.items():
+        model = thing
+        if recording(thing) is not None:
+            model = asked.reference_model if side == "reference" else None
+        if model is not None and "steps" not in options and _knows_steps(model, options):
+            changed[f"{side}_options"] = {**options, **_steps(True)}
+    return replace(asked, **changed)
+
+
+def _makes_steps(thing: object, options: Mapping[str, Any]) -> bool:
+    run = recording(thing)
+    if run is not None:
+        return any(tensor.key.part.step >= 0 for tensor in run.tensors)
+    return "steps" in options and _settings(thing, options).get("steps") is True
+
+
+def _knows_steps(model: object, options: Mapping[str, Any]) -> bool:
+    from syncpoint.runtimes.registry import find
+
+    return any(o.name == "steps" for o in find(model, options.get("runtime")).options())
+
+
+def _steps(steps: bool) -> dict[str, Any]:
+    return {"steps": True} if steps else {}
+
+
+def _settings(model: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    from syncpoint.runtimes.registry import find, parse_options
+
+    settings = dict(options)
+    return parse_options(find(model, settings.pop("runtime", None)), settings)
+
+
 def _file_of(thing: object) -> Path | None:
     """The file behind a path or behind `file.py:attribute`; of a Core AI asset its program."""
     for text in (
@@ -114,7 +161,8 @@ def split(
         fed = asked.inputs if asked.inputs is not None else inputs_of(target)
         if fed is None:
             raise InputError("inputs to run the model in between with", "none", GIVE_INPUTS)
-        middle = capture(asked.through, fed, shapes=asked.shapes)
+        steps = _makes_steps(target, {}) and _knows_steps(asked.through, {})
+        middle = capture(asked.through, fed, shapes=asked.shapes, **_steps(steps))
     options = replace(options, introduced="off")
     label = str(middle.path.name) if isinstance(asked.through, str | Path) and middle.path else ""
     found = through(
@@ -164,6 +212,8 @@ def with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     It is run once on the recorded inputs: only a model that gives the recorded tensors again
     is the one that was recorded.
     """
+    from syncpoint.run.model import Role
+
     inputs = inputs_of(run)
     if inputs is None:
         raise InputError("recorded inputs in the reference run", "none")
@@ -171,11 +221,12 @@ def with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     pairs = [(t, run.tensor(t.key)) for t in again.tensors]
     both = [(mine, theirs) for mine, theirs in pairs if theirs is not None]
     unlike = [str(a.key) for a, b in both if again.content(a) != run.content(b)]
-    known = len(both)
-    if unlike or not known:
+    # Weights alone do not tell how the model was run.
+    computed = [mine for mine, _ in both if mine.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT)]
+    if unlike or not computed:
         raise InputError(
             "the model that the reference run was recorded from",
-            f"other values at {unlike[0]}" if unlike else "a model with other ops",
+            f"other values at {unlike[0]}" if unlike else "a model with other ops or samples",
             "name the model and options of the recording",
         )
     run.session = again.session

@@ -313,7 +313,7 @@ def _turns_non_finite(row: Row) -> bool:
 
 def _edges(target: Run, made: list[Row]) -> dict[OpKey, tuple[OpKey, ...]]:
     return {
-        op.key: tuple(edge.op for edge in op.inputs if edge.role is Role.OUTPUT)
+        op.key: tuple(edge.op for edge in op.inputs if edge.role in (Role.OUTPUT, Role.STATE))
         for op in target.ops
     }
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.carried import Carried, is_state
 from syncpoint.comparison.grids import grids_behind
 from syncpoint.comparison.masking import blanked
 from syncpoint.comparison.measuring import (
@@ -99,7 +100,14 @@ class Introducer:
             found = self._settled(op, part, [out[m] for m in members])
             for at, row in zip(members, found, strict=True):
                 out[at] = row
-        return out
+        carried = Carried(self, _against, _rounding)
+        return [carried.row(row) if is_state(row) else row for row in out]
+
+    def made_by(self, row: Row, maker: TensorKey) -> Row:
+        """A row whose reference is what an op gave, with what the ops before it introduced."""
+        stand_in = replace(row, reference=replace(row.reference, key=maker))
+        (found,) = self._group(maker.op, maker.part, [stand_in])
+        return replace(found, reference=row.reference)
 
     def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
         """The rows of one reference op, from the log of an earlier attempt if it has them."""

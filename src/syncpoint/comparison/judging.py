@@ -87,7 +87,7 @@ def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
 
 def _is_guilty(row: Row) -> bool:
     """Whether error may come from here: also where introduced error is not known."""
-    if row.target.key.role is Role.OUTPUT and row.introduced is not None:
+    if row.target.key.role in (Role.OUTPUT, Role.STATE) and row.introduced is not None:
         return row.guilty
     return row.target.key.role is not Role.MODEL_OUTPUT and row.verdict.severity > 0
 

@@ -59,7 +59,7 @@ class Sides:
             Precisions(self.target, self.reference),
             Precisions(self.reference, self.target),
         )
-        self._aliases: dict[str, TensorKey] | None = None
+        self._aliases: dict[int, dict[str, TensorKey]] = {}
         self._order = tuple(
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
         )
@@ -86,13 +86,15 @@ class Sides:
 
     def made_by(self, key: TensorKey) -> TensorKey:
         """Where a tensor of the reference was computed: for a model output, its op's output."""
-        if key.role is not Role.MODEL_OUTPUT:
-            return key
-        if self._aliases is None:
-            outputs = (t.key for t in self.reference.tensors if t.key.role is Role.OUTPUT)
-            self._aliases = {str(k): k for k in outputs}
-        tensor = self.reference.tensor(key)
-        return self._aliases.get(tensor.alias_of, key) if tensor else key
+        tensor = self.reference.tensor(key) if key.role is Role.MODEL_OUTPUT else None
+        return self._made(1).get(tensor.alias_of, key) if tensor else key
+
+    def _made(self, side: int) -> dict[str, TensorKey]:
+        if side not in self._aliases:
+            tensors = (self.target, self.reference)[side].tensors
+            outputs = (t.key for t in tensors if t.key.role is Role.OUTPUT)
+            self._aliases[side] = {str(k): k for k in outputs}
+        return self._aliases[side]
 
     def order(self, side: int, op: OpKey) -> int:
         """Place of an op in the execution order of its run, or -1."""
@@ -104,9 +106,13 @@ class Sides:
         computed = tensor.key.role in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT)
         order = self.order(side, tensor.key.op) if computed else -1
         op = run.ops[order] if order >= 0 else None
+        kind = op.type if op else tensor.key.role
+        if tensor.key.role is Role.STATE and tensor.alias_of in self._made(side):
+            # What wrote the state tells where to look.
+            op = run.ops[self.order(side, self._made(side)[tensor.alias_of].op)]
         return End(
             tensor.key,
-            op.type if op else tensor.key.role,
+            kind,
             tensor.dtype,
             tensor.shape,
             op.module if op else "",

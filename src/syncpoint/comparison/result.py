@@ -140,14 +140,17 @@ class Result:
         """Where the runs part: several rows only if they lie on parallel branches.
 
         The earliest ops whose introduced error is large; without introduced error, those whose
-        total is not close while everything they read is.
+        total is not close while everything they read is. A state may be where they part, if a
+        step begins with or leaves what no op is guilty of.
         """
         off: dict[tuple[int, int], list[Row]] = {}
         for row in sorted(self.rows, key=lambda r: r.target.order):
-            if row.target.key.role is Role.OUTPUT:
+            if row.target.key.role in (Role.OUTPUT, Role.STATE):
                 known = row.introduced is not None
+                # Without introduced error an op may be to blame for what a step leaves.
+                sure = known or row.target.key.role is Role.OUTPUT or row.target.key.index
                 large = row.introduced_verdict is Verdict.LARGE if known else row.verdict.severity
-                if large or row.first_non_finite:
+                if (large and sure) or row.first_non_finite:
                     part = row.target.key.part
                     off.setdefault((part.sample, part.rank), []).append(row)
         found: dict[OpKey, Row] = {}
@@ -160,15 +163,17 @@ class Result:
 
     def _first(self, rows: list[Row]) -> list[Row]:
         """Those of the rows, all of one execution, that read nothing from the others."""
+        left = [r for r in rows if r.target.key.role is Role.STATE and not r.target.key.index]
         ops: dict[OpKey, Row] = {}
         for row in rows:
-            ops.setdefault(row.target.key.op, row)
+            if row not in left:
+                ops.setdefault(row.target.key.op, row)
         below: dict[OpKey, bool] = {}
         for op, inputs in self.edges.items():
             below[op] = any(below.get(i, False) or i in ops for i in inputs)
         first = [row for op, row in ops.items() if not below.get(op, False)]
         # A dump knows no edges: only the order then tells what came first.
-        return first if any(self.edges.values()) else first[:1]
+        return [*first, *left] if any(self.edges.values()) else first[:1]
 
     def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
         """The exit code of the comparison, as INTERFACE.md defines it."""

@@ -34,6 +34,8 @@ class End:
             text += f":{self.key.index}"
         elif self.key.role == "input":
             text += f" (input {self.key.index})"
+        elif self.key.role == "state":
+            text += " before" if self.key.index else " after"
         part = str(self.key.part)
         return f"{text} [{part}]" if part else text
 

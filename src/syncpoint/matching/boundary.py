@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from syncpoint.matching.protocol import Matching, SyncPoint
-from syncpoint.run.model import Role, Tensor
+from syncpoint.run.model import Part, Role, Tensor
 
 
 class BoundaryMatcher:
@@ -14,7 +15,7 @@ class BoundaryMatcher:
     name = "boundary"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """By name; inputs and outputs also by position where the counts agree."""
+        """By name; all but parameters also by position where the counts agree."""
         for role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT, Role.PARAMETER, Role.STATE):
             target = [t for t in matching.target.others if t.key.role is role]
             reference = [t for t in matching.reference.others if t.key.role is role]
@@ -22,12 +23,13 @@ class BoundaryMatcher:
                 yield from _by_path(target, reference)
             else:
                 yield from _by_name(target, reference, role)
-            if role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT):
-                yield from _by_position(
-                    [t for t in target if matching.free_target(t.key)],
-                    [r for r in reference if matching.free_reference(r.key)],
-                    role,
-                )
+            if role is Role.PARAMETER:
+                continue
+            mine, theirs = _left(matching, target, reference)
+            if role is Role.STATE:
+                yield from _by_exported_name(mine, theirs)
+                mine, theirs = _left(matching, target, reference)
+            yield from _by_position(mine, theirs, role)
 
 
 def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
@@ -39,6 +41,32 @@ def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Itera
         other = named.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
         if other is not None:
             yield SyncPoint(tensor.key, other.key, f"{role} of the same name", 1.0)
+
+
+def _left(
+    matching: Matching, target: list[Tensor], reference: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    return (
+        [t for t in target if matching.free_target(t.key)],
+        [r for r in reference if matching.free_reference(r.key)],
+    )
+
+
+def _by_exported_name(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
+    """States of which one side has the names that torch.export gives to buffers:
+    `b_layers_0_cache` is `layers.0.cache`."""
+    named: dict[tuple[str, int, Part], list[Tensor]] = {}
+    for tensor in reference:
+        plain = re.sub(r"\W", "_", tensor.key.op.op)
+        named.setdefault((plain, tensor.key.index, tensor.key.part), []).append(tensor)
+    for tensor in target:
+        plain = re.sub(r"\W", "_", tensor.key.op.op)
+        for name in (plain, plain.removeprefix("b_"), f"b_{plain}"):
+            found = named.get((name, tensor.key.index, tensor.key.part), [])
+            if len(found) == 1:
+                evidence = "state of the same name, but for how export writes it"
+                yield SyncPoint(tensor.key, found[0].key, evidence, 1.0)
+                break
 
 
 def _constants(tensors: list[Tensor]) -> list[Tensor]:
@@ -55,7 +83,8 @@ def _by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoin
 
 
 def _by_position(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
-    """Only where both sides have as many: one more or less would shift them all."""
+    """Only where both sides have as many: one more or less would shift them all. States, many
+    of which are alike, must also be of the same shapes in the same order."""
     parts = {t.key.part for t in target} & {r.key.part for r in reference}
     for part in sorted(parts):
         mine = [t for t in target if t.key.part == part]
@@ -63,7 +92,13 @@ def _by_position(target: list[Tensor], reference: list[Tensor], role: Role) -> I
         if role is Role.MODEL_OUTPUT:
             mine.sort(key=lambda t: t.key.index)
             theirs.sort(key=lambda t: t.key.index)
+        if role is Role.STATE:
+            mine.sort(key=lambda t: t.key.index)
+            theirs.sort(key=lambda t: t.key.index)
         if len(mine) != len(theirs):
+            continue
+        shapes = [[(t.key.index, t.shape) for t in side] for side in (mine, theirs)]
+        if role is Role.STATE and shapes[0] != shapes[1]:
             continue
         for t, r in zip(mine, theirs, strict=True):
             yield SyncPoint(t.key, r.key, f"{role} at the same position", 0.95)

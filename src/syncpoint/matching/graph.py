@@ -17,7 +17,7 @@ from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
 
 
 class Slot(NamedTuple):
-    """One output of one op, or what the model was given."""
+    """One output of one op, or what the model was given: an input, or a state."""
 
     op: OpKey
     index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks a slot for
@@ -41,8 +41,8 @@ class Graph:
                 if tensor.key.role is Role.OUTPUT:
                     self.slots.setdefault(Slot(op.key, tensor.key.index), []).append(tensor)
         for tensor in side.others:
-            if tensor.key.role is Role.MODEL_INPUT:
-                slot = Slot(tensor.key.op, tensor.key.index, Role.MODEL_INPUT)
+            if tensor.key.role is Role.MODEL_INPUT or tensor.key.role is Role.STATE:
+                slot = Slot(tensor.key.op, tensor.key.index, tensor.key.role)
                 self.slots.setdefault(slot, []).append(tensor)
         self._outputs: list[list[Slot]] = [[] for _ in self.ops]
         for slot in self.slots:
@@ -63,7 +63,8 @@ class Graph:
         self.completing = {last: first for first, last in self.completed.items()}
 
     def _link(self) -> None:
-        given = any(edge.role is Role.MODEL_INPUT for op in self.ops for edge in op.inputs)
+        from_outside = (Role.MODEL_INPUT, Role.STATE)
+        given = any(edge.role in from_outside for op in self.ops for edge in op.inputs)
         self.reads: list[list[Slot]] = []
         """By position: the slots an op reads, in order; parameters and constants left out."""
         self.live: list[bool] = []
@@ -164,6 +165,6 @@ class Graph:
 
 
 def _slot(edge: Edge) -> Slot | None:
-    if edge.role is Role.OUTPUT or edge.role is Role.MODEL_INPUT:
+    if edge.role is not Role.PARAMETER and edge.role is not Role.INPUT:
         return Slot(edge.op, edge.index, edge.role)
     return None

@@ -79,6 +79,11 @@ _CLASSES = {
     " dynamicquantizelinear fakequantize fake_quantize_per_tensor_affine",
     "dequantize": "dequantizelinear dequantize_per_tensor dequantize_per_channel dequantize"
     " dequantize_self blockwise_shift_scale constexpr_blockwise_shift_scale lut_to_dense",
+    "greater": "gt greater broadcasting_greater",
+    "less": "lt less broadcasting_less",
+    "equal": "eq equal broadcasting_equal",
+    "scatter": "index_copy index_put index_fill scatter scatter_nd scatternd scatterelements"
+    " scatter_update slice_scatter select_scatter slice_update _unsafe_index_put",
     "argmax": "argmax",
     "topk": "topk",
     "pad": "pad constant_pad_nd padv2",

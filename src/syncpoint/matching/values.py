@@ -206,9 +206,18 @@ def _alike(work: Workspace, slots: list[Slot], other: Slot, side: int = TARGET) 
     mine, theirs = work.graphs[side], work.graphs[1 - side]
     kind, shape = theirs.class_of(other), theirs.shape(other)
     same = [s for s in slots if mine.class_of(s) == kind and mine.shape(s) == shape]
+    if not same and kind in TRANSPARENT:
+        # To move axes of length 1 is to reshape: views of one tensor are then told by shape.
+        views = [s for s in slots if mine.class_of(s) in TRANSPARENT]
+        same = [s for s in views if mine.shape(s) == shape]
+        same = same or [s for s in views if _long(mine.shape(s)) == _long(shape)]
     if len(same) == 1 or kind in TRANSPARENT or len({mine.root(s) for s in slots}) > 1:
         return same
     return [s for s in slots if mine.class_of(s) not in TRANSPARENT]
+
+
+def _long(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    return tuple(n for n in shape or () if n != 1)
 
 
 def _operands_agree(work: Workspace, target: Slot, reference: Slot) -> bool:

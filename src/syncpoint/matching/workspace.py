@@ -63,7 +63,7 @@ class Workspace:
         self._known = len(pairs)
 
     def _note(self, pair: SyncPoint) -> None:
-        if pair.target.role not in (Role.OUTPUT, Role.MODEL_INPUT):
+        if pair.target.role not in (Role.OUTPUT, Role.MODEL_INPUT, Role.STATE):
             return
         if pair.reference.role is not pair.target.role:
             return

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from coreai.runtime import NDArray
 
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Quantization, Role, TensorKey
@@ -21,7 +22,7 @@ from syncpoint.runtimes.coreai_align import Aligner, Tie
 from syncpoint.runtimes.coreai_debug import NOTHING, Debug
 from syncpoint.runtimes.coreai_program import Node, Program, short
 from syncpoint.runtimes.coreai_quantization import UNPACKING, meaning
-from syncpoint.runtimes.coreai_values import FLOATS, Seen, of_array, seen
+from syncpoint.runtimes.coreai_values import FLOATS, Seen, of_array, placed, seen
 from syncpoint.runtimes.protocol import Array
 
 CALL = "call."
@@ -177,6 +178,14 @@ class Capture:
         """Of those that are compressed weights."""
         self.unclear: list[str] = []
         """Ops that make a weight in a way that cannot be said."""
+
+    def lies(self, name: str, array: NDArray) -> None:
+        """Where an input or state lies: caches of one size begin with the same bytes, and only
+        their places tell them apart."""
+        value = placed(array)
+        if value is not None and value.address:
+            held = _Held(value.form, value.digest, Tie(given=name))
+            self._held.setdefault(value.address, []).append(held)
 
     @property
     def kernels(self) -> int:

@@ -145,7 +145,7 @@ class CoreAISession:
         )
         self._watch.capture = capture
         try:
-            found, after = self._execute(self._captured, fed, states)
+            found, after = self._execute(self._captured, fed, states, capture)
         finally:
             self._watch.capture = None
         self._raise_in_callback()
@@ -178,11 +178,18 @@ class CoreAISession:
         return states, notes
 
     def _execute(
-        self, function: Any, fed: Mapping[str, Array], states: Mapping[str, Array]
+        self,
+        function: Any,
+        fed: Mapping[str, Array],
+        states: Mapping[str, Array],
+        capture: Capture | None = None,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Outputs in order and the states after one call."""
         given = {name: to_coreai(array) for name, array in fed.items()}
         held = {name: to_coreai(array) for name, array in states.items()}
+        if capture is not None:
+            for name, array in {**given, **held}.items():
+                capture.lies(name, array)
 
         async def call() -> Any:
             return await function(given, state=held)
@@ -229,7 +236,15 @@ class CoreAISession:
                 alias_of=str(capture.keys.get(edge, "")) if edge is not None else "",
             )
         for name, array in states.items():
-            recorder.tensor(OpKey(name), array, role=Role.STATE, name=name, device=self._device)
+            edge = capture.producer(array)
+            recorder.tensor(
+                OpKey(name),
+                array,
+                role=Role.STATE,
+                name=name,
+                device=self._device,
+                alias_of=str(capture.keys.get(edge, "")) if edge is not None else "",
+            )
         for op in capture.unordered:
             recorder.note(f"the outputs of {op} were not recorded: nothing tells which is which")
         if capture.unclear:

@@ -68,6 +68,13 @@ def of_array(array: Array) -> Seen:
     return Seen(array, 0, _digest(array))
 
 
+def placed(array: NDArray) -> Seen | None:
+    """What a callback will show of an array that is given to the runtime, which works on the
+    memory of states itself; None where this version does not tell."""
+    raw = getattr(array, "_tensor", None)
+    return None if raw is None else seen(raw)
+
+
 def to_numpy(raw: Any) -> Array:
     """The values of an array of the runtime, whatever its type and strides."""
     if raw.dtype not in NAMES:

@@ -26,6 +26,7 @@ from syncpoint.runtimes.inductor_watch import (
 )
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Inputs, Region, Tree
+from syncpoint.runtimes.torch_binding import key_of
 from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import choose
 from syncpoint.runtimes.torch_exporting import quiet
@@ -33,7 +34,7 @@ from syncpoint.runtimes.torch_ledger import OpFailed, place_of
 from syncpoint.runtimes.torch_names import path_text
 from syncpoint.runtimes.torch_observer import observed
 from syncpoint.runtimes.torch_program import Program
-from syncpoint.runtimes.torch_session import TorchSession, key_of
+from syncpoint.runtimes.torch_session import TorchSession
 from syncpoint.runtimes.torch_subject import Subject
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,9 @@ class Capture(Interpreter):
         edges: Edges,
         path: str = "",
         iteration: int = 0,
+        attributes: Mapping[str, Any] | None = None,
     ) -> None:
+        """`attributes` are what the get_attr nodes fetch where it is not what the program says."""
         super().__init__(module)
         self.extra_traceback = False
         self._ledger = ledger
@@ -43,6 +45,9 @@ class Capture(Interpreter):
         """Ops of this graph so far; in a sub-graph a key has a path and a round."""
         self._as_planned = not path
         """Whether every op so far has the key that its plan says, so that edges need no look."""
+        self._attributes = program.attributes if attributes is None else attributes
+        self.written: dict[str, torch.Tensor] = {}
+        """By name: what the buffers hold that the graph writes to."""
         self.results: tuple[Edge | None, ...] = ()
         """What the flattened outputs are known by, once the graph has run."""
 
@@ -61,7 +66,7 @@ class Capture(Interpreter):
             )
             return super().run_node(n)
         if n.op == "get_attr" and not self._path:
-            return self._program.attributes[str(n.target)]
+            return self._attributes[str(n.target)]
         if n.op != "call_function":
             return super().run_node(n)
         plan = self._program.plan(n)
@@ -146,7 +151,10 @@ class Capture(Interpreter):
         edge = self._edge(target)
         value = self.env.get(node.args[1])  # type: ignore[arg-type]
         if edge is not None and isinstance(value, torch.Tensor):
-            self._ledger.tensor(Edge(edge.op, role=Role.STATE), value)
+            made_by = self._edge(node.args[1])  # type: ignore[arg-type]
+            if edge.role is Role.STATE:
+                value = self.written[edge.op.op] = _as_held(value, self.env[target])
+            self._ledger.state(edge.op.op, made_by, value)
         return True
 
     def _sub_graphs(self, node: Node, plan: Plan) -> Tree:
@@ -184,6 +192,11 @@ class Capture(Interpreter):
             self._keys[node.name] = key
             self._record(node, key, result, reads)
         return result
+
+
+def _as_held(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """A value in the type and layout of the buffer it is written to."""
+    return torch.empty_like(buffer).copy_(value)
 
 
 def _leaves(value: Tree) -> list[Any]:

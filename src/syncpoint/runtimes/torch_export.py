@@ -72,6 +72,12 @@ class TorchRuntime:
                 " auto exports and records what cannot be exported",
                 ("auto", "export", "dispatch"),
             ),
+            Option(
+                "steps",
+                bool,
+                False,
+                "take the samples as steps of one sequence: states go from each to the next",
+            ),
             Option("seed", int, 0, "seed of the random numbers, set before every run"),
             Option("threads", int, 0, "threads of torch's own kernels; 0 leaves them as they are"),
         )

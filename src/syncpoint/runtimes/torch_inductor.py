@@ -26,7 +26,7 @@ class InductorRuntime(TorchRuntime):
     def options(self) -> tuple[Option, ...]:
         """The settings that `open` understands."""
         return (
-            *super().options(),
+            *(option for option in super().options() if option.name != "steps"),
             Option(
                 "backend",
                 str,

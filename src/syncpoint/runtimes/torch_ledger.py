@@ -113,6 +113,12 @@ class Ledger:
         alias = str(known[0]) if known is not None else ""
         self._write(Edge(edge.op, position, Role.MODEL_OUTPUT), value, name, alias)
 
+    def state(self, name: str, made_by: Edge | None, value: torch.Tensor) -> None:
+        """Record what a buffer holds afterwards; the values of the tensor at `made_by`."""
+        known = self._known.get(made_by) if made_by is not None else None
+        alias = str(known[0]) if known is not None else ""
+        self._write(Edge(OpKey(name), role=Role.STATE), value, "", alias)
+
     def _sharing(self, reads: tuple[Edge, ...], storage: int) -> str:
         """The tensor among those read whose memory this is."""
         if storage in self._places and storage:

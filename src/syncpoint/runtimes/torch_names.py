@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,20 @@ def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
     return [value for value in found if value is not None]
 
 
+def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an op writes to."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return []
+    found: list[Any] = []
+    for position, argument in enumerate(func._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += pytree.tree_leaves(value)
+    found += batch_statistics(func, args, kwargs)
+    return [value for value in found if isinstance(value, torch.Tensor)]
+
+
 def arguments(node: Node) -> Iterator[tuple[str, Any]]:
     """Every argument of the node by name, defaults included, in the order of the schema."""
     target = node.target
@@ -231,6 +245,16 @@ def json_value(value: Tree) -> Tree:
     return str(value).removeprefix("torch.")
 
 
+def parameter(name: str) -> Edge:
+    """The edge of a parameter, a buffer or a constant."""
+    return Edge(OpKey(name), role=Role.PARAMETER)
+
+
+def state_before(name: str) -> Edge:
+    """The edge of what a state holds before a step; what it holds afterwards has index 0."""
+    return Edge(OpKey(name), 1, Role.STATE)
+
+
 class Edges:
     """Resolves the nodes of one graph to the tensors they stand for."""
 
@@ -239,13 +263,24 @@ class Edges:
         parameter_names: dict[str, str],
         graph: str = "",
         inputs: Mapping[str, Edge] | None = None,
+        states: Container[str] = (),
     ) -> None:
         self._parameter_names = parameter_names
+        self._states = states
+        """Names of those that go from step to step, and are no parameters."""
         self.graph = graph
         """Which of several graphs of a model it is; "" for the only one."""
         self._inputs = inputs or {}
         """Placeholders that are not known by their own names."""
         self._found: dict[Node, Edge | None] = {}
+
+    def keeping(self, states: Container[str]) -> Edges:
+        """The same with these as states."""
+        return Edges(self._parameter_names, self.graph, self._inputs, states)
+
+    def name(self, target: str) -> str:
+        """What the parameter, buffer or constant is called that a get_attr node fetches."""
+        return self._parameter_names.get(target, "")
 
     def key(self, name: str) -> OpKey:
         """The key of the op of that name in this graph."""
@@ -262,7 +297,9 @@ class Edges:
             return self._inputs.get(node.name, Edge(OpKey(node.name), role=Role.MODEL_INPUT))
         if node.op == "get_attr":
             name = self._parameter_names.get(str(node.target))
-            return None if name is None else Edge(OpKey(name), role=Role.PARAMETER)
+            if name is None:
+                return None
+            return state_before(name) if name in self._states else parameter(name)
         if node.op != "call_function":
             return None
         producer, positions = _unwrapped(node)

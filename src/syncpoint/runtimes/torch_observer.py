@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,19 @@ def observed(names: Sequence[str], captured: list[Any], plain: Callable[[], Tree
         detail = _difference(left, right)
         if detail:
             return Observer(False, f"{name}: {detail}{_fast_path(captured, plain)}")
+    return Observer(True)
+
+
+def observed_states(
+    captured: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]
+) -> Observer:
+    """Whether a captured and a plain step leave the same bits in what the model keeps."""
+    for name, right in plain.items():
+        if name not in captured:
+            return Observer(False, f"the state {name} was written to by the plain model only")
+        detail = _difference(captured[name], right)
+        if detail:
+            return Observer(False, f"the state {name}: {detail}")
     return Observer(True)
 
 

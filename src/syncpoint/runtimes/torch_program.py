@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,6 +99,27 @@ class Program:
                 self._values[edge] = node.meta.get("val")
 
     @property
+    def states(self) -> frozenset[str]:
+        """Names of the buffers that go from step to step; none where there are no steps."""
+        return frozenset(e.op.op for e in self._parameters if e.role is Role.STATE)
+
+    def keeping(self, known: Collection[str]) -> Program:
+        """The same program with the buffers it writes to, and those that others are known to
+        write to, as states."""
+        written = {
+            self.edges.name(str(node.args[0].target))
+            for node in self.graph.nodes
+            if node.target is torch.ops.aten.copy_.default
+            and isinstance(node.args[0], Node)
+            and node.args[0].op == "get_attr"
+        }
+        fetched = {self.edges.name(target) for target in self.attributes}
+        states = frozenset((written | set(known)) & fetched - {""})
+        if states == self.states:
+            return self
+        return replace(self, edges=self.edges.keeping(states))
+
+    @property
     def nests(self) -> bool:
         """Whether it has graphs inside the graph."""
         return any(isinstance(value, GraphModule) for value in self.attributes.values())
@@ -137,8 +158,15 @@ class Program:
         )
 
     def parameters(self) -> Iterator[tuple[Edge, torch.Tensor]]:
-        """Each parameter, buffer and constant that an op reads, once."""
-        yield from self._parameters.items()
+        """Each parameter, buffer and constant that an op reads, once; states are none."""
+        for edge, value in self._parameters.items():
+            if edge.role is Role.PARAMETER:
+                yield edge, value
+
+    def started(self, states: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """What the get_attr nodes fetch in a step that begins with these states."""
+        held = {target: self.edges.name(target) for target in self.attributes}
+        return {t: states.get(held[t], value) for t, value in self.attributes.items()}
 
     def parameter(self, edge: Edge) -> torch.Tensor:
         """The parameter, buffer or constant behind an edge."""

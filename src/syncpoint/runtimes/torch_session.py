@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,28 +10,27 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
-from syncpoint.runtimes.inputs import fit
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region, Tree
+from syncpoint.runtimes.torch_binding import Args, Kwargs, bind, key_of, named, raised
 from syncpoint.runtimes.torch_capture import Capture
 from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import Evaluator, choose
 from syncpoint.runtimes.torch_exporting import export, program_of
 from syncpoint.runtimes.torch_ledger import Ledger, OpFailed, place_of
 from syncpoint.runtimes.torch_modules import python_stack
-from syncpoint.runtimes.torch_observer import observed
-from syncpoint.runtimes.torch_program import Observed, Program, input_path, model_input
+from syncpoint.runtimes.torch_names import state_before
+from syncpoint.runtimes.torch_observer import observed, observed_states
+from syncpoint.runtimes.torch_program import Observed, Program, model_input
+from syncpoint.runtimes.torch_states import Loop, unchanged
 from syncpoint.runtimes.torch_subject import Subject, subject_of
-from syncpoint.runtimes.torch_tensors import describe, dtype_name, same_bits, to_torch
 from syncpoint.runtimes.torch_trace import Tracer
 
 _STATE = threading.RLock()
@@ -45,6 +43,8 @@ class _Totals:
 
     computed: Counter[str] = field(default_factory=Counter)
     observer: Observer = field(default_factory=lambda: Observer(True))
+    loop: Loop | None = None
+    """Where the samples are steps."""
 
 
 _TOTALS: WeakKeyDictionary[RunWriter, _Totals] = WeakKeyDictionary()
@@ -71,6 +71,8 @@ class TorchSession:
         self._fallback = ""
         """Why the model is recorded while it runs and not exported; "" while that is open."""
         self._evaluator = Evaluator()
+        self._loop: Loop | None = None
+        """The loop whose step is being captured."""
         if subject.script is not None:
             self._fallback = "captured by dispatch from the TorchScript interpreter, unoptimised"
         elif options["capture"] == "dispatch":
@@ -87,6 +89,9 @@ class TorchSession:
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture one execution, then run the model plainly and compare the final outputs."""
+        totals = _TOTALS.setdefault(recorder.writer, _Totals())
+        if self._options.get("steps"):
+            recorder = recorder.for_part(Part(step=max(recorder.part.sample, 0)))
         with self._in_effect():
             args, kwargs = self._bind(inputs)
             recorder.facts(
@@ -96,25 +101,45 @@ class TorchSession:
                 device=str(self._subject.device),
                 environment=environment(),
             )
-            if self._given_training and self._options["mode"] == "eval":
-                recorder.note("the model was in training mode; it was captured in eval mode")
-            program = self._program(args, kwargs)
-            if program is None:
-                program, ledger, outputs = self._traced(args, kwargs, recorder, recorder.part)
-            else:
-                ledger = Ledger(program.observed, recorder, program.nests)
-                outputs = self._captured(program, ledger, args, kwargs)
-            self._by_part[recorder.part] = program
-            for note in program.notes:
-                recorder.note(note)
-            totals = _TOTALS.setdefault(recorder.writer, _Totals())
-            totals.computed.update(ledger.computed)
-            if totals.observer.equal:
-                totals.observer = self._observed(program, outputs, args, kwargs)
-            recorder.facts(
-                precision="+".join(name for name, _ in totals.computed.most_common()),
-                observer=totals.observer,
-            )
+            with self._stepping(totals, args, kwargs):
+                self._recorded_run(args, kwargs, recorder, totals)
+
+    @contextlib.contextmanager
+    def _stepping(self, totals: _Totals, args: Args, kwargs: Kwargs) -> Iterator[None]:
+        """Make the next step of the loop, if the samples are steps; nothing of it stays in the
+        session, which may run several loops."""
+        if self._options.get("steps"):
+            if totals.loop is None:
+                totals.loop = Loop(self._subject, args, kwargs)
+            torch.manual_seed(self._options["seed"])
+            totals.loop.step(args, kwargs)
+        self._loop = totals.loop
+        try:
+            yield
+        finally:
+            self._loop = None
+
+    def _recorded_run(
+        self, args: Args, kwargs: Kwargs, recorder: Recorder, totals: _Totals
+    ) -> None:
+        if self._given_training and self._options["mode"] == "eval":
+            recorder.note("the model was in training mode; it was captured in eval mode")
+        program = self._program(args, kwargs)
+        if program is None:
+            program, ledger, outputs = self._traced(args, kwargs, recorder, recorder.part)
+        else:
+            ledger = Ledger(program.observed, recorder, program.nests)
+            outputs = self._captured(program, ledger, args, kwargs)
+        self._by_part[recorder.part] = program
+        for note in program.notes:
+            recorder.note(note)
+        totals.computed.update(ledger.computed)
+        if totals.observer.equal:
+            totals.observer = self._observed(program, outputs, args, kwargs)
+        recorder.facts(
+            precision="+".join(name for name, _ in totals.computed.most_common()),
+            observer=totals.observer,
+        )
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
         """Record one execution with all floating-point arithmetic done in float64, whatever the
@@ -146,13 +171,14 @@ class TorchSession:
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form without recording anything.
 
-        The model is run only where it cannot be exported.
+        The model is run only where it cannot be exported, or makes steps.
         """
         with self._in_effect():
             args, kwargs = self._bind(inputs)
-            program = self._program(args, kwargs)
-            if program is None:
-                program, _, _ = self._traced(args, kwargs, None, part)
+            with self._stepping(_Totals(), args, kwargs):
+                program = self._program(args, kwargs)
+                if program is None:
+                    program, _, _ = self._traced(args, kwargs, None, part)
             self._by_part[part] = program
 
     def evaluate(
@@ -201,66 +227,19 @@ class TorchSession:
                 for module, training in modes.items():
                     module.training = training
 
-    def _bind(self, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of forward as tensors of the right type, each with memory of its own."""
-        subject = self._subject
-        positional = subject.positional
-        if len(inputs.args) > len(positional) and not self._open_ended()[0]:
-            raise InputError(
-                f"at most {len(positional)} inputs by position for {subject.title}",
-                f"{len(inputs.args)}",
-            )
-        fitted = fit(inputs, self.inputs(), subject.title, self._open_ended())
-        seen: set[int] = set()
+    def _bind(self, inputs: Inputs) -> tuple[Args, Kwargs]:
+        return bind(self._subject, inputs, self.inputs())
 
-        def leaf(value: Tree) -> Tree:
-            if isinstance(value, (np.ndarray, np.generic)):
-                value = to_torch(np.asarray(value))
-            if not isinstance(value, torch.Tensor):
-                return value
-            value = value.detach()
-            moved = value.to(
-                device=subject.device, dtype=subject.dtype if value.is_floating_point() else None
-            )
-            # Export takes one tensor given twice for one input.
-            if moved.data_ptr() in seen:
-                moved = moved.clone()
-            seen.add(moved.data_ptr())
-            return moved
+    def _raised(
+        self, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
+    ) -> InputError | CaptureError:
+        return raised(self._subject, error, args, kwargs, op)
 
-        args = pytree.tree_map(leaf, fitted.args)
-        kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
-        return self._as_exported(args, kwargs) if subject.exported is not None else (args, kwargs)
-
-    def _as_exported(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs in the structure that an exported program insists on."""
-        assert self._subject.exported is not None
-        bound = self._subject.signature.bind(*args, **kwargs)
-        wanted = self._subject.exported.call_spec.in_spec
-        leaves, found = pytree.tree_flatten((bound.args, bound.kwargs))
-        if found != wanted:
-            # A recorded run gives tuples for lists and the like.
-            names = [p for p, _ in _named((bound.args, bound.kwargs), self._subject.positional)]
-            places = pytree.tree_unflatten(list(range(wanted.num_leaves)), wanted)
-            if names != [p for p, _ in _named(places, self._subject.positional)]:
-                raise InputError(
-                    f"inputs in the structure that {self._subject.title} was exported with",
-                    ", ".join(names),
-                )
-        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, wanted)
-        return made
-
-    def _open_ended(self) -> tuple[bool, bool]:
-        kinds = {p.kind for p in self._subject.signature.parameters.values()}
-        return (
-            inspect.Parameter.VAR_POSITIONAL in kinds,
-            inspect.Parameter.VAR_KEYWORD in kinds,
-        )
-
-    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | None:
+    def _program(self, args: Args, kwargs: Kwargs) -> Program | None:
         """The program for inputs of this form; None where the model is recorded as it runs."""
+        hidden = () if self._loop is None else self._loop.hidden
+        if hidden and not self._fallback and self._subject.exported is None:
+            self._dispatch_only(hidden)
         if self._fallback:
             return None
         key = key_of(args, kwargs, self._options["mode"])
@@ -269,10 +248,24 @@ class TorchSession:
             exported = self._subject.exported is not None
             program = self._given(args, kwargs) if exported else self._exported(args, kwargs)
         if program is not None:
+            if self._loop is not None:
+                program = program.keeping(self._loop.states)
             self._programs[key] = program
         return program
 
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    def _dispatch_only(self, hidden: tuple[str, ...]) -> None:
+        """Steps of a model that counts in Python are not those of one exported program."""
+        said = f"the model keeps {', '.join(hidden[:3])} from step to step, and not as a buffer"
+        said += " of one shape, which is all that an export carries on"
+        if self._options["capture"] == "export" or self._programs:
+            raise CaptureError(
+                f"the steps of {self._subject.name} to be those of one exported program",
+                said,
+                "set the option capture to dispatch",
+            )
+        self._fallback = f"captured by dispatch, since {said}"
+
+    def _given(self, args: Args, kwargs: Kwargs) -> Program:
         """The program that the user gave, for inputs that its guards let pass."""
         exported = self._subject.exported
         assert exported is not None
@@ -286,7 +279,7 @@ class TorchSession:
         named = ((name, t) for name, t in tensors.items() if isinstance(t, torch.Tensor))
         return program_of(exported, (args, kwargs), self._subject.positional, named)
 
-    def _exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | None:
+    def _exported(self, args: Args, kwargs: Kwargs) -> Program | None:
         """A new program. Where export fails: because of the inputs, the model, or by itself?"""
         names, model = self._subject.positional, self._subject.module
         try:
@@ -311,60 +304,31 @@ class TorchSession:
         program.notes += (f"exported in strict mode, since otherwise {one_line(failed)}",)
         return program
 
-    def _raised(
-        self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], op: str = ""
-    ) -> InputError | CaptureError:
-        """The error of a model that raised; what smells of ill-fitting inputs says so."""
-        given = ", ".join(
-            f"{name} {describe(value)}"
-            for name, value in _named((args, kwargs), self._subject.positional)
-        )
-        floats = {p.dtype for p in self._subject.plain.parameters() if p.is_floating_point()}
-        for name, value in _named((args, kwargs), self._subject.positional):
-            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-                continue
-            if floats and value.dtype not in floats:
-                return InputError(
-                    f"{self._subject.title} to be given floating-point inputs in "
-                    + " or ".join(sorted(dtype_name(d) for d in floats)),
-                    f"{name} {describe(value)}, and it raised {one_line(error)}",
-                    "convert the input, or set the option dtype",
-                )
-        text = str(error).lower()
-        misfit = isinstance(error, (RuntimeError, IndexError)) and any(
-            word in text for word in _ILL_FITTING
-        )
-        # What an exported program says of sizes it was not exported for.
-        if misfit or (isinstance(error, AssertionError) and text.startswith("guard failed")):
-            return InputError(
-                f"inputs that fit {self._subject.title}",
-                f"{given}, with which it raised {one_line(error)}{op}",
-            )
-        return CaptureError(f"{self._subject.title} to run on {given}", f"{one_line(error)}{op}")
-
-    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
-        """Run the model as it is, on copies of the inputs."""
+    def _plain(self, args: Args, kwargs: Kwargs) -> Tree:
+        """Run the model as it is, on copies of the inputs; a step has been run already."""
+        if self._loop is not None:
+            return self._loop.result()
         return self._undone(self._subject.plain, args, kwargs)
 
-    def _undone(
-        self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Tree:
+    def _undone(self, call: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tree:
         """Call the model on copies of the inputs, and undo what it does to its buffers."""
-        with _unchanged(self._subject.plain):
+        with unchanged(self._subject.plain):
             torch.manual_seed(self._options["seed"])
             return call(*pytree.tree_map(_copied, args), **pytree.tree_map(_copied, kwargs))
 
     def _traced(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder | None, part: Part
+        self, args: Args, kwargs: Kwargs, recorder: Recorder | None, part: Part
     ) -> tuple[Program, Ledger, list[Any]]:
         """Record the model while it runs."""
-        subject, model = self._subject, self._subject.module
+        subject, loop = self._subject, self._loop
+        model = subject.module if loop is None else loop.traced
         ledger = Ledger(Observed(), recorder)
         self._tell_of_numbers(args, kwargs, ledger)
         stack = python_stack if subject.script is None else subject.script.here
-        tracer = Tracer(model, ledger, stack)
-        paths = [path for path, _ in _named((args, kwargs), subject.positional)]
-        with _unchanged(model), _unoptimised() if subject.script else contextlib.nullcontext():
+        tracer = Tracer(model, ledger, stack, None if loop is None else loop.written)
+        paths = [path for path, _ in named((args, kwargs), subject.positional)]
+        kept = unchanged(model) if loop is None else contextlib.nullcontext()
+        with kept, _unoptimised() if subject.script else contextlib.nullcontext():
             torch.manual_seed(self._options["seed"])
             try:
                 result = tracer.run(
@@ -385,16 +349,12 @@ class TorchSession:
         self._programs[key_of(args, kwargs, part)] = program
         return program, ledger, outputs
 
-    def _tell_of_numbers(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], ledger: Ledger
-    ) -> None:
-        for path, value in _named((args, kwargs), self._subject.positional):
+    def _tell_of_numbers(self, args: Args, kwargs: Kwargs, ledger: Ledger) -> None:
+        for path, value in named((args, kwargs), self._subject.positional):
             if value is not None and not isinstance(value, torch.Tensor):
                 ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
 
-    def _captured(
-        self, program: Program, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Any]:
+    def _captured(self, program: Program, ledger: Ledger, args: Args, kwargs: Kwargs) -> list[Any]:
         """Run the program node by node; gives the flattened final outputs."""
         leaves = pytree.tree_leaves((args, kwargs))
         self._tell_of_numbers(args, kwargs, ledger)
@@ -403,15 +363,22 @@ class TorchSession:
                 ledger.tensor(model_input(name), value, name=path)
         for edge, value in program.parameters():
             ledger.parameter(edge, value)
+        held = program.started({} if self._loop is None else self._loop.states)
+        for target, value in held.items():
+            name = program.edges.name(target)
+            if name in program.states:
+                ledger.tensor(state_before(name), value)
         torch.manual_seed(self._options["seed"])
         assert program.module is not None
-        capture = Capture(ledger, program, program.module, program.edges)
+        capture = Capture(ledger, program, program.module, program.edges, attributes=held)
         try:
             result = capture.run(*leaves, enable_io_processing=False)
         except OpFailed as failed:
             cause = failed.__cause__
             assert isinstance(cause, Exception)
             raise self._raised(cause, args, kwargs, place_of(failed.op)) from cause
+        if self._loop is not None:
+            self._loop.states.update(capture.written)
         outputs = pytree.tree_leaves(result)
         for position, value in enumerate(outputs):
             made_by = capture.results[position]
@@ -420,26 +387,18 @@ class TorchSession:
         return outputs
 
     def _observed(
-        self, program: Program, outputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, program: Program, outputs: list[Any], args: Args, kwargs: Kwargs
     ) -> Observer:
         """Whether the plain model gives the same bits as the captured one."""
-        return observed(program.outputs, outputs, lambda: self._plain(args, kwargs))
+        found = observed(program.outputs, outputs, lambda: self._plain(args, kwargs))
+        if self._loop is None or not found.equal:
+            return found
+        traced = program.module is None
+        kept = self._loop.left_traced() if traced else self._loop.states
+        return observed_states(kept, self._loop.left())
 
 
 _BELOW = "ops are those below autograd, a linear layer is t and addmm"
-_ILL_FITTING = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")
-
-
-@contextlib.contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Undo what a run does to the buffers of a model."""
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        yield
-    finally:
-        for name, buffer in model.named_buffers():
-            if name in kept and not same_bits(buffer, kept[name]):
-                buffer.copy_(kept[name])
 
 
 @contextlib.contextmanager
@@ -455,21 +414,3 @@ def _unoptimised() -> Iterator[None]:
 
 def _copied(value: Tree) -> Tree:
     return value.clone() if isinstance(value, torch.Tensor) else value
-
-
-def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], more: Tree) -> Tree:
-    """What a program depends on of its inputs."""
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-    return (str(spec), tuple(_form(leaf) for leaf in leaves), more)
-
-
-def _form(leaf: Tree) -> Tree:
-    """What a program depends on of one input."""
-    if isinstance(leaf, torch.Tensor):
-        return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
-    return repr(leaf)
-
-
-def _named(tree: Tree, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    for path, value in pytree.tree_flatten_with_path(tree)[0]:
-        yield input_path(path, names), value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,11 +30,12 @@ from syncpoint.runtimes.torch_names import (
     FRAMES,
     Edges,
     attributes,
-    batch_statistics,
     path_text,
     type_of,
+    written,
 )
-from syncpoint.runtimes.torch_program import Program, describe, identity, named_tensors
+from syncpoint.runtimes.torch_program import Program, describe, identity
+from syncpoint.runtimes.torch_states import own_tensors
 from syncpoint.runtimes.torch_tensors import form_of
 
 aten = torch.ops.aten
@@ -53,8 +55,16 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, model: nn.Module, ledger: Ledger, stack: Stack = python_stack) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        ledger: Ledger,
+        stack: Stack = python_stack,
+        states: Container[str] | None = None,
+    ) -> None:
+        """`states` are the tensors of the model that go from step to step; None without steps."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._kept = states
         self.graph = Graph()
         self._failed: tuple[Exception, Op] | None = None
         """What was raised last, and by which op."""
@@ -72,9 +82,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory = Memory()
         self._parameters: dict[str, torch.Tensor] = {}
         self._names: dict[str, str] = {}
-        self._edges = Edges(self._names)
+        self._edges = Edges(self._names, states=states or ())
         self._model = model
-        self._own = _own_tensors(model)
+        self._own = own_tensors(model)
         self._by_identity = {identity(tensor): name for name, tensor in self._own.items()}
         recorder = ledger.recorder
         self._taken = {} if recorder is None else _OPS.setdefault(recorder.writer, {})
@@ -110,7 +120,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return (
             Program(
                 self.graph,
-                Edges(dict(self._names)),
+                Edges(dict(self._names), states=self._kept or ()),
                 self._parameters,
                 self._placeholder_paths,
                 names,
@@ -148,7 +158,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # The model may catch it, so it must stay what it is.
             self._failed = (error, op)
             raise
-        self._results(node, op, reads, result, _written(func, args, kwargs), before)
+        self._results(node, op, reads, result, written(func, args, kwargs), before)
         return result
 
     def _results(
@@ -239,7 +249,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node.meta["val"] = form_of(own)
             self._parameters[name] = own
             self._names[name] = name
-            self._ledger.parameter(Edge(OpKey(name), role=Role.PARAMETER), own)
+            edge = self._edges.of(node)
+            assert edge is not None
+            if edge.role is Role.STATE:
+                self._ledger.tensor(edge, own)
+            else:
+                self._ledger.parameter(edge, own)
             self._memory.hold(own, node, fresh=False)
         twin = self._memory.twin(tensor) if name is None else self._own[name]
         if twin is not None:
@@ -265,6 +280,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _states(self) -> None:
         """The new values of parameters and buffers that were written to."""
+        if self._kept is not None:
+            # By now another tensor may stand in the place of the one there was.
+            for name, tensor in own_tensors(self._model).items():
+                if name in self._kept and self._memory.known(tensor):
+                    self._ledger.state(name, self._edges.of(self._read(tensor)), tensor)
+            return
         for name, tensor in self._own.items():
             if name not in self._parameters or not self._memory.known(tensor):
                 continue
@@ -281,33 +302,3 @@ def reread_as_other_type(before: Tree, written: Tree, places: Tree) -> Tree:
 
 def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors that the model has, by their first name; buffers that are not registered too."""
-    found: dict[str, torch.Tensor] = {}
-    seen: set[object] = set()
-    plain = (
-        (f"{path}.{name}" if path else name, value)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-    )
-    for name, tensor in (*named_tensors(model), *plain):
-        if isinstance(tensor, torch.Tensor) and identity(tensor) not in seen:
-            seen.add(identity(tensor))
-            found[name] = tensor
-    return found
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that an op writes to."""
-    if not isinstance(func, torch._ops.OpOverload):
-        return []
-    found: list[Any] = []
-    for position, argument in enumerate(func._schema.arguments):
-        info = argument.alias_info
-        if info is not None and info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += pytree.tree_leaves(value)
-    found += batch_statistics(func, args, kwargs)
-    return [value for value in found if isinstance(value, torch.Tensor)]
