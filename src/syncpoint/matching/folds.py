@@ -18,6 +18,7 @@ from syncpoint.matching.parameters import part_folded
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.reasons import add_reasons
 from syncpoint.matching.structure import BY_STRUCTURE, MARGIN, walk
+from syncpoint.matching.transpositions import pair_turned
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
@@ -46,8 +47,11 @@ class FoldMatcher:
         add_views(matching, work.layouts)
         work.settle()
         if work.graphs[TARGET].has_edges:
-            _Review(work).drop_moved()
+            review = _Review(work)
+            review.drop_moved()
             work.settle()
+            if work.graphs[REFERENCE].has_edges:
+                pair_turned(work, review.agree_after)
         part_folded(work)
         add_reasons(work)
         return ()
@@ -114,7 +118,7 @@ class _Review:
             if not moves or plain[0] == plain[1] or self.work.view(target):
                 continue
             distance, view = self.work.layouts.best(target, reference)
-            if view and distance <= self.prints.tolerance and self._agree_after(target):
+            if view and distance <= self.prints.tolerance and self.agree_after(target):
                 self.work.unpair(target)
                 why = f"equal through {view}, which what follows undoes"
                 self.work.explain(TARGET, target, f"made from {reference}; {why}")
@@ -132,7 +136,7 @@ class _Review:
                 continue
             if not self._tells(target, reference) or self.prints.equal(target, reference):
                 continue
-            if self._agree_after(target):
+            if self.agree_after(target):
                 self.work.unpair(target)
                 why = "has other values while what follows agrees: something was folded in"
                 self.work.explain(TARGET, target, f"made from {reference}; {why}")
@@ -199,7 +203,7 @@ class _Review:
             chosen = fold.affine and self._by_structure(target)
             # Unless the op itself says that it ends in that activation.
             chosen |= self._activation(target) == fold.through[-1]
-            if known and free and (chosen or self._agree_after(target)):
+            if known and free and (chosen or self.agree_after(target)):
                 self._move(target, reference, fold)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
                 return True
@@ -271,7 +275,7 @@ class _Review:
         that follows is equal: a wrong pair, and no error."""
         if not self._by_structure(target):
             return None
-        if self.target.class_of(target) not in PRIMITIVE or not self._agree_after(target):
+        if self.target.class_of(target) not in PRIMITIVE or not self.agree_after(target):
             return None
         self.work.unpair(target)
         return True
@@ -306,7 +310,7 @@ class _Review:
         at = self.target.position[target.op], self.reference.position[reference.op]
         return len(self.target.ops[at[0]].inputs) > len(self.reference.ops[at[1]].inputs)
 
-    def _agree_after(self, target: Slot) -> bool:
+    def agree_after(self, target: Slot) -> bool:
         """Whether the next sync points downstream hold equal values, and there are some."""
         found = list(self._next(self.target, target))
         return bool(found) and all(
