@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from syncpoint.matching.biases import settle_biases
+from syncpoint.matching.completion import drop_unlike
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
 from syncpoint.matching.layouts import add_views
@@ -36,10 +38,14 @@ class FoldMatcher:
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
         """Moves pairs, never makes one out of nothing."""
         work = Workspace.of(matching)
+        drop_unlike(work)
+        work.settle()
         if all(graph.has_edges for graph in work.graphs):
+            rebiased = settle_biases(work)
+            work.settle()
             moved = _Review(work).run()
             work.settle()
-            if moved:
+            if moved or rebiased:
                 walk(work)
         elif work.graphs[TARGET].has_edges:
             _Review(work).unfold()

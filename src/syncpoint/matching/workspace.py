@@ -30,6 +30,9 @@ class Workspace:
         self._notes: dict[Slot, str] = {}
         self._known = 0
         self.refresh()
+        for side, graph in enumerate(self.graphs):
+            for slot, whole in graph.steps():
+                self.explain(side, slot, f"inside {whole}", final=True)
 
     @classmethod
     def of(cls, matching: Matching) -> Workspace:

@@ -14,6 +14,7 @@ import numpy as np
 
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import Quantization
+from syncpoint.runtimes.coreai_program import Node
 from syncpoint.runtimes.protocol import Array
 
 UNPACKING = frozenset({"blockwise_shift_scale", "lut_to_dense"})
@@ -78,6 +79,28 @@ def _looked_up(stored: Array, others: Sequence[Array]) -> Iterator[tuple[Quantiz
                 Quantization((1.0,), table=tuple(entries.tolist())),
                 entries[stored.astype(np.int64)],
             )
+
+
+class Rounded:
+    """What the integers of quantized results mean, from the constants of the steps that make
+    them: real = scale * (stored - zero point). Unknown where a step is missing."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[str, Array]] = {}
+
+    def step(self, node: Node, constants: Sequence[Array]) -> Quantization | None:
+        """Take note of a step; the meaning of its result where it is the one that gives
+        integers."""
+        if node.step != "quantize":
+            return None
+        known = self._known.setdefault(node.group, {})
+        if node.name != "cast":
+            known[node.name] = constants[0] if len(constants) == 1 else np.zeros(0)
+            return None
+        scale, zero = known.get("divide"), known.get("add")
+        if not node.plain or scale is None or zero is None or scale.size != 1 or zero.size != 1:
+            return None
+        return Quantization((float(scale.reshape(-1)[0]),), (int(zero.reshape(-1)[0]),))
 
 
 def _is_integer(array: Array) -> bool:
