@@ -9,8 +9,9 @@ import syncpoint as sp
 from models.coreai_compressed import compressed, compressed_asset
 from models.coreai_files import NETS, decomposed, save
 from syncpoint.comparison.measuring import dequantized, operand_of
+from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.model import Role, TensorKey
-from syncpoint.runtimes.coreai_quantization import meaning
+from syncpoint.runtimes.coreai_quantization import meaning, rows
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,16 @@ def verdicts(comparison):
     return {str(row.verdict) for row in comparison.rows}
 
 
-@pytest.mark.parametrize(("scheme", "least"), [("w8", 50.0), ("w4", 25.0), ("palettized", 30.0)])
+@pytest.mark.parametrize(
+    ("scheme", "least"),
+    [
+        ("w8", 50.0),
+        ("w4", 25.0),
+        ("palettized", 30.0),
+        ("palettized_groups", 30.0),
+        ("w4_per_block", 25.0),
+    ],
+)
 def test_what_rounding_weights_costs_is_expected_and_nobody_is_guilty(folder, scheme, least):
     comparison = compared(folder, scheme)
     assert not {str(row.verdict) for row in comparison.rows} & {"large", "amplified"}
@@ -54,7 +64,7 @@ def test_what_rounding_weights_costs_is_expected_and_nobody_is_guilty(folder, sc
     assert comparison.coverage.reference == 1.0
     assert all(row.numbers["psnr"] > least for row in comparison.outputs)
     integers = "int8" if scheme == "w8" else "int4"
-    lossy = ("linear",) if scheme == "palettized" else ("linear", "embedding")
+    lossy = ("linear",) if "palettized" in scheme else ("linear", "embedding")
     for row in comparison.rows:
         if row.introduced is None:
             continue
@@ -87,7 +97,15 @@ def test_the_loss_is_compression_and_the_runtime_adds_nothing(folder, scheme, be
 
 
 @pytest.mark.parametrize(
-    ("scheme", "dtype", "count"), [("w8", "i8", 10), ("w4", "i4", 10), ("palettized", "u4", 9)]
+    ("scheme", "dtype", "count"),
+    [
+        ("w8", "i8", 10),
+        ("w4", "i4", 10),
+        ("palettized", "u4", 9),
+        ("palettized6", "u8", 9),
+        ("palettized_groups", "u4", 9),
+        ("w4_per_block", "i4", 10),
+    ],
 )
 def test_stored_integers_mean_the_weight_that_the_kernel_made(folder, scheme, dtype, count):
     target, _, _ = captured(folder, scheme)
@@ -97,7 +115,7 @@ def test_stored_integers_mean_the_weight_that_the_kernel_made(folder, scheme, dt
             made = target.tensor(TensorKey(op.key, Role.OUTPUT))
             stored = target.tensor(TensorKey(op.inputs[0].op, Role.PARAMETER))
             assert stored.dtype == dtype and stored.quantization is not None
-            real = dequantized(operand_of(target, stored))
+            real = dequantized(operand_of(target, stored)).reshape(made.shape)
             np.testing.assert_allclose(real, target.values(made), rtol=1e-6)
             found += 1
     assert found == count
@@ -127,7 +145,10 @@ def test_a_wrong_weight_is_found_under_the_loss_of_four_bits(folder):
         ("cnn", "w4"),
         ("cnn", "palettized"),
         ("cnn", "a8w8"),
-        ("resnet", "a8w8"),
+        ("cnn", "palettized6"),
+        ("cnn", "palettized_groups"),
+        ("cnn", "w4_per_block"),
+        ("resnet", "w4_per_block"),
         ("transformer", "a8w8"),
     ],
 )
@@ -136,7 +157,7 @@ def test_a_clean_net_has_nobody_guilty_whatever_was_compressed(folder, net, sche
     loss = sp.compare(target, reference)
     assert not verdicts(loss) & {"large", "amplified"}, str(loss)
     assert loss.first_divergence == []
-    assert loss.coverage.reference > 0.9
+    assert loss.coverage.reference > 0.75
     if net != "resnet":  # which takes its time
         # Against the same program in torch there is nothing to inherit either.
         assert verdicts(sp.compare(target, middle)) == {"close"}
@@ -203,9 +224,14 @@ def test_a_meaning_is_taken_only_if_it_gives_what_the_kernel_gave():
         assert found.scale == tuple(scale.reshape(-1).astype(float))
     assert meaning("blockwise_shift_scale", [stored, scale, zero, none + 0.1], made) is None
     assert meaning("blockwise_shift_scale", [stored, scale, zero, none], made + 0.1) is None
-    blocks = np.repeat(rng.uniform(0.5, 1.5, (6, 2)), 4, 1).astype(np.float32)
-    two_axes = [stored, blocks[:, ::4], np.zeros((6, 2), np.int8)]
-    assert meaning("blockwise_shift_scale", two_axes, blocks * stored) is None
+    blocks = rng.uniform(0.5, 1.5, (6, 2)).astype(np.float32)
+    made = np.repeat(blocks, 4, 1) * stored
+    two_axes = [stored, blocks, np.zeros((6, 2), np.int8)]
+    _, found = meaning("blockwise_shift_scale", two_axes, made)
+    assert (found.axis, found.block, len(found.scale)) == (0, 0, 12)
+    kept = rows(stored, found)
+    np.testing.assert_allclose(dequantized(Operand(kept, "i8", found)).reshape(6, 8), made)
+    assert meaning("blockwise_shift_scale", two_axes, made[:, ::-1]) is None
     along = rng.uniform(0.5, 1.5, (1, 2)).astype(np.float32)
     made = np.repeat(along, 4, 1) * stored
     _, found = meaning("blockwise_shift_scale", [stored, along, np.zeros((1, 2), np.int8)], made)
@@ -222,3 +248,9 @@ def test_indices_mean_the_entries_of_their_table():
     assert meaning("lut_to_dense", [table, axis, stored], made[::-1]) is None
     several = np.concatenate([table, table + 1], 0)
     assert meaning("lut_to_dense", [several, axis, stored], made) is None
+    made = np.concatenate([table.reshape(-1)[stored[:3]], 1 + table.reshape(-1)[stored[3:]]])
+    _, found = meaning("lut_to_dense", [several, axis, stored], made)
+    assert (found.axis, found.block, found.zero_point) == (0, 3, (0, -16))
+    np.testing.assert_array_equal(dequantized(Operand(stored, "u8", found)), made)
+    found = measure([Pair(Operand(stored, "u8", found), Operand(made, "f32"))])[0]
+    assert found.max_abs == 0

@@ -148,7 +148,8 @@ def _levels(run: Run, tensor: Tensor) -> tuple[float, int] | None:
     if known is not None and len(known.table) > 1:
         # As many levels at even distances: a table that was chosen well costs no more, and one
         # that is wrong must not excuse itself.
-        return 2 / (len(known.table) - 1), 1
+        entries = len(known.table) // len(set(known.zero_point))
+        return 2 / max(entries - 1, 1), 1
     if known is None or known.table or not tensor.shape or tensor.kept is not Kept.VALUES:
         return None
     try:
@@ -171,6 +172,10 @@ def _to_levels(value: NDArray[Any], step: float, channels: int) -> NDArray[Any]:
     if channels > 1 and axes:
         others = tuple(a for a in range(value.ndim) if a != axes[0])
         top = np.abs(wide).max(axis=others, keepdims=True)
+    elif channels > 1 and value.size % channels == 0:
+        # Scales along two axes: neighbours share one.
+        rows = np.abs(wide).reshape(channels, -1)
+        top = np.broadcast_to(rows.max(1, keepdims=True), rows.shape).reshape(value.shape)
     else:
         top = np.abs(wide).max(initial=0.0, keepdims=True)
     steps = np.where(top > 0, top * step, 1.0)
