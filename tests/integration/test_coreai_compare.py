@@ -11,6 +11,7 @@ from test_cli import syncpoint
 
 import syncpoint as sp
 from models.coreai_files import NETS, aimodel, cached_steps, decomposed, in_type, save
+from models.resnet import make_small_resnet, resnet_inputs
 from syncpoint.asking import Asked
 from syncpoint.run.model import Part, Role
 from syncpoint.runtimes.protocol import Inputs
@@ -86,12 +87,26 @@ def test_a_folded_batch_norm_is_no_error(folder):
     assert {str(row.verdict) for row in folded} == {"close"}
 
 
-@pytest.mark.parametrize(("net", "form"), [("cnn", "f16"), ("transformer", "f16"), ("gpt", "bf16")])
+@pytest.mark.parametrize(
+    ("net", "form"),
+    [("cnn", "f16"), ("attention", "f16"), ("transformer", "f16"), ("gpt", "bf16")],
+)
 def test_half_precision_has_nothing_large(folder, net, form):
     comparison, target, _ = compared(folder, net, form)
     assert target.info.precision.split("+")[0] == form
     assert not {str(row.verdict) for row in comparison.rows} & {"large", "amplified"}
     assert comparison.coverage.reference > 0.7
+
+
+def test_half_precision_with_folded_batch_norms_has_nothing_large(folder):
+    (image,) = resnet_inputs(size=32)
+    model = make_small_resnet()
+    half = (image.half(),)
+    program = decomposed(copy.deepcopy(model).half(), half)
+    path = save(folder / "resnet.half.aimodel", {"main": program})
+    comparison = sp.compare(sp.capture(str(path), half), sp.capture(model, (image,)))
+    assert not {str(row.verdict) for row in comparison.rows} & {"large", "amplified"}
+    assert len([row for row in comparison.rows if "folded into" in row.evidence]) == 20
 
 
 @pytest.mark.parametrize("release", [False, True])
