@@ -153,11 +153,11 @@ def real(side: Operand, number: object, where: tuple[int, ...]) -> Element:
     q = side.quantization
     if q is not None:
         k = scale_index(side, where)
+        number = number - q.zero_point[k if len(q.zero_point) > 1 else 0]
         if q.table:
             inside = 0 <= number < len(q.table)
             number = q.table[int(number)] if inside else math.nan
-        else:
-            number = float(number - q.zero_point[k if len(q.zero_point) > 1 else 0])
+        number = float(number)
         return Element(component(q.scale[k] * number))
     if isinstance(number, complex):
         return Element(component(number.real), component(number.imag))

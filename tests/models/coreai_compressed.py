@@ -9,20 +9,24 @@ from torch.nn.utils import parametrize
 
 from models.coreai_files import NETS, decomposed, quiet, save
 
-TABLE = 16
+PALETTES = {"palettized": (4, 1), "palettized6": (6, 1), "palettized_groups": (4, 2)}
+"""Bits of an index, and how many tables a weight has along its first axis."""
 
 
 class Palette(nn.Module):
-    """A weight as indices into one table. The table is of quantiles: coreai-opt's own search
+    """A weight as indices into tables. A table is of quantiles: coreai-opt's own search
     for the best one is compiled when it is first used, which takes a minute."""
 
-    def __init__(self, weight):
+    def __init__(self, weight, bits, count):
         super().__init__()
-        parts = (torch.arange(TABLE) + 0.5) / TABLE
-        table = torch.quantile(weight.detach().flatten(), parts)
-        nearest = (weight.detach().unsqueeze(-1) - table).abs().argmin(-1)
-        self.register_buffer("indices", nearest.to(torch.uint8))
-        self.register_buffer("lut", table.reshape((1,) * weight.ndim + (TABLE, 1)))
+        size = 2**bits
+        parts = (torch.arange(size) + 0.5) / size
+        rows = weight.detach().reshape(count, -1)
+        tables = torch.quantile(rows, parts, dim=1).T
+        nearest = (rows.unsqueeze(-1) - tables.unsqueeze(1)).abs().argmin(-1)
+        self.register_buffer("indices", nearest.to(torch.uint8).reshape(weight.shape))
+        form = (count,) + (1,) * (weight.ndim - 1) + (size, 1)
+        self.register_buffer("lut", tables.reshape(form))
 
     def forward(self, _weight):
         return torch.ops.coreai.lut_to_dense(self.indices, self.lut, 0)
@@ -30,12 +34,12 @@ class Palette(nn.Module):
 
 def compressed(model, given, scheme):
     """The model with weights of w8 or w4 integers for each channel, of w4_per_block, a8w8 with
-    activations too, or palettized."""
+    activations too, or with tables."""
     with quiet():
-        if scheme == "palettized":
+        if scheme in PALETTES:
             for module in list(model.modules()):
                 if isinstance(module, nn.Linear | nn.Conv2d):
-                    palette = Palette(module.weight)
+                    palette = Palette(module.weight, *PALETTES[scheme])
                     parametrize.register_parametrization(module, "weight", palette)
             return model.eval()
         from coreai_opt import ExportBackend

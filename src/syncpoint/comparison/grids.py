@@ -17,7 +17,7 @@ from syncpoint.comparison.measuring import dequantized, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
+from syncpoint.run.model import Edge, Kept, Op, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _FAR = 256
@@ -86,9 +86,10 @@ def grids_behind(run: Run, key: TensorKey, paired: Container[TensorKey]) -> Grid
             continue
         own = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, key.part))
         own = own if own is not None and _has_one_scale(own) and own.key != key else None
-        quantizes = op_class(op.type) == "quantize"
+        whole = op.attributes.get("part_of")
+        quantizes = op_class(whole or op.type) == "quantize"
         entered = False
-        for edge in op.inputs:
+        for edge in _read_by(run, op) if whole and own is not None else op.inputs:
             source = TensorKey(edge.op, edge.role, edge.index, key.part)
             if edge.role is Role.PARAMETER:
                 given = run.tensor(TensorKey(edge.op, edge.role, edge.index))
@@ -103,6 +104,21 @@ def grids_behind(run: Run, key: TensorKey, paired: Container[TensorKey]) -> Grid
                 waiting.append(edge.op)
         if own is not None and own.key not in paired and not entered:
             found.between.append(own)
+    return found
+
+
+def _read_by(run: Run, op: Op) -> list[Edge]:
+    """What an op that was taken apart reads, by the last of its steps."""
+    found: list[Edge] = []
+    waiting, seen = [op], {op.key}
+    while waiting:
+        for edge in waiting.pop().inputs:
+            step = run.op(edge.op) if edge.role is Role.OUTPUT else None
+            if step is None or step.origins != op.origins or "part_of" not in step.attributes:
+                found.append(edge)
+            elif step.key not in seen:
+                seen.add(step.key)
+                waiting.append(step)
     return found
 
 
@@ -132,7 +148,8 @@ def _levels(run: Run, tensor: Tensor) -> tuple[float, int] | None:
     if known is not None and len(known.table) > 1:
         # As many levels at even distances: a table that was chosen well costs no more, and one
         # that is wrong must not excuse itself.
-        return 2 / (len(known.table) - 1), 1
+        entries = len(known.table) // len(set(known.zero_point))
+        return 2 / max(entries - 1, 1), 1
     if known is None or known.table or not tensor.shape or tensor.kept is not Kept.VALUES:
         return None
     try:
@@ -155,6 +172,10 @@ def _to_levels(value: NDArray[Any], step: float, channels: int) -> NDArray[Any]:
     if channels > 1 and axes:
         others = tuple(a for a in range(value.ndim) if a != axes[0])
         top = np.abs(wide).max(axis=others, keepdims=True)
+    elif channels > 1 and value.size % channels == 0:
+        # Scales along two axes: neighbours share one.
+        rows = np.abs(wide).reshape(channels, -1)
+        top = np.broadcast_to(rows.max(1, keepdims=True), rows.shape).reshape(value.shape)
     else:
         top = np.abs(wide).max(initial=0.0, keepdims=True)
     steps = np.where(top > 0, top * step, 1.0)

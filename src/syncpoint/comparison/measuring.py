@@ -378,7 +378,7 @@ def dequantized(operand: Operand) -> NDArray[Any]:
         )
     if quantization.table:
         table = np.asarray([*quantization.table, np.nan], np.float64)
-        index = stored.astype(np.int64)
+        index = stored.astype(np.int64) - zero.astype(np.int64)
         outside = (index < 0) | (index >= len(quantization.table))
         return table[np.where(outside, len(quantization.table), index)] * scale
     return (stored.astype(np.float64) - zero) * scale

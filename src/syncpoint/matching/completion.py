@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 
+from syncpoint.matching.biases import with_bias
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.kinds import TRANSPARENT, op_class
-from syncpoint.matching.workspace import TARGET, Workspace
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+from syncpoint.run.dtypes import DTYPES, Kind
 
 _NUMBER = re.compile(r"(?P<stem>.+?)(?:_(?P<number>\d+))?")
 
@@ -54,11 +56,33 @@ def complete(
         work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
     if unfinished:
         return
-    if sum(work.pair(s, w, evidence, confidence) for s, w in chosen.pairs):
+    pairs = [(with_bias(work, s, w), s, w) for s, w in chosen.pairs]
+    said = f"{evidence}, with its bias"
+    if sum(
+        work.pair(slot, w, evidence if slot == s else said, confidence)
+        for slot, s, w in pairs
+        if slot is not None
+    ):
         for inner in target.positions:
             if inner != chosen.at:
                 for slot in mine.outputs(inner):
                     work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def drop_unlike(work: Workspace) -> None:
+    """What quantizing ops give, if only one side says for which numbers the integers stand: what is
+    made of them is compared."""
+    mine, theirs = work.graphs
+    for target, reference in list(work.to_reference.items()):
+        if {mine.class_of(target), theirs.class_of(reference)} != {"quantize"}:
+            continue
+        both = [g.slots[s][0] for g, s in ((mine, target), (theirs, reference))]
+        known = [tensor.quantization is not None for tensor in both]
+        if known[0] != known[1] and all(DTYPES[t.dtype].kind is Kind.INT for t in both):
+            work.unpair(target)
+            why = "holds integers, and one side does not say what they mean"
+            work.explain(TARGET, target, f"made from {reference}; {why}", final=True)
+            work.explain(REFERENCE, reference, f"{target} {why}", final=True)
 
 
 def _several(

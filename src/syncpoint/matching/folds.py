@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from syncpoint.matching.biases import settle_biases
+from syncpoint.matching.completion import drop_unlike
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
 from syncpoint.matching.layouts import add_views
@@ -18,6 +20,7 @@ from syncpoint.matching.parameters import part_folded
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.reasons import add_reasons
 from syncpoint.matching.structure import BY_STRUCTURE, MARGIN, walk
+from syncpoint.matching.transpositions import pair_turned
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
@@ -35,10 +38,14 @@ class FoldMatcher:
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
         """Moves pairs, never makes one out of nothing."""
         work = Workspace.of(matching)
+        drop_unlike(work)
+        work.settle()
         if all(graph.has_edges for graph in work.graphs):
+            rebiased = settle_biases(work)
+            work.settle()
             moved = _Review(work).run()
             work.settle()
-            if moved:
+            if moved or rebiased:
                 walk(work)
         elif work.graphs[TARGET].has_edges:
             _Review(work).unfold()
@@ -46,8 +53,11 @@ class FoldMatcher:
         add_views(matching, work.layouts)
         work.settle()
         if work.graphs[TARGET].has_edges:
-            _Review(work).drop_moved()
+            review = _Review(work)
+            review.drop_moved()
             work.settle()
+            if work.graphs[REFERENCE].has_edges:
+                pair_turned(work, review.agree_after)
         part_folded(work)
         add_reasons(work)
         return ()
@@ -114,7 +124,7 @@ class _Review:
             if not moves or plain[0] == plain[1] or self.work.view(target):
                 continue
             distance, view = self.work.layouts.best(target, reference)
-            if view and distance <= self.prints.tolerance and self._agree_after(target):
+            if view and distance <= self.prints.tolerance and self.agree_after(target):
                 self.work.unpair(target)
                 why = f"equal through {view}, which what follows undoes"
                 self.work.explain(TARGET, target, f"made from {reference}; {why}")
@@ -132,7 +142,7 @@ class _Review:
                 continue
             if not self._tells(target, reference) or self.prints.equal(target, reference):
                 continue
-            if self._agree_after(target):
+            if self.agree_after(target):
                 self.work.unpair(target)
                 why = "has other values while what follows agrees: something was folded in"
                 self.work.explain(TARGET, target, f"made from {reference}; {why}")
@@ -199,7 +209,7 @@ class _Review:
             chosen = fold.affine and self._by_structure(target)
             # Unless the op itself says that it ends in that activation.
             chosen |= self._activation(target) == fold.through[-1]
-            if known and free and (chosen or self._agree_after(target)):
+            if known and free and (chosen or self.agree_after(target)):
                 self._move(target, reference, fold)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
                 return True
@@ -271,7 +281,7 @@ class _Review:
         that follows is equal: a wrong pair, and no error."""
         if not self._by_structure(target):
             return None
-        if self.target.class_of(target) not in PRIMITIVE or not self._agree_after(target):
+        if self.target.class_of(target) not in PRIMITIVE or not self.agree_after(target):
             return None
         self.work.unpair(target)
         return True
@@ -306,7 +316,7 @@ class _Review:
         at = self.target.position[target.op], self.reference.position[reference.op]
         return len(self.target.ops[at[0]].inputs) > len(self.reference.ops[at[1]].inputs)
 
-    def _agree_after(self, target: Slot) -> bool:
+    def agree_after(self, target: Slot) -> bool:
         """Whether the next sync points downstream hold equal values, and there are some."""
         found = list(self._next(self.target, target))
         return bool(found) and all(

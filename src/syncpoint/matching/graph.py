@@ -7,7 +7,7 @@ root read the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Graph:
         self.side = side
         self.ops: list[Op] = list(side.run.ops)
         self.position = {op.key: i for i, op in enumerate(self.ops)}
-        self.classes = [op_class(op.type) if op.type else "" for op in self.ops]
+        self.classes = [_class(op) for op in self.ops]
         self.slots: dict[Slot, list[Tensor]] = {}
         for op in side.ops:
             for tensor in side.outputs[op.key]:
@@ -57,6 +57,8 @@ class Graph:
                 reader = self.only_reader(Slot(self.ops[at].key))
                 bare = len(self.ops[at].inputs) <= 2
                 if reader is None or not bare or self.classes[reader] != "add":
+                    continue
+                if self.foreign(at, reader):
                     continue
                 if len(self.reads[reader]) == 1 and len(self.ops[reader].inputs) == 2:
                     self.completed[at] = reader
@@ -156,12 +158,34 @@ class Graph:
                     waiting.append(above)
         return found
 
+    def foreign(self, at: int, reader: int) -> bool:
+        """Whether two ops say that they were made from different ones."""
+        own, other = self.ops[at].origins, self.ops[reader].origins
+        return bool(own and other) and own[-1] not in other
+
+    def steps(self) -> Iterator[tuple[Slot, str]]:
+        """Results inside an op that was taken apart, with that op: all but those that are read
+        outside of it."""
+        for at, op in enumerate(self.ops):
+            if not op.attributes.get("part_of"):
+                continue
+            whole = op.origins[-1:]
+            for slot in self.outputs(at):
+                readers = self.consumers.get(slot, ())
+                if readers and all(self.ops[r].origins[-1:] == whole for r in readers):
+                    yield slot, whole[0] if whole else op.attributes["part_of"]
+
     def is_unary(self, at: int) -> bool:
         """Whether an op changes one tensor element by element, or with constants."""
         return len(self.reads[at]) == 1 and (
             self.classes[at] in ACTIVATIONS
             or self.classes[at] in ("batch_norm", "add", "sub", "mul", "div")
         )
+
+
+def _class(op: Op) -> str:
+    """What an op does; for a step of an op that was taken apart, what the whole does."""
+    return op_class(op.attributes.get("part_of") or op.type) if op.type else ""
 
 
 def _slot(edge: Edge) -> Slot | None:

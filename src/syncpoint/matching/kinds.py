@@ -117,7 +117,10 @@ def op_class(op_type: str) -> str:
     """The class of an op by its type; its kind where it belongs to none."""
     kind = op_kind(op_type)
     if kind not in _BY_KIND:
-        kind = kind.rpartition(".")[2].rpartition("::")[2]
+        before, _, last = kind.rpartition(".")
+        name = before.rpartition(".")[2]
+        # Ops that a package adds to torch end in the name of an overload.
+        kind = name if last not in _BY_KIND and name in _BY_KIND else last.rpartition("::")[2]
     return _BY_KIND.get(kind, kind)
 
 

@@ -147,6 +147,14 @@ class Matching:
         self.reasons[side, key] = (reason, detail)
         self.refused.add((side, key))
 
+    def admit(self, side: str, key: TensorKey) -> bool:
+        """Take a tensor back that was refused because it seemed to be part of another op; what
+        was refused for any other reason stays out. Tells whether it may be paired now."""
+        if (side, key) in self.refused and self.reasons[side, key][0] is Reason.NO_COUNTERPART:
+            self.refused.discard((side, key))
+            del self.reasons[side, key]
+        return (side, key) not in self.refused
+
     def explain(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
         """Say why a tensor could not be paired; a later matcher may still do it."""
         self.reasons[side, key] = (reason, detail)

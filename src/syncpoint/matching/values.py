@@ -165,6 +165,8 @@ class _Index:
         for step in product((-1, 0, 1), repeat=_COORDINATES):
             cell = (home[0], *(a + b for a, b in zip(home[1:], step, strict=True)))
             for other in self._cells.get(cell, ()):
+                if self._is_bare(TARGET, other) != self._is_bare(REFERENCE, slot):
+                    continue
                 self.work.prints.compared += 1
                 distance = apart(self._sides[TARGET][other], sample)
                 if distance <= self.work.prints.tolerance:
@@ -175,6 +177,12 @@ class _Index:
                         ),
                         other,
                     )
+
+    def _is_bare(self, side: int, slot: Slot) -> bool:
+        """A product whose bias is added afterwards: it is like another one, but not a whole one,
+        which coarse precisions would not tell from it."""
+        graph = self.work.graphs[side]
+        return graph.position.get(slot.op, -1) in graph.completed
 
     def _cell(self, sample: Sample) -> tuple[int, ...]:
         norm = float(np.linalg.norm(sample))

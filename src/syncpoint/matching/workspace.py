@@ -30,6 +30,9 @@ class Workspace:
         self._notes: dict[Slot, str] = {}
         self._known = 0
         self.refresh()
+        for side, graph in enumerate(self.graphs):
+            for slot, whole in graph.steps():
+                self.explain(side, slot, f"inside {whole}", final=True)
 
     @classmethod
     def of(cls, matching: Matching) -> Workspace:
@@ -89,7 +92,13 @@ class Workspace:
         )
 
     def pair(
-        self, target: Slot, reference: Slot, evidence: str, confidence: float, note: str = ""
+        self,
+        target: Slot,
+        reference: Slot,
+        evidence: str,
+        confidence: float,
+        note: str = "",
+        view: View | None = None,
     ) -> bool:
         """Make sync points of two slots, one for each part that both have."""
         if not (self.free(TARGET, target) and self.free(REFERENCE, reference)):
@@ -99,7 +108,7 @@ class Workspace:
         for tensor in self.graphs[TARGET].slots[target]:
             other = theirs.get(tensor.key.part)
             if other is not None:
-                pair = SyncPoint(tensor.key, other, evidence, confidence, note=note)
+                pair = SyncPoint(tensor.key, other, evidence, confidence, view or View(), note)
                 if self.matching.add(pair):
                     self._points.setdefault(target, []).append(pair)
                     made = True

@@ -159,7 +159,8 @@ class Quantization:
     block: int = 0
     """With an axis: so many neighbours share a scale; 0 means one scale an index."""
     table: tuple[float, ...] = ()
-    """Look-up table: the stored integer is an index into it; the scale is applied after."""
+    """Look-up table: stored - zero_point is an index into it, so that several tables may lie one
+    behind the other; the scale is applied after."""
 
     def misfit(self, shape: tuple[int, ...]) -> str:
         """What is wrong with it for a tensor of this shape; "" if nothing is."""

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 
 from syncpoint.runtimes.coreai_program import UNKNOWN, Node, Program, Source, short
 
-_AHEAD = 64
-"""How many ops that have no kernel yet are looked at."""
+_AHEAD = 96
+"""How far ahead of the last op that had a kernel the next one is looked for."""
 _BACK = 256
 """How far back an op may be that still waits for its kernel."""
 _THROUGH = 8
 """How many ops without a kernel are seen through, one behind the other."""
+
+_REWRITTEN = {"sub": "add", "divide": "mul", "relu": "maximum"}
+"""What the compiler makes of an op that has a constant as its second operand, or none."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Aligner:
         self._kernels: list[frozenset[Source]] = []
         """By kernel without an op: what of the program lies behind it."""
         self._nodes: list[Node | None] = []
+        self._last = 0
+        """Number of the furthest op whose kernel has run."""
 
     def kernel(
         self, name: str, inputs: Sequence[Tie], shapes: Sequence[tuple[int, ...]]
@@ -58,6 +63,7 @@ class Aligner:
             return None, sorted(range(len(inputs)), key=lambda i: _stable(inputs[i]))
         order = _ordered([self._behind(s) for s in node.operands], inputs, read)
         self._done.add(node.number)
+        self._last = max(self._last, node.number)
         self._waiting = [n for n in self._waiting if n is not node]
         while self._waiting and self._waiting[0].number < node.number - _BACK:
             self._waiting.pop(0)
@@ -78,6 +84,9 @@ class Aligner:
         were taken into others, and are seen through."""
         if source[0] != "node" or source[1] in self._done:
             return frozenset({source})
+        twin = self._program[source[1]].twin
+        if twin in self._done:
+            return frozenset({("node", twin, source[2])})
         if not steps:
             return frozenset({UNKNOWN})
         operands = self._program[source[1]].operands
@@ -87,20 +96,46 @@ class Aligner:
         self, name: str, read: Sequence[frozenset[Source]], shapes: Sequence[tuple[int, ...]]
     ) -> Node | None:
         live = _live(read)
-        for node in self._waiting[:_AHEAD]:
-            if node.name != name or len(node.shapes) != len(shapes):
+        for node in self._waiting:
+            if node.number > self._last + _AHEAD:
+                break
+            if len(node.shapes) != len(shapes) or not self._does(name, node):
                 continue
             if not all(_fits(a, b) for a, b in zip(shapes, node.shapes, strict=True)):
+                continue
+            if node.step and not self._is_step(node, read):
                 continue
             wanted = _live([self._behind(s) for s in node.operands])
             if wanted == live or (UNKNOWN in wanted and wanted - {UNKNOWN} <= live):
                 return node
         return None
 
+    def _is_step(self, node: Node, read: Sequence[frozenset[Source]]) -> bool:
+        """Whether a kernel does nothing but this step of an op that was taken apart. The first
+        step may be merged with what is before it; if the last is merged with what follows, or
+        another one with anything, it is something else by now."""
+        before = node.operands[0]
+        if node.number > node.group + 1 and before[1] not in self._done:
+            return False
+        return _constants(read) == _constants([frozenset({s}) for s in node.operands])
+
+    def _does(self, name: str, node: Node) -> bool:
+        """Whether a kernel may be that of an op: by its name, or as the compiler writes what takes
+        away or divides by a constant."""
+        if node.name == name:
+            return True
+        if _REWRITTEN.get(node.name) != name:
+            return False
+        return not _live([self._behind(s) for s in node.operands[1:]])
+
 
 def _live(sources: Sequence[frozenset[Source]]) -> frozenset[Source]:
     """All of them but the constants: those may be folded, and are no evidence."""
     return frozenset(s for found in sources for s in found if s[0] != "constant")
+
+
+def _constants(sources: Sequence[frozenset[Source]]) -> list[Source]:
+    return sorted((s for found in sources for s in found if s[0] == "constant"), key=str)
 
 
 def _ordered(

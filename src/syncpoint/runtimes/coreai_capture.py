@@ -21,7 +21,7 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.coreai_align import Aligner, Tie
 from syncpoint.runtimes.coreai_debug import NOTHING, Debug
 from syncpoint.runtimes.coreai_program import Node, Program, short
-from syncpoint.runtimes.coreai_quantization import UNPACKING, meaning
+from syncpoint.runtimes.coreai_quantization import UNPACKING, Rounded, meaning
 from syncpoint.runtimes.coreai_values import FLOATS, Seen, of_array, placed, seen
 from syncpoint.runtimes.protocol import Array
 
@@ -176,6 +176,7 @@ class Capture:
         """Constants that ops read as parameters."""
         self.meanings: dict[int, Quantization] = {}
         """Of those that are compressed weights."""
+        self._rounded = Rounded()
         self.unclear: list[str] = []
         """Ops that make a weight in a way that cannot be said."""
 
@@ -223,7 +224,7 @@ class Capture:
             OpKey(self._names.of(kernel, name, said)),
             type,
             tuple(edge for tie in ties if (edge := self._edge(tie)) is not None),
-            self._attributes(ties),
+            self._attributes(ties) | ({"part_of": node.step} if node and node.step else {}),
             said.module,
             said.module_type,
             said.source,
@@ -236,8 +237,13 @@ class Capture:
             return
         if short(name) in UNPACKING:
             self._unpacked(key, short(name), ties, outputs[0].array)
+        rounded = self._rounded.step(node, self._plain(ties)) if node is not None else None
         for index, value in enumerate(outputs):
-            self._output(key, index, value)
+            self._output(key, index, value, rounded)
+
+    def _plain(self, ties: Sequence[Tie]) -> list[Array]:
+        """The constants that a kernel reads."""
+        return [self._constants.values[tie.constant] for tie in ties if tie.constant >= 0]
 
     def _unpacked(self, key: OpKey, kernel: str, ties: Sequence[Tie], made: Array) -> None:
         read = [tie.constant for tie in ties if tie.constant >= 0]
@@ -247,9 +253,13 @@ class Capture:
         else:
             self.unclear.append(str(key))
 
-    def _output(self, key: OpKey, index: int, value: Seen) -> None:
+    def _output(
+        self, key: OpKey, index: int, value: Seen, meaning: Quantization | None = None
+    ) -> None:
         edge = Edge(key, index)
-        kept = self._recorder.tensor(key, value.array, index=index, device=self._device)
+        kept = self._recorder.tensor(
+            key, value.array, index=index, device=self._device, quantization=meaning
+        )
         self.keys[edge] = kept
         here = self._held.setdefault(value.address, [])
         here.append(_Held(value.form, value.digest, Tie(len(self._edges) - 1, index)))

@@ -42,6 +42,27 @@ class Node:
     """Of the results; -1 for an axis that is open, None where nothing is said."""
     call: Debug | None = None
     """For an op of a body: where the call is from; it completes the call or is inside it."""
+    step: str = ""
+    """The op of the program that this is a step of, where the compiler takes it apart."""
+    group: int = -1
+    """Number of the first step of that op."""
+    plain: bool = False
+    """Whether that op takes nothing away before it scales."""
+    twin: int = -1
+    """The same step of an equal op before it, which may be computed once for both."""
+
+
+_STEPS = {
+    "quantize": ("sub", "divide", "round", "add", "maximum", "minimum", "cast"),
+    "dequantize": ("cast", "sub", "mul", "add"),
+}
+"""Ops that no kernel does as a whole -> the kernels that do it together, of which some may be
+merged with what is around them."""
+_OPERANDS = {
+    "quantize": {"sub": 3, "divide": 1, "add": 2, "maximum": 2, "minimum": 2},
+    "dequantize": {"sub": 2, "mul": 1, "add": 3},
+}
+"""Which operand a step takes its constant from: scale, zero point or least value."""
 
 
 @dataclass
@@ -84,6 +105,7 @@ class _Reader:
         self._graphs = graphs
         self._made = Program()
         self._calls = 0
+        self._taken_apart: dict[Any, int] = {}
 
     def function(self, name: str) -> Program:
         graph = self._graphs[name]
@@ -116,11 +138,35 @@ class _Reader:
                 continue
             if kind == "get_shape":
                 operands = ()  # its kernel reads no values, and shows none
+            if kind in _STEPS:
+                known[op.results[0]] = self._steps(op, kind, operands, call or said)
+                continue
             shapes = tuple(_shape(result) for result in op.results)
             node = Node(len(self._made.nodes), kind, operands, shapes, call)
             self._made.nodes.append(node)
             known |= {r: ("node", node.number, i) for i, r in enumerate(op.results)}
         return ()
+
+    def _steps(self, op: Any, kind: str, operands: Sequence[Source], said: Debug) -> Source:
+        """The nodes of an op that the compiler takes apart; gives what the last of them makes."""
+        if not said.origins:
+            self._calls += 1
+            said = replace(said, origins=(f"@{kind}.{self._calls}",))
+        group = len(self._made.nodes)
+        twin = self._taken_apart.setdefault((kind, operands[0], tuple(op.operands)[1:]), group)
+        plain = _is_zero(op.operands[3])
+        last, shapes = operands[0], (_shape(op.results[0]),)
+        for at, name in enumerate(_STEPS[kind]):
+            constant = _OPERANDS[kind].get(name)
+            read = (last,) if constant is None else (last, _widened(operands[constant]))
+            number = len(self._made.nodes)
+            ends = at == len(_STEPS[kind]) - 1
+            same = twin + at if twin != group else -1
+            call = replace(said, completes=ends)
+            node = Node(number, name, read, shapes, call, kind, group, plain, same)
+            self._made.nodes.append(node)
+            last = ("node", number, 0)
+        return last
 
     def _call(
         self,
@@ -153,6 +199,18 @@ def _inside(op: Any) -> list[Any]:
 def _constant(result: Any) -> Source:
     found = _TENSOR.fullmatch(str(result.type))
     return ("constant", (_shape(result), found[2]), 0) if found else UNKNOWN
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a value is a constant of nothing but zeros, as its text says."""
+    owner = getattr(value.owner, "operation", value.owner)
+    said = str(owner.attributes["value"]) if getattr(owner, "name", "") == "coreai.constant" else ""
+    return said.startswith("dense<0.000000e+00>")
+
+
+def _widened(source: Source) -> Source:
+    """A constant as the kernels of steps read it: a zero point is a float there."""
+    return ("constant", (source[1][0], "f32"), 0) if source[0] == "constant" else source
 
 
 def _shape(result: Any) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes import coreai_debug, coreai_program
 from syncpoint.runtimes.coreai_capture import Capture, Names, Watch, constant_key
 from syncpoint.runtimes.coreai_loop import Loop
+from syncpoint.runtimes.coreai_quantization import rows
 from syncpoint.runtimes.coreai_values import NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.named_inputs import bind
@@ -261,13 +262,9 @@ class CoreAISession:
         """The constants that ops read; of each run once, whatever the number of its parts."""
         whole = recorder.for_part(Part())
         for constant in sorted(capture.parameters - totals.parameters):
-            array = self._watch.constants.values[constant]
-            whole.tensor(
-                constant_key(constant),
-                array,
-                role=Role.PARAMETER,
-                quantization=capture.meanings.get(constant),
-            )
+            known = capture.meanings.get(constant)
+            array = rows(self._watch.constants.values[constant], known)
+            whole.tensor(constant_key(constant), array, role=Role.PARAMETER, quantization=known)
         totals.parameters |= capture.parameters
 
     def _notes(self) -> list[str]:

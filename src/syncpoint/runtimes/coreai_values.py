@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import xxhash
 from coreai.runtime import NDArray
@@ -21,14 +23,18 @@ NAMES = {
     "float8e4m3fn": "f8_e4m3fn",
     "float8e5m2": "f8_e5m2",
     "bool": "bool",
+    "int2": "i4",
     "int4": "i4",
-    "uint4": "u4",
+    **{f"uint{bits}": "u4" for bits in (1, 2, 3, 4)},
+    "uint6": "u8",
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }
-"""The runtime's name of an element type -> ours."""
+"""The runtime's name of an element type -> ours, or the next wider one of ours."""
+_PACKED = {"int2": 2, "int4": 4, **{f"uint{bits}": bits for bits in (1, 2, 3, 4, 6)}}
+"""Bits of the element types of which several lie in a byte or across two."""
 FLOATS = frozenset({"f64", "f32", "f16", "bf16", "f8_e4m3fn", "f8_e5m2"})
-_WHOLE_BYTES = {n: DTYPES[o].numpy for n, o in NAMES.items() if o not in ("i4", "u4")}
+_WHOLE_BYTES = {n: DTYPES[o].numpy for n, o in NAMES.items() if n not in _PACKED}
 """What lies in memory as NumPy has it."""
 
 
@@ -79,8 +85,27 @@ def to_numpy(raw: Any) -> Array:
     """The values of an array of the runtime, whatever its type and strides."""
     if raw.dtype not in NAMES:
         raise Unsupported("a tensor of numbers", f"elements of {raw.dtype}")
+    if raw.dtype in _PACKED:
+        return _unpacked(raw)
     wrapped = raw if isinstance(raw, NDArray) else NDArray._wrap(raw)
     return wrapped.numpy()
+
+
+def _unpacked(raw: Any) -> Array:
+    """The elements of a packed array, the lowest bits of each byte first. Its buffer claims a byte
+    for each of them: only so many as hold them are read."""
+    bits, shape = _PACKED[raw.dtype], tuple(raw.shape)
+    view = memoryview(getattr(raw, "_tensor", raw))
+    if not view.c_contiguous:
+        raise Unsupported("packed integers in order", f"strides {tuple(raw.strides)}")
+    count = prod(shape)
+    data = np.frombuffer(view, np.uint8)[: (count * bits + 7) // 8]
+    each = np.unpackbits(data, bitorder="little")[: count * bits].reshape(count, bits)
+    found = (each << np.arange(bits, dtype=np.uint8)).sum(1, dtype=np.uint8).reshape(shape)
+    if raw.dtype.startswith("int"):
+        sign = 1 << (bits - 1)
+        return np.asarray((found.astype(np.int8) ^ sign) - sign, ml_dtypes.int4)
+    return found if bits > 4 else np.asarray(found, ml_dtypes.uint4)
 
 
 def to_coreai(array: Array) -> NDArray:

@@ -45,8 +45,8 @@ inline bool is_complex(DType dtype) { return dtype == DType::c64 || dtype == DTy
 // 64-bit integers need a second double: a double alone is exact only to 2^53.
 inline bool is_wide(DType dtype) { return dtype == DType::i64 || dtype == DType::u64; }
 
-// real = scale * (stored - zero_point), or scale * table[stored]. Scale and zero point are one for
-// all elements, or change along one axis, every `block` of its indices.
+// real = scale * (stored - zero_point), or scale * table[stored - zero_point]. Scale and zero point
+// are one for all elements, or change along one axis, every `block` of its indices.
 struct Quantization {
   std::vector<double> scale;       // empty: the operand is not quantized
   std::vector<double> zero_point;  // one for all, or one for each scale

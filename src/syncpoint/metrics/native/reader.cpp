@@ -140,21 +140,17 @@ void Reader::decode(const std::byte* source, std::size_t count, std::size_t at) 
 void Reader::dequantize(std::int64_t begin, std::size_t count) {
   const Quantization& q = operand_.quantization;
   double* re = values_.re.data();
-  if (!q.table.empty()) {
-    // A stored number outside the table stands for nothing.
-    const auto size = static_cast<double>(q.table.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      const bool inside = re[i] >= 0 && re[i] < size;
-      re[i] = inside ? q.table[static_cast<std::size_t>(re[i])]
-                     : std::numeric_limits<double>::quiet_NaN();
-    }
-    values_.wide = false;
-  }
+  const auto size = static_cast<double>(q.table.size());
   each_scale(q, begin, count, [&](std::size_t k, std::size_t first, std::size_t run) {
     const double scale = q.scale[k];
-    const double zero = !q.table.empty() ? 0.0 : q.zero_point[q.zero_point.size() == 1 ? 0 : k];
+    const double zero = q.zero_point[q.zero_point.size() == 1 ? 0 : k];
     for (std::size_t i = first; i < first + run; ++i) {
-      if (values_.wide) {
+      if (!q.table.empty()) {
+        // A stored number outside the table stands for nothing.
+        const double at = re[i] - zero;
+        re[i] = at >= 0 && at < size ? scale * q.table[static_cast<std::size_t>(at)]
+                                     : std::numeric_limits<double>::quiet_NaN();
+      } else if (values_.wide) {
         re[i] = scale * difference(re[i], values_.lo[i], zero, 0);
       } else {
         re[i] = scale * (re[i] - zero);
