@@ -33,6 +33,8 @@ def test_every_usable_file_of_the_mixed_dump_is_read():
     assert len(run.ops) == 47
     damaged = {op.key.op: op.attributes["damage"] for op in run.ops if "damage" in op.attributes}
     assert damaged.keys() >= {"trunc", "corrupt", "oversize"}
+    (note,) = run.info.notes
+    assert note.startswith("3 of 47 ops cannot be read in full: trunc: output 0: 12 bytes for")
     assert "12 bytes for 5 of FLOAT, which takes 20" in damaged["trunc"]
     assert "protobuf" in damaged["corrupt"]
     assert "4000 bytes at 51 of a file of 71" in damaged["oversize"]
