@@ -125,6 +125,15 @@ def test_ops_whose_names_collide_stay_apart_by_the_header(tmp_path):
     assert values(run, "a_b").tolist() == [1, 1]
 
 
+def test_a_damaged_file_is_an_execution_of_the_op_that_others_of_its_name_are(tmp_path):
+    """Else the one before it would pass for the latest."""
+    (tmp_path / f"Add.a_b.1.2.{TIME}").write_bytes(one_output(np.zeros(2, "f4"), name="a/b"))
+    (tmp_path / f"Add.a_b.1.2.{TIME + 1}").write_bytes(b"\xff" * 20)
+    run = DeviceFolder().open(tmp_path)
+    assert [op.key for op in run.ops] == [OpKey("a/b"), OpKey("a/b", 1)]
+    assert "damage" in run.ops[1].attributes
+
+
 @pytest.mark.parametrize(
     ("code", "dtype"),
     [(1, "f4"), (2, "f2"), (3, "i1"), (4, "u1"), (5, "i2"), (6, "u2"), (7, "i4"), (8, "i8"),

@@ -73,6 +73,7 @@ class DeviceFolder:
                 listed.summary() or "an empty folder",
                 "check the path",
             )
+        found = _adopted(found)
         found.sort(key=_order)
         united, apart = _united(found)
         united.sort(key=_order)
@@ -171,6 +172,20 @@ def _op_name(said: str, name: DeviceName) -> str:
     if said and said.isprintable() and escaped(said) in (name.op, whole):
         return said if escaped(said) == name.op else said.removesuffix(f"_lxslice{name.slice}")
     return name.op
+
+
+def _adopted(found: Sequence[Found]) -> list[Found]:
+    """Files whose headers cannot be read, under the name that other files of their op give it, so
+    that an earlier execution does not pass for the latest."""
+    said: dict[tuple[str, str], set[str]] = {}
+    for one in found:
+        if not one.damage:
+            said.setdefault((one.name.type, one.name.op), set()).add(one.op)
+    names = {key: next(iter(ops)) for key, ops in said.items() if len(ops) == 1}
+    return [
+        replace(one, op=names.get((one.name.type, one.name.op), one.op)) if one.damage else one
+        for one in found
+    ]
 
 
 def _united(found: Sequence[Found]) -> tuple[list[Found], list[str]]:
