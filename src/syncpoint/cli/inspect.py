@@ -90,7 +90,7 @@ def _detail(run: Run, name: str) -> None:
     ops = [op for op in run.ops if name in (op.key.op, str(op.key), op.module)]
     keys = {op.key for op in ops}
     tensors = [t for t in run.tensors if t.key.op in keys or name in (t.key.op.op, t.name)]
-    if not tensors:
+    if not ops and not tensors:
         from difflib import get_close_matches
 
         names = [op.key.op for op in run.ops]

@@ -33,6 +33,8 @@ def test_every_usable_file_of_the_mixed_dump_is_read():
     assert len(run.ops) == 47
     damaged = {op.key.op: op.attributes["damage"] for op in run.ops if "damage" in op.attributes}
     assert damaged.keys() >= {"trunc", "corrupt", "oversize"}
+    (note,) = run.info.notes
+    assert note.startswith("3 of 47 ops cannot be read in full: trunc: output 0: 12 bytes for")
     assert "12 bytes for 5 of FLOAT, which takes 20" in damaged["trunc"]
     assert "protobuf" in damaged["corrupt"]
     assert "4000 bytes at 51 of a file of 71" in damaged["oversize"]
@@ -121,6 +123,15 @@ def test_ops_whose_names_collide_stay_apart_by_the_header(tmp_path):
     run = DeviceFolder().open(tmp_path)
     assert values(run, "a/b").tolist() == [0, 0]
     assert values(run, "a_b").tolist() == [1, 1]
+
+
+def test_a_damaged_file_is_an_execution_of_the_op_that_others_of_its_name_are(tmp_path):
+    """Else the one before it would pass for the latest."""
+    (tmp_path / f"Add.a_b.1.2.{TIME}").write_bytes(one_output(np.zeros(2, "f4"), name="a/b"))
+    (tmp_path / f"Add.a_b.1.2.{TIME + 1}").write_bytes(b"\xff" * 20)
+    run = DeviceFolder().open(tmp_path)
+    assert [op.key for op in run.ops] == [OpKey("a/b"), OpKey("a/b", 1)]
+    assert "damage" in run.ops[1].attributes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from syncpoint.dumps.ascend.batch_tree import is_tree, leaves
+from syncpoint.dumps.ascend.batch_tree import Leaf, is_tree, leaves
 from syncpoint.dumps.ascend.device_file import read_device_file
 from syncpoint.dumps.ascend.device_header import MAX_DIMS, Block, DeviceFile
 from syncpoint.dumps.ascend.device_store import DeviceStore, Pieces
@@ -21,7 +21,7 @@ from syncpoint.dumps.ascend.device_types import (
     stored_type,
 )
 from syncpoint.dumps.ascend.file_names import DeviceName, device_name, escaped, is_hashed
-from syncpoint.dumps.ascend.listing import SHOWN, Listing, listing
+from syncpoint.dumps.ascend.listing import SHOWN, Listing, damage_note, listing
 from syncpoint.dumps.ascend.slices import Apart, Whole, put_together, slice_count
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
@@ -57,10 +57,13 @@ class DeviceFolder:
 
     def open(self, path: Path) -> Run:
         """Reads the headers only. A file that cannot be used is an op with its damage named."""
+        model = path.name
         if path.is_file():
             root, listed = path.parent, Listing({path.name: path.name})
         else:
-            path = _leaf(path)
+            leaf = _leaf(path)
+            if leaf is not None:
+                path, model = leaf.path, leaf.model
             root = folder(path, "a folder of device dumps")
             listed = listing(root)
         found = [_read(root, file, name) for file, name in _devices(listed)]
@@ -70,6 +73,7 @@ class DeviceFolder:
                 listed.summary() or "an empty folder",
                 "check the path",
             )
+        found = _adopted(found)
         found.sort(key=_order)
         united, apart = _united(found)
         united.sort(key=_order)
@@ -80,19 +84,19 @@ class DeviceFolder:
             damage = made.add(key, one)
             ops.append(Op(key, one.name.type, attributes=_attributes(one, damage)))
         info = RunInfo(
-            model=path.name,
+            model=model,
             runtime="ascend",
             options={"format": self.name},
-            notes=(*listed.notes, *apart, *_repeats(ops)),
+            notes=(*listed.notes, *apart, *damage_note(ops), *_repeats(ops)),
         )
         store = DeviceStore(root, made.decoded, made.pieces)
         return Run(info, ops, made.tensors, store, path=path)
 
 
-def _leaf(path: Path) -> Path:
-    """The folder with the files: of a tree of one step, that; of more, the user must choose."""
+def _leaf(path: Path) -> Leaf | None:
+    """The folder with the files of a tree that has one; of several the user must choose."""
     if not is_tree(path):
-        return path
+        return None
     found = leaves(path)
     if len(found) > 1:
         names = ", ".join(leaf.name for leaf in found[:SHOWN])
@@ -101,7 +105,7 @@ def _leaf(path: Path) -> Path:
             f"{len(found)} folders ({names}{', ...' if len(found) > SHOWN else ''})",
             "name one of them",
         )
-    return found[0].path
+    return found[0]
 
 
 def _order(one: Found) -> tuple[int, str, str]:
@@ -168,6 +172,20 @@ def _op_name(said: str, name: DeviceName) -> str:
     if said and said.isprintable() and escaped(said) in (name.op, whole):
         return said if escaped(said) == name.op else said.removesuffix(f"_lxslice{name.slice}")
     return name.op
+
+
+def _adopted(found: Sequence[Found]) -> list[Found]:
+    """Files whose headers cannot be read, under the name that other files of their op give it, so
+    that an earlier execution does not pass for the latest."""
+    said: dict[tuple[str, str], set[str]] = {}
+    for one in found:
+        if not one.damage:
+            said.setdefault((one.name.type, one.name.op), set()).add(one.op)
+    names = {key: next(iter(ops)) for key, ops in said.items() if len(ops) == 1}
+    return [
+        replace(one, op=names.get((one.name.type, one.name.op), one.op)) if one.damage else one
+        for one in found
+    ]
 
 
 def _united(found: Sequence[Found]) -> tuple[list[Found], list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncpoint.dumps.arrays import ArrayStore, Lay
 from syncpoint.dumps.ascend.file_names import GoldenName, golden_name
-from syncpoint.dumps.ascend.listing import Listing, listing
+from syncpoint.dumps.ascend.listing import SHOWN, Listing, damage_note, listing
 from syncpoint.dumps.npy_folder import npy_entry
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.protocol import API
@@ -89,9 +89,11 @@ class GoldenFolder:
                 "files": [one.files[k] for k in sorted(one.files)],
             }
             if damage:
-                attributes["damage"] = "; ".join(damage[:3])
+                attributes["damage"] = "; ".join(damage[:SHOWN])
             ops.append(Op(key, "", attributes=attributes))
-        info = RunInfo(model=path.name, options={"format": self.name}, notes=tuple(listed.notes))
+        info = RunInfo(
+            model=path.name, options={"format": self.name}, notes=(*listed.notes, *damage_note(ops))
+        )
         return Run(info, ops, tensors, ArrayStore(root, odd), path=path)
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from syncpoint.dumps.ascend.file_names import NOT_DUMPS, full_name, read_mapping
 from syncpoint.errors import FormatError
+from syncpoint.run.model import Op
 
 SHOWN = 3
 """Names that a note gives as examples."""
+_LONGEST = 160
+"""Characters of a damage that a note shows."""
 
 
 @dataclass
@@ -71,3 +74,17 @@ def _files(names: Sequence[str]) -> str:
     if len(names) > SHOWN:
         shown += ", ..."
     return f"{len(names)} file{'s' * (len(names) > 1)} ({shown})"
+
+
+def damage_note(ops: Sequence[Op]) -> list[str]:
+    """A note on the ops of which something cannot be read, if there are any."""
+    damaged = [(op.key, op.attributes["damage"]) for op in ops if "damage" in op.attributes]
+    if not damaged:
+        return []
+    shown = " | ".join(f"{key}: {_short(damage)}" for key, damage in damaged[:SHOWN])
+    more = " | ..." if len(damaged) > SHOWN else ""
+    return [f"{len(damaged)} of {len(ops)} ops cannot be read in full: {shown}{more}"]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
