@@ -132,6 +132,8 @@ class _Looks:
         """With our own logarithm; None where NumPy's might print something else."""
         if not (isfinite(x[2]) and isfinite(y[2])):
             return None
+        if self._first.errors == 0:
+            return 0.0  # both sides are equal, and so are their shares
         found, magnitude = _kernel.compat_divergence(self._x, self._y, x, y)
         if magnitude == 0:
             return 0.0
