@@ -391,3 +391,47 @@ def test_reports_of_one_second_do_not_overwrite_each_other(case: Case) -> None:
     first, second = case.compare(), case.compare()
     assert first.report != second.report
     assert first.report.read_text() == second.report.read_text()
+
+
+def test_a_quantized_model_is_judged_as_one(case: Case) -> None:
+    """The integers carry no scale, so nothing else tells that eight bits lie on the way."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(4096).astype(np.float32)
+    noisy = (x + 0.01 * rng.standard_normal(4096)).astype(np.float32)
+    case.rule("x", "Data")
+    case.rule("x_quant", "AscendQuant", ["x:0"], origins=[None], originals=[""])
+    case.rules[-1]["output_desc"][0]["dtype"] = "DT_INT8"
+    case.rule("mul", "Mul", ["x_quant:0"])
+    case.rule("mul_dequant", "AscendDequant", ["mul:0"], origins=["mul"], originals=["mul"])
+    case.rule("next", "Abs", ["mul_dequant:0"])
+    case.device("Data", "x", [x])
+    case.device("AscendQuant", "x_quant", [(x * 30).astype(np.int8)], [x])
+    case.device("Mul", "mul", [(x * 30).astype(np.int32)], [(x * 30).astype(np.int8)])
+    case.device("AscendDequant", "mul_dequant", [noisy], [(x * 30).astype(np.int32)])
+    case.device("Abs", "next", [noisy], [noisy])
+    for name in ("x", "mul", "next"):
+        case.golden(name, x)
+    outcome = case.compare()
+    rows = {(r.target.key.op.op, str(r.target.key.role)): r for r in outcome.result.rows}
+    assert {r.verdict for r in rows.values()} == {"close"}
+    assert rows["mul_dequant", "output"].preset == "int8"
+    assert rows["next", "input"].preset == "int8"
+    assert rows["x", "output"].preset == "f32"
+    assert ("mul", "output") not in rows
+    assert outcome.exit_code() == 0
+
+
+def test_what_an_op_is_given_is_measured_once_and_reported_under_its_own_name(case: Case) -> None:
+    zero = np.zeros(8, np.float32)
+    case.rule("x", "Data")
+    case.rule("y", "Abs", ["x:0"])
+    case.device("Data", "x", [zero])
+    given = case.device("Abs", "y", [numbers(8)], [zero])
+    case.golden("x", numbers(8))
+    case.golden("y", numbers(8))
+    lines = case.lines()
+    made, read = lines["x:output:0"], lines["y:input:0"]
+    assert made["MaxAbsoluteError"] == read["MaxAbsoluteError"] != "NaN"
+    assert (made["Verdict"], read["Verdict"]) == ("large", "large")
+    assert given.name in read["CompareFailReason"]
+    assert given.name not in made["CompareFailReason"]

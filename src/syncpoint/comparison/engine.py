@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,6 +63,8 @@ class Options:
     """Runs both models on another input, to confirm pairs that values alone speak for."""
     beside: Beside | None = None
     """Sees every pair that is measured."""
+    same: Mapping[TensorKey, TensorKey] = field(default_factory=dict)
+    """Target tensors that need not be measured since another holds the same bytes."""
     matchers: Sequence[Matcher] = ()
     """In place of the usual chain, where something else says what belongs together."""
 
@@ -79,7 +81,9 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
-    made = measured(sides, made, options.threads, options.progress, options.log, options.beside)
+    made = measured(
+        sides, made, options.threads, options.progress, options.log, options.beside, options.same
+    )
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)

@@ -6,7 +6,7 @@ with the size of the runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -188,11 +188,14 @@ def measured(
     progress: Progress | None = None,
     log: ProgressLog | None = None,
     beside: Beside | None = None,
+    same: Mapping[TensorKey, TensorKey] | None = None,
 ) -> list[Row]:
     """The rows with their numbers. The result does not depend on the number of threads, nor on
-    how much of it an earlier attempt has left in the log."""
+    how much of it an earlier attempt has left in the log. `same` are target tensors that hold the
+    very bytes of another one which has the same reference and view: it is measured for both."""
+    same = same or {}
     done = [log.measured(row) if log is not None else None for row in made]
-    left = [at for at, row in enumerate(done) if row is None]
+    left = [at for at, row in enumerate(done) if row is None and made[at].target.key not in same]
     places = iter(left)
     ready = len(made) - len(left)
     for batch in batches(sides, [made[at] for at in left]):
@@ -204,6 +207,13 @@ def measured(
         ready += len(found)
         if progress:
             progress(ready, len(made))
+    known = {row.target.key: row for row in done if row is not None} if same else {}
+    for at, row in enumerate(made):
+        if done[at] is None:
+            other = known[same[row.target.key]]
+            done[at] = replace(
+                row, numbers=other.numbers, unmeasured=other.unmeasured, view=other.view
+            )
     return [row for row in done if row is not None]
 
 

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.metrics.limits import coarsest, preset_of
+from syncpoint.metrics.limits import PRESETS, coarsest, preset_of
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
+JUDGED_AS = "judged_as"
+"""Attribute of an op whose results are coarser than their type: integers of unknown scale, or
+numbers decoded from a type that nothing else knows. The value is the name of a preset."""
 _FAR = 256
 """Ops that are looked at between one sync point and those before it."""
 
@@ -64,6 +67,7 @@ class Precisions:
         self._ops = {op.key: op for op in run.ops}
         self._through: dict[OpKey, str] = {}
         self._parameters: dict[OpKey, str] = {}
+        self._given: dict[OpKey, str] = {}
         for op in run.ops:
             parameters: list[str] = []
             upstream: list[str] = []
@@ -77,6 +81,10 @@ class Precisions:
                         parameters += own_presets
             self._parameters[op.key] = coarsest(parameters)
             own_outputs = self._own.get((op.key, Role.OUTPUT), [])
+            said = op.attributes.get(JUDGED_AS)
+            if said in PRESETS:
+                own_outputs = [*own_outputs, str(said)]
+            self._given[op.key] = coarsest(upstream)
             self._through[op.key] = coarsest([*own_outputs, *upstream])
 
     def of(self, tensor: Tensor) -> str:
@@ -86,6 +94,8 @@ class Precisions:
             return own
         if tensor.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT):
             return coarsest([own, self._through.get(tensor.key.op, "exact")])
+        if tensor.key.role is Role.INPUT:
+            return coarsest([own, self._given.get(tensor.key.op, "exact")])
         return own
 
     def local(self, key: TensorKey, dtype: str, quantized: bool) -> str:

@@ -15,12 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
+from syncpoint.metrics.row_major import dense
 
 _STEP = re.compile(r"\s*([a-z]+)\(\s*((?:-?\d+\s*(?:,\s*-?\d+\s*)*)?)\)\s*")
 
 
 def _transpose(array: NDArray[Any], *axes: int) -> NDArray[Any]:
     return array.transpose(axes or None)
+
+
+def _reshape(array: NDArray[Any], *shape: int) -> NDArray[Any]:
+    # One number broadcast to a shape, as whoever asks for the shape alone gives it, stays one.
+    if array.size > 1 and any(array.strides):
+        array = dense(array)
+    return array.reshape(shape)
 
 
 def _slice(array: NDArray[Any], axis: int, start: int, stop: int) -> NDArray[Any]:
@@ -35,7 +43,7 @@ def _squeeze(array: NDArray[Any]) -> NDArray[Any]:
 
 _STEPS: dict[str, Callable[..., NDArray[Any]]] = {
     "transpose": _transpose,
-    "reshape": lambda array, *shape: array.reshape(shape),
+    "reshape": _reshape,
     "slice": _slice,
     "squeeze": _squeeze,
     "flip": lambda array, *axes: np.flip(array, axes),

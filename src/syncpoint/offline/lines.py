@@ -14,6 +14,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.dumps.ascend.columns import METRICS, columns, overflow
 from syncpoint.matching.ascend.laying import PLAIN, facts_of
 from syncpoint.matching.ascend.plan import Entry
+from syncpoint.matching.views import View
 from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.offline.asked import Asked
@@ -76,17 +77,36 @@ class ColumnsBeside:
             for key, columns in pool.map(self._columns, pairs):
                 self.found[key] = columns
 
+    def complete(self, result: Result, same: Mapping[TensorKey, TensorKey]) -> None:
+        """Those of the tensors that were measured as another: the same, unless they name its
+        file."""
+        rows = {row.target.key: row for row in result.rows}
+        for key, other in same.items():
+            columns, row = self.found.get(other), rows.get(key)
+            if columns is None or row is None:
+                continue
+            if columns.reasons:
+                mine = self._case.target.tensor(key)
+                theirs = self._case.reference.tensor(row.reference.key)
+                assert mine is not None and theirs is not None
+                seen = View(row.view).apply(self._case.target.values(mine))
+                columns = self._found(row, seen, self._case.reference.values(theirs))
+            self.found[key] = columns
+
     def _columns(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Columns]:
         row, both = pair
         case = self._case
         mine = _array(case.target, row.target.key, both.target)
         theirs = _array(case.reference, row.reference.key, both.reference)
+        return row.target.key, self._found(row, mine, theirs)
+
+    def _found(self, row: Row, mine: NDArray[Any], theirs: NDArray[Any]) -> Columns:
         files = (self._file(0, row.target.key), self._file(1, row.reference.key))
         found = columns(mine, theirs, *files, theirs.shape)
         wanted = self._asked.overflow or self._asked.advisor
         flood = overflow(mine) if wanted else NOTHING
         cells = tuple(found.cells[name] for name in METRICS)
-        return row.target.key, Columns(cells, tuple(found.reasons), flood)
+        return Columns(cells, tuple(found.reasons), flood)
 
     def _file(self, side: int, key: TensorKey) -> str:
         folder = (self._asked.target, self._asked.golden)[side]

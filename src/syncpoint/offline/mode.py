@@ -23,6 +23,7 @@ from syncpoint.offline.asked import Asked
 from syncpoint.offline.detail import write_detail
 from syncpoint.offline.lines import ColumnsBeside, lines
 from syncpoint.offline.opening import Case, opened
+from syncpoint.offline.repeats import repeats
 from syncpoint.offline.report import write_report
 from syncpoint.run.files import one_line
 
@@ -59,6 +60,7 @@ def compare_offline(
     is the rule file where it has been read."""
     case = opened(asked, fusion)
     beside = ColumnsBeside(asked, case)
+    same = repeats(case.stored[0], case.plan)
     result = compare_runs(
         case.target,
         case.reference,
@@ -68,12 +70,14 @@ def compare_offline(
             threads=asked.threads,
             progress=progress,
             beside=beside,
+            same=same,
             matchers=[PlanMatcher(case.plan)],
         ),
     )
     faults = overwritten(case.target, case.stored[0])
     result = replace(result, warnings=(*result.warnings, *_warnings(case), *faults.values()))
     report, comparison = _names(asked.output, prefix)
+    beside.complete(result, same)
     made = lines(case, result, beside.found, faults)
     done = list(write_report(report, made, case.devices, asked.overflow))
     save(result, comparison)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from syncpoint.comparison.precision import JUDGED_AS
 from syncpoint.dumps.ascend.device_folder import DeviceFolder
 from syncpoint.dumps.ascend.file_names import escaped
 from syncpoint.dumps.ascend.golden_folder import GoldenFolder
@@ -12,7 +13,7 @@ from syncpoint.dumps.ascend.rule_file import RuleFile
 from syncpoint.errors import InputError
 from syncpoint.matching.ascend.by_name import plan_by_name
 from syncpoint.matching.ascend.by_rules import plan_by_rules
-from syncpoint.matching.ascend.groups import Rules
+from syncpoint.matching.ascend.groups import Rules, quantizes
 from syncpoint.matching.ascend.logical import logical
 from syncpoint.matching.ascend.plan import Plan
 from syncpoint.offline.asked import Asked
@@ -130,7 +131,19 @@ def _with_edges(run: Run, rules: Rules) -> Run:
             producers = [(key(name), index) for name, index in rule.inputs]
             inputs[mine] = tuple(Edge(p, i) for p, i in producers if p is not None and p != mine)
 
+    coarse = {key(rule.name): "int8" for rule in rules.ops.values() if quantizes(rule)}
+
     def known(op: Op) -> Op:
-        return replace(op, inputs=inputs[op.key]) if op.key in inputs else op
+        op = replace(op, inputs=inputs[op.key]) if op.key in inputs else op
+        judged = coarse.get(op.key) or _decoded(op)
+        return replace(op, attributes={**op.attributes, JUDGED_AS: judged}) if judged else op
 
     return run.with_ops([known(op) for op in run.ops])
+
+
+def _decoded(op: Op) -> str:
+    """The preset for numbers of a type that is read as a wider one."""
+    found = {str(facts.get("stored_type", "")) for facts in op.attributes.get("outputs", ())}
+    if found & {"FLOAT4_E2M1", "FLOAT4_E1M2"}:
+        return "int4"
+    return "fp8" if found & {"HIFLOAT8", "FLOAT8_E8M0"} else ""
