@@ -140,7 +140,9 @@ class Result:
         """Where the runs part: several rows only if they lie on parallel branches.
 
         The earliest ops whose introduced error is large; without introduced error, those whose
-        total is not close while everything they read is.
+        total is not close while everything they read is. Where a run does not say where an op got
+        what it was given, and that is off already, the op is not where they part if another was
+        off before it.
         """
         off: dict[tuple[int, int], list[Row]] = {}
         for row in sorted(self.rows, key=lambda r: r.target.order):
@@ -167,6 +169,12 @@ class Result:
         for op, inputs in self.edges.items():
             below[op] = any(below.get(i, False) or i in ops for i in inputs)
         first = [row for op, row in ops.items() if not below.get(op, False)]
+        handed = {
+            row.target.key.op
+            for row in self.rows
+            if row.target.key.role is Role.INPUT and row.verdict.severity
+        }
+        first = [row for at, row in enumerate(first) if not at or row.target.key.op not in handed]
         # A dump knows no edges: only the order then tells what came first.
         return first if any(self.edges.values()) else first[:1]
 

@@ -24,6 +24,7 @@ _BUILT_IN = (
     "syncpoint.dumps.safetensors:SafetensorsFile",
     "syncpoint.dumps.npz:NpzFile",
     "syncpoint.dumps.aimodel_intermediates:AimodelIntermediates",
+    "syncpoint.dumps.msprobe.format:MsprobeDump",
     "syncpoint.dumps.npy_folder:NpyFolder",
 )
 """Tried in this order; the folder of .npy files, which recognises little, comes last."""

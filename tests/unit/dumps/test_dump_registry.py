@@ -64,10 +64,11 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
     installed(attribute)
     with pytest.warns(SyncpointWarning, match=why):
         names = [f.name for f in registry.formats()]
-    assert names == ["run", "safetensors", "npz", "aimodelintermediates", "npy"]
+    assert names == ["run", "safetensors", "npz", "aimodelintermediates", "msprobe", "npy"]
 
 
 def test_all_formats_keep_the_protocol():
     for found in registry.formats():
         assert isinstance(found, DumpFormat)
-        assert isinstance(found, Saves)
+        # What msProbe writes is the record of a hook; there is nothing to make of other runs.
+        assert isinstance(found, Saves) or found.name == "msprobe"
