@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from contextlib import chdir
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from test_cli import syncpoint
 
 import syncpoint as sp
+from msprobe_dumps import REAL
 from syncpoint.matching.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
 from syncpoint.runtimes.loading import load_object
@@ -28,6 +30,8 @@ def place(tmp_path):
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
+    for dump, side in (("npu_dump", "target"), ("gpu_dump", "reference")):
+        shutil.copytree(REAL / f"tensor_{side}", tmp_path / dump)
     return tmp_path
 
 
