@@ -241,6 +241,12 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path):
     refused(open_dump, folder, match="which leads out of it")
 
 
+def test_a_folder_of_values_elsewhere_is_refused(tmp_path):
+    folder = write(tmp_path / "d", entry(data_name=GOOD.name), "tensor")
+    (folder / "dump_tensor_data").symlink_to(GOOD.parent)
+    refused(open_dump, folder, match="which leads out of it")
+
+
 def test_a_tensor_other_than_the_entry_says_is_unreadable(tmp_path):
     folder = write(tmp_path / "d", entry(data_name="x.pt"), "tensor")
     (folder / "dump_tensor_data").mkdir()

@@ -270,3 +270,27 @@ def test_the_command_writes_the_table_of_the_tool_too(tmp_path):
     assert done.returncode == 2
     assert "two dumps of msProbe" in done.stderr
     assert not Path(tmp_path / "y.csv").exists()
+
+
+def test_what_was_handed_something_off_is_not_where_runs_part(tmp_path):
+    """b is given what a made, through a reshape that nobody hooked; c has an input of its own."""
+
+    def said(shape: list[int], scale: float) -> dict[str, Any]:
+        return tensor(shape, **figures(2.0 * scale, -1.0, 0.3 * scale, 5.0 * scale))
+
+    for side, off in (("target", 1.5), ("reference", 1.0)):
+        data = {
+            "Torch.a.0.forward": ([4, 4], 1.0, [4, 4], 1.1 * off),
+            "Torch.b.0.forward": ([16], 1.1 * off, [16], 1.2 * off),
+            "Torch.c.0.forward": ([8], 1.0, [8], 1.3 * off),
+            "Torch.d.0.forward": ([8], 1.3 * off, [2], 1.4 * off),
+        }
+        entries = {
+            name: {"input_args": [said(*given)], "output": [said(*made)]}
+            for name, (*given, shape, scale) in data.items()
+            for made in [(shape, scale)]
+        }
+        write(tmp_path / side, entries)
+    found = sp.compare(tmp_path / "target", tmp_path / "reference")
+    assert sum(row.verdict is Verdict.LARGE for row in found.rows) == 6
+    assert first(found) == ["Torch.a.0.forward", "Torch.c.0.forward"]

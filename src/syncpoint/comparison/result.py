@@ -12,7 +12,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, Verdict
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.model import OpKey, Part, Role
 
 if TYPE_CHECKING:
     import polars
@@ -170,11 +170,11 @@ class Result:
             below[op] = any(below.get(i, False) or i in ops for i in inputs)
         first = [row for op, row in ops.items() if not below.get(op, False)]
         handed = {
-            row.target.key.op
+            (row.target.key.op, row.target.key.part)
             for row in self.rows
             if row.target.key.role is Role.INPUT and row.verdict.severity
         }
-        first = [row for at, row in enumerate(first) if not at or row.target.key.op not in handed]
+        first = [row for at, row in enumerate(first) if not at or not _is_handed(row, handed)]
         # A dump knows no edges: only the order then tells what came first.
         return first if any(self.edges.values()) else first[:1]
 
@@ -201,6 +201,13 @@ class Result:
         from syncpoint.comparison.storage import frame
 
         return frame(self.rows)
+
+
+def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
+    """Whether all that speaks against an op may be what it was given."""
+    if row.introduced is not None or row.first_non_finite:
+        return False
+    return (row.target.key.op, row.target.key.part) in handed
 
 
 def _out_of_count(row: Row) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.run.files import one_line, parse_json, read_whole
+from syncpoint.run.files import inside, one_line, parse_json, read_whole
 from syncpoint.run.model import Frame
 
 DUMP = "dump.json"
@@ -131,9 +131,10 @@ def _values(folder: Path, said: object) -> Path | None:
         if name not in ("", ".", "..") and "\0" not in name:
             names.insert(0, name)
     try:
-        return next((folder / name for name in names if (folder / name).is_dir()), None)
+        found = next((name for name in names if (folder / name).is_dir()), None)
     except OSError:
         return None
+    return inside(folder, found) if found is not None else None
 
 
 def _parents(path: Path) -> dict[str, str]:

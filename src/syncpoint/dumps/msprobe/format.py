@@ -7,7 +7,7 @@ from pathlib import Path
 from syncpoint.dumps.msprobe import files
 from syncpoint.dumps.msprobe.reading import Reading
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import InputError
+from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Kept, RunInfo
 from syncpoint.run.reader import Run
 
@@ -22,7 +22,9 @@ class MsprobeDump:
         """A file that begins as dump.json does, alone or where the tool puts it."""
         try:
             places = files.find(path)[0]
-        except Exception:  # a damaged tree is of this format if one of its files is
+        except OSError:
+            return False
+        except FormatError:  # a tree that mixes ranks and processes is of this format still
             return any(files.is_dump(found) for found in path.glob("step*/*/dump.json"))
         return any(files.is_dump(place.path) for place in places[:1])
 
