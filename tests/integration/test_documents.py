@@ -11,6 +11,7 @@ import pytest
 from test_cli import syncpoint
 
 import syncpoint as sp
+from msprobe_dumps import REAL
 from syncpoint.matching.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
 from syncpoint.runtimes.loading import load_object
@@ -32,6 +33,8 @@ def place(tmp_path):
         (tmp_path / name).symlink_to(ascend / there)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
+    for dump, side in (("npu_dump", "target"), ("gpu_dump", "reference")):
+        shutil.copytree(REAL / f"tensor_{side}", tmp_path / dump)
     return tmp_path
 
 

@@ -88,6 +88,10 @@ def compare(
         bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
     ] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
+    msprobe_csv: Annotated[
+        Path | None,
+        typer.Option(help="Of two dumps of msProbe for PyTorch: write that tool's own table too."),
+    ] = None,
     csv: options.Csv = None,
     json: options.Json = None,
     rows: options.Rows = 24,
@@ -131,6 +135,10 @@ def compare(
             "nothing" if target is None else f"{target} alone",
             "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
+    if msprobe_csv is not None:
+        from syncpoint.dumps.msprobe.table import write_table
+
+        write_table(target, reference, msprobe_csv)
     if resume and output is not None and not can_resume(output):
         typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:

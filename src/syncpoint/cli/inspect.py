@@ -126,12 +126,12 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
     found = tensor.statistics
     if tensor.kept is Kept.VALUES:
         values = run.values(tensor)
-        found = found or statistics(Operand(values, tensor.dtype, tensor.quantization))
+        found = statistics(Operand(values, tensor.dtype, tensor.quantization))
     if found is not None:
         typer.echo(
             f"  min {found.min:.6g}  max {found.max:.6g}  mean {found.mean:.6g}"
             f"  std {found.std:.6g}  l2 {found.l2:.6g}"
-            f"  nan {found.nan}  inf {found.inf}  zero {found.zero}"
+            f"  nan {_number(found.nan)}  inf {_number(found.inf)}  zero {_number(found.zero)}"
         )
     if tensor.digest:
         typer.echo(f"  {tensor.digest_kind} {tensor.digest}")
@@ -140,3 +140,8 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
             shown = values.astype(np.float64) if values.dtype.kind == "V" else values
             for line in str(shown).splitlines()[:40]:
                 typer.echo(f"  {line}")
+
+
+def _number(count: int) -> str:
+    """A number of elements; other tools do not count them all."""
+    return str(count) if count >= 0 else "?"

@@ -23,7 +23,7 @@ from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics import FileRegion, Operand, Pair, measure_each, statistics
-from syncpoint.metrics.coarse import compare_statistics, scaled
+from syncpoint.metrics.coarse import compare_statistics, incomparable, scaled
 from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -169,7 +169,11 @@ def _basis(target: Tensor, reference: Tensor) -> str:
     if kept == {Kept.VALUES}:
         return Kept.VALUES
     if Kept.DIGEST in kept:
-        return Kept.DIGEST if _digests_comparable(target, reference) else ""
+        if _digests_comparable(target, reference):
+            return Kept.DIGEST
+        # Tools that keep digests may keep a few figures beside them.
+        told = all(t.statistics or t.kept is Kept.VALUES for t in (target, reference))
+        return Kept.STATISTICS if told else ""
     return Kept.STATISTICS
 
 
@@ -280,9 +284,13 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
             return replace(row, unmeasured=_shapes(target.shape, reference.shape)), None
         both = (_statistics(sides.target, target), _statistics(sides.reference, reference))
         if both[0] is None or both[1] is None:
-            why = "statistics of values with several scales"
+            none = target.statistics is None or reference.statistics is None
+            why = "no statistics" if none else "statistics of values with several scales"
             return replace(row, unmeasured=f"{Reason.NO_TARGET_VALUE}: {why}"), None
         numbers = compare_statistics(both[0], both[1])
+        why = "" if numbers["mismatched"] else incomparable(both[0], both[1])
+        if why:
+            return replace(row, unmeasured=f"{Reason.NO_TARGET_VALUE}: {why}"), None
         if not row.view and _digests_comparable(target, reference):
             numbers["same_bytes"] = target.digest == reference.digest
         return replace(row, numbers=numbers), None

@@ -12,7 +12,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, Verdict
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.model import OpKey, Part, Role
 
 if TYPE_CHECKING:
     import polars
@@ -141,7 +141,9 @@ class Result:
 
         The earliest ops whose introduced error is large; without introduced error, those whose
         total is not close while everything they read is. A state may be where they part, if a
-        step begins with or leaves what no op is guilty of.
+        step begins with or leaves what no op is guilty of. Where a run does not say where an op got
+        what it was given, and that is off already, the op is not where they part if another was
+        off before it.
         """
         off: dict[tuple[int, int], list[Row]] = {}
         for row in sorted(self.rows, key=lambda r: r.target.order):
@@ -172,6 +174,12 @@ class Result:
         for op, inputs in self.edges.items():
             below[op] = any(below.get(i, False) or i in ops for i in inputs)
         first = [row for op, row in ops.items() if not below.get(op, False)]
+        handed = {
+            (row.target.key.op, row.target.key.part)
+            for row in self.rows
+            if row.target.key.role is Role.INPUT and row.verdict.severity
+        }
+        first = [row for at, row in enumerate(first) if not at or not _is_handed(row, handed)]
         # A dump knows no edges: only the order then tells what came first.
         return [*first, *left] if any(self.edges.values()) else first[:1]
 
@@ -198,6 +206,13 @@ class Result:
         from syncpoint.comparison.storage import frame
 
         return frame(self.rows)
+
+
+def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
+    """Whether all that speaks against an op may be what it was given."""
+    if row.introduced is not None or row.first_non_finite:
+        return False
+    return (row.target.key.op, row.target.key.part) in handed
 
 
 def _out_of_count(row: Row) -> bool:

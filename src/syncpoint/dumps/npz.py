@@ -94,7 +94,7 @@ def _open(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Run:
 def _member(
     path: Path, handle: int, member: zipfile.ZipInfo, name: str, where: str
 ) -> tuple[Entry, Lay | None]:
-    start = _data_start(handle, member, where)
+    start = data_start(handle, member, where)
     stored = member.compress_type == zipfile.ZIP_STORED
     if member.flag_bits & 1 or not (stored or member.compress_type == zipfile.ZIP_DEFLATED):
         raise FormatError(f"a member stored or deflated, {where}", "another method or encryption")
@@ -115,7 +115,7 @@ def _member(
     return entry, Lay(fortran, header.swapped, deflated)
 
 
-def _data_start(handle: int, member: zipfile.ZipInfo, where: str) -> int:
+def data_start(handle: int, member: zipfile.ZipInfo, where: str) -> int:
     """Offset of the member's data, found in its local header and checked against the file."""
     size = os.fstat(handle).st_size
     local = os.pread(handle, _LOCAL.size, member.header_offset)

@@ -54,6 +54,8 @@ class NameMatcher:
         if modules[0] != modules[1] and edges:
             # One side does not know its modules: there "" is not the top, and an op that is the
             # only one of its kind at the top of the other side is nobody's twin. Edges tell more.
+            for key in _named_by_one_tool(matching):
+                yield from matching.pair_ops(key, key, "name and type", 0.9)
             return
         # A dump knows neither modules nor types: against it, names are all that both have.
         typed = all(any(op.type for op in side.ops) for side in sides)
@@ -93,6 +95,21 @@ class NameMatcher:
                 evidence += "; operands disagree"
                 confidence = 0.5
             yield from matching.pair_ops(t.key, r.key, evidence, confidence)
+
+
+def _named_by_one_tool(matching: Matching) -> list[OpKey]:
+    """Ops that the tool which wrote both sides calls alike, where it calls all of their type so:
+    then none is missing whose number the others could have taken."""
+    sides = (matching.target, matching.reference)
+    formats = [side.run.info.options.get("format") for side in sides]
+    if formats[0] is None or formats[0] != formats[1]:
+        return []
+    names: list[dict[str, list[OpKey]]] = [{}, {}]
+    for side, found in zip(sides, names, strict=True):
+        for op in side.ops:
+            found.setdefault(op.type, []).append(op.key)
+    mine, theirs = names
+    return [key for type, keys in mine.items() if keys == theirs.get(type) for key in keys]
 
 
 def _free(matching: Matching, known: _Known, side: str) -> bool:

@@ -121,7 +121,8 @@ def _nested_calls(work: Workspace, groups: _Groups, call: Call, units: list[Unit
     """What was drawn into an op of the module around it or of one inside, as the activation of a
     sum or of a batch norm is, and is known by that op's call."""
     for unit in units:
-        whole = groups.by_name.get(unit.name)
+        # Its own name says nothing of what it was made from.
+        whole = groups.by_name.get(unit.name) if unit.name in unit.names else None
         if whole is not None and _nested(groups.where[unit.name], call):
             complete(work, unit, whole, f"made from {whole.name}, same source line", 0.95)
 

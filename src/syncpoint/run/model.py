@@ -179,7 +179,11 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is kept of a tensor in place of, or beside, its values. Over finite elements."""
+    """What is kept of a tensor in place of, or beside, its values. Over finite elements.
+
+    A figure that is NaN is not known, and neither is a number of elements that is -1, save that it
+    is not zero: other tools keep less. The figures of those that give no `std` are theirs.
+    """
 
     count: int
     min: float

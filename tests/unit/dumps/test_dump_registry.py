@@ -65,11 +65,14 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
     with pytest.warns(SyncpointWarning, match=why):
         names = [f.name for f in registry.formats()]
     assert names == [
-        *("run", "safetensors", "npz", "aimodelintermediates", "ascend", "ascend-golden", "npy")
+        *("run", "safetensors", "npz", "aimodelintermediates", "ascend", "ascend-golden"),
+        *("msprobe", "npy"),
     ]
 
 
 def test_all_formats_keep_the_protocol():
     for found in registry.formats():
         assert isinstance(found, DumpFormat)
-        assert isinstance(found, Saves) or found.name.startswith("ascend")
+        # What devices and msProbe write is a record; there is nothing to make of other runs.
+        read_only = found.name == "msprobe" or found.name.startswith("ascend")
+        assert isinstance(found, Saves) or read_only

@@ -1,0 +1,325 @@
+"""Dumps of msProbe that lie, break off or lead astray: one line of error, and nothing executed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msprobe_dumps import real, tensor, write
+from syncpoint.dumps.msprobe.pickled import describe
+from syncpoint.dumps.msprobe.pt_file import place
+from syncpoint.dumps.registry import find, open_dump
+from syncpoint.errors import FormatError, SyncpointError
+
+GOOD = real("tensor_target") / "dump_tensor_data" / "Functional.linear.0.forward.input.1.pt"
+FOLDER = "Functional.linear.0.forward.input.1"
+
+
+def refused(action, *arguments, match: str) -> None:
+    with pytest.raises(FormatError, match=match) as caught:
+        action(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("expected ")
+    assert len(text) < 600
+
+
+def members() -> dict[str, bytes]:
+    with zipfile.ZipFile(GOOD) as archive:
+        return {m.filename: archive.read(m) for m in archive.infolist()}
+
+
+def packed(path: Path, inside: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, data in inside.items():
+            archive.writestr(name, data)
+    return path
+
+
+def with_pickle(path: Path, pickled: bytes) -> Path:
+    return packed(path, {**members(), f"{FOLDER}/data.pkl": pickled})
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (os.system, ("touch exploded",))
+
+
+class _Named:
+    """Something that a pickle names, with arguments."""
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        self.name, self.arguments = name, arguments
+
+
+class _Pickler(pickle._Pickler):  # the one in Python, which lets names be written as they are
+    def save(self, obj, save_persistent_id=True):
+        if isinstance(obj, _Named):
+            module, _, name = obj.name.rpartition(".")
+            self.write(b"c" + f"{module}\n{name}\n".encode())
+            if obj.arguments != (None,):
+                super().save(obj.arguments)
+                self.write(b"R")
+            return
+        super().save(obj, save_persistent_id)
+
+    def persistent_id(self, obj):
+        return obj.said if isinstance(obj, _Storage) else None
+
+
+class _Storage:
+    def __init__(self, *said: object) -> None:
+        self.said = said
+
+
+FLOATS = _Named("torch.FloatStorage", None)
+
+
+def tensor_pickle(
+    storage: object = None,
+    offset: object = 0,
+    shape: object = (16, 16),
+    strides: object = (16, 1),
+    hooks: object = None,
+    made_by: str = "torch._utils._rebuild_tensor_v2",
+) -> bytes:
+    storage = _Storage("storage", FLOATS, "0", "cpu", 256) if storage is None else storage
+    hooks = _Named("collections.OrderedDict") if hooks is None else hooks
+    out = io.BytesIO()
+    _Pickler(out, 2).dump(_Named(made_by, storage, offset, shape, strides, False, hooks))
+    return out.getvalue()
+
+
+def test_the_pickle_that_the_cases_change_is_sound(tmp_path):
+    found = place(with_pickle(tmp_path / "x.pt", tensor_pickle()))
+    assert (found.shape, found.nbytes, found.dense) == ((16, 16), 1024, True)
+
+
+@pytest.mark.parametrize(
+    ("pickled", "match"),
+    [
+        (pickle.dumps(Bomb(), 2), "found a call of .*system"),
+        (pickle.dumps(Bomb(), 4), "found a call of .*system"),
+        (pickle.dumps({"a": 1}, 2), "the instruction EMPTY_DICT"),
+        (pickle.dumps([1], 2), "the instruction EMPTY_LIST"),
+        (pickle.dumps(OrderedDict(a=1), 2), "the pickle of a plain tensor|a call of"),
+        (pickle.dumps(7, 2), "one tensor"),
+        (pickle.dumps(Path("x"), 2), "the pickle of|a call of"),
+        (b"cos\nsystem\n(S'true'\ntR.", "the instruction STRING"),
+        (b"\x80\x02(c__builtin__\neval\nX\x01\x00\x00\x001tb.", "the instruction BUILD"),
+        (b"\x80\x02c__builtin__\neval\n)\x81.", "the instruction NEWOBJ"),
+        (b"\x80\x02(i__builtin__\neval\n.", "the instruction INST"),
+        (b"\x80\x02\x82\x01.", "the instruction EXT1"),
+        (b"", "the pickle of a tensor"),
+        (b"\x80\x02", "the pickle of a tensor"),
+        (b"\x80\x02R.", "the pickle of a tensor"),
+        (b"\x80\x02t.", "the pickle of a tensor"),
+        (b"\x80\x02\x87.", "the pickle of a tensor"),
+        (b"\x80\x02h\x07.", "the pickle of a tensor"),
+        (b"\x80\x02Q.", "the pickle of a tensor"),
+        (b"\x80\x02X\xff\xff\xff\xffabc.", "the pickle of a tensor"),
+        (b"\x80\x02(K\x01\x86.", "the pickle of a tensor"),
+        (tensor_pickle(made_by="torch._utils._rebuild_qtensor"), "a call of torch._utils"),
+        (tensor_pickle(made_by="builtins.exec"), "a call of builtins exec"),
+        (tensor_pickle(hooks=_Named("collections.OrderedDict", [])), "the instruction EMPTY_LIST"),
+        (tensor_pickle(hooks=7), "with hooks"),
+        (tensor_pickle(_Storage("module", FLOATS, "0", "cpu", 256)), "else than a storage"),
+        (tensor_pickle(_Storage("storage", FLOATS, "../0", "cpu", 256)), "a storage called"),
+        (tensor_pickle(_Storage("storage", FLOATS, "9", "cpu", 256)), "the storage 9"),
+        (tensor_pickle(_Storage("storage", FLOATS, "0", "cpu", -1)), "without type or size"),
+        (
+            tensor_pickle(_Storage("storage", _Named("os.FloatStorage", None), "0", "cpu", 256)),
+            "a storage of the type os",
+        ),
+        (tensor_pickle(offset=-1), "numbers from 0 up"),
+        (tensor_pickle(offset=1), "within the 256 elements"),
+        (tensor_pickle(shape=(1 << 40, 1 << 40)), "no machine can hold"),
+        (tensor_pickle(shape=(16, 16, 16), strides=(0, 16, 1)), "it was expanded"),
+        (tensor_pickle(shape=(1 << 30,), strides=(0,)), "it was expanded"),
+        (tensor_pickle(shape=(16, 16), strides=(17, 1)), "within the 256 elements"),
+        (tensor_pickle(shape=(16,), strides=(16, 1)), "1 axes and 2 strides"),
+        (tensor_pickle(shape=(True, 16)), "numbers from 0 up"),
+        (tensor_pickle(shape="x"), "numbers from 0 up"),
+        (tensor_pickle(strides=(1 << 70, 1)), "numbers|no machine can hold"),
+    ],
+)
+def test_pickles_that_are_not_a_plain_tensor_are_refused(tmp_path, monkeypatch, pickled, match):
+    monkeypatch.chdir(tmp_path)
+    refused(place, with_pickle(tmp_path / "x.pt", pickled), match=match)
+    assert not (tmp_path / "exploded").exists()
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_reader_raise_anything_else(data):
+    for pickled in (data, b"\x80\x02" + data, tensor_pickle()[:-20] + data):
+        try:
+            describe(pickled, "x")
+        except FormatError as error:
+            assert "\n" not in str(error)
+
+
+@given(st.integers(0, 2000), st.integers(0, 255))
+def test_no_damage_to_a_file_makes_it_raise_anything_else(at, byte):
+    import tempfile
+
+    data = bytearray(GOOD.read_bytes())
+    data[at % len(data)] = byte
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.pt"
+        path.write_bytes(data)
+        try:
+            assert place(path).nbytes <= 1024
+        except SyncpointError as error:
+            assert "\n" not in str(error)
+
+
+def test_archives_that_are_not_torchs_are_refused(tmp_path):
+    inside = members()
+    path = tmp_path / "x.pt"
+    whole = GOOD.read_bytes()
+    for length in (0, 10, 500, len(whole) - 30):
+        path.write_bytes(whole[:length])
+        refused(place, path, match="a file of torch.save in its zip format")
+    path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"old format")
+    refused(place, path, match="torch before 1.6")
+    refused(place, packed(path, inside, zipfile.ZIP_DEFLATED), match="stored as it is")
+    refused(place, packed(path, {"a/b": b""}), match="one data.pkl")
+    refused(place, packed(path, {**inside, "other/data.pkl": b""}), match="one data.pkl")
+    large = {**inside, f"{FOLDER}/data.pkl": bytes(1 << 17)}
+    refused(place, packed(path, large), match="at most 65536 bytes")
+    short = {**inside, f"{FOLDER}/data/0": bytes(100)}
+    refused(place, packed(path, short), match="within the 25 elements")
+    packed(path, inside)
+    data = path.read_bytes().replace(inside[f"{FOLDER}/data.pkl"][:8], b"\x80\x02ctorcX", 1)
+    path.write_bytes(data)
+    refused(place, path, match="checksum|pickle")
+    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        for name in ("a/data.pkl", "a/data.pkl"):
+            archive.writestr(name, b"x")
+    refused(place, path, match="each name once")
+    refused(place, tmp_path, match="a regular file|the file")
+    refused(place, tmp_path / "none.pt", match="the file")
+
+
+def entry(**said: object) -> dict[str, object]:
+    return {"Torch.f.0.forward": {"input_args": [], "output": [{**tensor([2]), **said}]}}
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ({"data_name": "../secret.pt"}, "which leads out of it"),
+        ({"data_name": "/etc/passwd"}, "which leads out of it"),
+        ({"data_name": "a\0b"}, "the name of a file"),
+        ({"shape": [1 << 62, 1 << 62]}, "a shape that a machine can hold"),
+        ({"shape": [1] * 65}, "a shape that a machine can hold"),
+        ({"shape": [-1]}, "a list of lengths"),
+        ({"shape": [1.5]}, "a list of lengths"),
+        ({"shape": "2"}, "a list of lengths"),
+    ],
+)
+def test_entries_that_lie_are_refused(tmp_path, said, match):
+    (tmp_path / "secret.pt").write_bytes(GOOD.read_bytes())
+    folder = write(tmp_path / "d", entry(**said), "tensor")
+    (folder / "dump_tensor_data").mkdir()
+    refused(open_dump, folder, match=match)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    folder = write(tmp_path / "d", entry(data_name="x.pt"), "tensor")
+    (folder / "dump_tensor_data").mkdir()
+    (folder / "dump_tensor_data" / "x.pt").symlink_to(GOOD)
+    refused(open_dump, folder, match="which leads out of it")
+
+
+def test_a_folder_of_values_elsewhere_is_refused(tmp_path):
+    folder = write(tmp_path / "d", entry(data_name=GOOD.name), "tensor")
+    (folder / "dump_tensor_data").symlink_to(GOOD.parent)
+    refused(open_dump, folder, match="which leads out of it")
+
+
+def test_a_tensor_other_than_the_entry_says_is_unreadable(tmp_path):
+    folder = write(tmp_path / "d", entry(data_name="x.pt"), "tensor")
+    (folder / "dump_tensor_data").mkdir()
+    (folder / "dump_tensor_data" / "x.pt").write_bytes(GOOD.read_bytes())
+    run = open_dump(folder)
+    refused(run.values, run.tensors[0], match=r"f32 of shape \[2\] in .* as dump.json says")
+    refused(run.window, run.tensors[0], 0, 1, match="as dump.json says")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"task":"tensor","dump_data_dir":null,"data":[]}', "an object under data"),
+        ('{"task":"tensor","dump_data_dir":null}', "an object under data"),
+        ('{"task":"tensor","dump_data_dir":null,"data":{"a":7}}', "an object for"),
+        ('{"task":"tensor","dump_data_dir":null,"data":{"a":{}', "valid JSON"),
+        ('{"task":"tensor","dump_data_dir":null,"data":{"a":{},"a":{}}}', "each key once"),
+        ('{"task":"tensor","dump_data_dir":null,"data":{"a":' + "[" * 5000, "valid JSON"),
+    ],
+)
+def test_a_dump_json_that_is_not_one_is_refused(tmp_path, text, match):
+    (tmp_path / "dump.json").write_text(text)
+    assert find(tmp_path).name == "msprobe"
+    refused(open_dump, tmp_path, match=match)
+
+
+def test_deep_nesting_is_refused(tmp_path):
+    body: object = tensor([2])
+    for _ in range(40):
+        body = [body]
+    data = {"Torch.f.0.forward": {"input_args": body, "output": []}}
+    refused(open_dump, write(tmp_path / "d", data), match="levels of nesting")
+
+
+@pytest.mark.parametrize("name", ["stack", "construct"])
+@pytest.mark.parametrize("text", ["[]", "{", '{"0": 7}', '{"0": [1, 2]}'])
+def test_the_files_beside_it_may_be_damaged(tmp_path, name, text):
+    folder = write(tmp_path / "d", entry())
+    (folder / f"{name}.json").write_text(text)
+    if name == "construct" and text.startswith('{"0"'):
+        assert open_dump(folder).ops  # parents that are no names are none
+        return
+    refused(open_dump, folder, match="an object|valid JSON|names and a stack|two lists")
+
+
+def test_another_framework_is_said_to_be_one(tmp_path):
+    folder = write(tmp_path / "d", entry(), framework="mindspore")
+    with pytest.raises(SyncpointError, match="a dump of PyTorch"):
+        open_dump(folder)
+
+
+def test_ranks_and_processes_do_not_mix(tmp_path):
+    for name in ("rank0", "proc1"):
+        write(tmp_path / "t" / "step0" / name, entry())
+    assert find(tmp_path / "t").name == "msprobe"
+    refused(open_dump, tmp_path / "t", match="folders of ranks or of processes")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+                    lambda inner: st.lists(inner, max_size=3)
+                    | st.dictionaries(st.sampled_from(
+                        ["type", "dtype", "shape", "value", "md5", "data_name", "Max", "output",
+                         "input_args", "input_kwargs", "parameters", "input"]), inner, max_size=5),
+                    max_leaves=12))  # fmt: skip
+def test_no_json_makes_it_raise_anything_else(body):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "d", {"Module.a.Linear.forward.0": body, "x": body})
+        (path / "dump_tensor_data").mkdir()
+        try:
+            run = open_dump(path)
+        except SyncpointError as error:
+            assert "\n" not in str(error)
+            return
+        assert json.dumps([op.attributes for op in run.ops])
