@@ -29,7 +29,7 @@ def place(tmp_path):
     (tmp_path / "ours.yaml").write_text("preset: f16\npsnr: [45, 35]\n")
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     ascend = ROOT / "tests" / "data" / "ascend" / "offline_mixed"
-    for name, there in (("npu_dump", "npu"), ("golden", "golden"), ("fusion.json", "fusion.json")):
+    for name, there in (("device_dump", "npu"), ("golden", "golden"), ("fusion.json", "fusion.json")):
         (tmp_path / name).symlink_to(ascend / there)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
