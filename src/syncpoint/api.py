@@ -289,6 +289,34 @@ def compare_offline(
     )
 
 
+def compare_torchair(
+    target: str | Path,
+    golden: str | Path,
+    *,
+    out: str | Path = ".",
+    dialect: str = "seed",
+    xlsx: bool = False,
+    limits: Choice = "auto",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Compare a GE dump of TorchAir with its FX dump, or with a GE dump without fusion.
+
+    Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison beside it into
+    `out`; one of each for every rank. `dialect` says whose columns the report has: `seed`, those
+    of the manual, or `26.2`.
+    """
+    from syncpoint.offline.torchair.asked import Asked as AskedTorchair
+    from syncpoint.offline.torchair.asked import Dialect
+    from syncpoint.offline.torchair.mode import compare_torchair as compare_all
+
+    known = [str(name) for name in Dialect]
+    if dialect not in known:
+        raise InputError(f"a dialect {' or '.join(known)}", repr(dialect))
+    asked = AskedTorchair(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads)
+    return compare_all(asked, limits, progress)
+
+
 def analyze(
     model: object,
     inputs: object = None,
@@ -419,6 +447,7 @@ __all__ = [
     "capture",
     "compare",
     "compare_offline",
+    "compare_torchair",
     "open_comparison",
     "open_run",
     "record",

@@ -11,6 +11,7 @@ import pytest
 from test_cli import syncpoint
 
 import syncpoint as sp
+from ascend_files import DATA
 from msprobe_dumps import REAL
 from syncpoint.matching.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
@@ -26,16 +27,27 @@ def place(tmp_path):
     model = ROOT / "src" / "syncpoint" / "cli" / "demo_model.py.txt"
     (tmp_path / "model.py").write_text(model.read_text())
     _export(tmp_path)
+    _copy_dumps(tmp_path)
     (tmp_path / "ours.yaml").write_text("preset: f16\npsnr: [45, 35]\n")
     x = np.linspace(-1, 1, 64, dtype=np.float32)
-    ascend = ROOT / "tests" / "data" / "ascend" / "offline_mixed"
-    for name, there in (("device_dump", "npu"), ("golden", "golden"), ("fusion.json", "fusion.json")):
-        (tmp_path / name).symlink_to(ascend / there)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
-    for dump, side in (("npu_dump", "target"), ("gpu_dump", "reference")):
-        shutil.copytree(REAL / f"tensor_{side}", tmp_path / dump)
     return tmp_path
+
+
+def _copy_dumps(folder):
+    """The dumps of Ascend devices and of msProbe that the documents name."""
+    for dump, side in (("npu_dump", "target"), ("gpu_dump", "reference")):
+        shutil.copytree(REAL / f"tensor_{side}", folder / dump)
+    for name, source in (
+        ("device_dump", "offline_mixed/npu"),
+        ("golden", "offline_mixed/golden"),
+        ("msprobe_ge_dump", "torchair/msprobe_ge_dump"),
+        ("msprobe_fx_dump", "torchair/msprobe_fx_dump"),
+        ("fusion_off/msprobe_ge_dump", "torchair/msprobe_ge_off"),
+    ):
+        shutil.copytree(DATA / source, folder / name)
+    shutil.copy(DATA / "offline_mixed" / "fusion.json", folder)
 
 
 def _export(folder):
@@ -67,7 +79,7 @@ def commands(page):
     inline = re.findall(r"`(syncpoint (?:report|inspect|compare|doctor)[^`\n]* ?[^`\n]*)`", text)
     lines = [line.strip().removeprefix("$ ") for line in text.splitlines()]
     block = [line for line in lines if re.match(r"syncpoint [a-z]", line)]
-    return [*block, *(c for c in inline if "RUN" not in c)]
+    return [*block, *(c for c in inline if "RUN" not in c and "TIME" not in c)]
 
 
 def test_every_command_runs(place):
@@ -163,6 +175,7 @@ def test_the_public_names_are_those_of_the_interface():
         "capture",
         "compare",
         "compare_offline",
+        "compare_torchair",
         "open_comparison",
         "open_run",
         "record",

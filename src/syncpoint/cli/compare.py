@@ -29,6 +29,8 @@ def compare(
     advisor: offline.Advisor = False,
     op_name: offline.OpName = None,
     topn: offline.TopN = 20,
+    dialect: offline.Dialect = None,
+    xlsx: offline.Xlsx = False,
     inputs: options.Inputs = None,
     shape: options.Shapes = None,
     output: Annotated[
@@ -115,6 +117,8 @@ def compare(
         advisor,
         op_name,
         topn,
+        dialect,
+        xlsx,
     )
     if said:
         shown = offline.Shown(metric, sort, rows, quiet, csv, json)

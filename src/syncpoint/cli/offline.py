@@ -1,4 +1,5 @@
-"""`syncpoint compare -m offline_data`: dumps of an Ascend device, with the flags its users know."""
+"""`syncpoint compare -m offline_data|torchair`: dumps of an Ascend device, with the flags that its
+users know."""
 
 from __future__ import annotations
 
@@ -13,19 +14,29 @@ from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.measuring import Progress
+    from syncpoint.offline.mode import Outcome
 
-_PANEL = "Dumps of an Ascend device (--mode offline_data)"
-_MODES = ("offline_data",)
+_PANEL = "Dumps of an Ascend device (--mode offline_data or torchair)"
+_MODES = ("offline_data", "torchair")
+_DIALECTS = ("seed", "26.2")
 
 Mode = Annotated[
-    str | None, typer.Option("-m", "--mode", help="offline_data.", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option(
+        "-m",
+        "--mode",
+        help="offline_data: files of a device; torchair: GE dumps of TorchAir.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 TargetPath = Annotated[
     Path | None,
     typer.Option(
         "-tp",
         "--target_path",
-        help="Folder of the device's dump files; in training, dump_path/time.",
+        help="Folder of the device's dump files; in training, dump_path/time; of TorchAir the GE"
+        " dump.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -34,7 +45,8 @@ GoldenPath = Annotated[
     typer.Option(
         "-gp",
         "--golden_path",
-        help="Folder of the original model's .npy files, or of another device's dump.",
+        help="Folder of the original model's .npy files, or of another device's dump; of TorchAir"
+        " the FX dump or a GE dump without fusion.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -96,6 +108,20 @@ TopN = Annotated[
     ),
 ]
 
+Dialect = Annotated[
+    str | None,
+    typer.Option(
+        help="torchair: columns of the report, seed (those of the manual) or 26.2.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Xlsx = Annotated[
+    bool,
+    typer.Option(
+        "--xlsx", help="torchair: the report as a coloured sheet too.", rich_help_panel=_PANEL
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Said:
@@ -111,6 +137,8 @@ class Said:
     advisor: bool
     op_name: str | None
     topn: int
+    dialect: str | None = None
+    xlsx: bool = False
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) for f in fields(self) if f.name != "topn")
@@ -144,7 +172,7 @@ def compare(
 
     if said.mode is None:
         raise InputError(
-            "-m offline_data with the flags of that mode", "no mode", "add -m offline_data"
+            "-m with the flags of a mode", "no mode", "add -m offline_data or -m torchair"
         )
     options.one_of(said.mode, _MODES, "--mode")
     if any(positional):
@@ -153,21 +181,8 @@ def compare(
         missing = "-tp" if said.target_path is None else "-gp"
         raise InputError(f"{missing} with the folder of the dump files", "none")
     with measuring() as progress:
-        found = api.compare_offline(
-            said.target_path,
-            said.golden_path,
-            fusion_rule=said.fusion_rule_file,
-            close_fusion_rule=said.close_fusion_rule_file,
-            quant_fusion_rule=said.quant_fusion_rule_file,
-            out=output if output is not None else Path(),
-            overflow=said.overflow_detection,
-            advisor=said.advisor,
-            op=said.op_name,
-            top=said.topn,
-            limits=choice,
-            threads=threads,
-            progress=progress,
-        )
+        run = _torchair if said.mode == "torchair" else _offline
+        found = run(said, output if output is not None else Path(), choice, threads, progress)
     several = len(found) > 1
     if several and (shown.csv or shown.json):
         raise InputError("--csv and --json for one comparison", f"{len(found)} of them")
@@ -188,3 +203,54 @@ def compare(
     codes = [outcome.exit_code(fail_on, min_coverage) for outcome in found]
     # A divergence says more than too little to compare.
     raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))
+
+
+def _offline(
+    said: Said, output: Path, choice: Choice, threads: int, progress: Progress | None
+) -> list[Outcome]:
+    from syncpoint import api
+
+    assert said.target_path is not None and said.golden_path is not None
+    _refuse(said, ("dialect", "xlsx"), "torchair")
+    return api.compare_offline(
+        said.target_path,
+        said.golden_path,
+        fusion_rule=said.fusion_rule_file,
+        close_fusion_rule=said.close_fusion_rule_file,
+        quant_fusion_rule=said.quant_fusion_rule_file,
+        out=output,
+        overflow=said.overflow_detection,
+        advisor=said.advisor,
+        op=said.op_name,
+        top=said.topn,
+        limits=choice,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def _torchair(
+    said: Said, output: Path, choice: Choice, threads: int, progress: Progress | None
+) -> list[Outcome]:
+    from syncpoint import api
+
+    assert said.target_path is not None and said.golden_path is not None
+    rules = ("fusion_rule_file", "close_fusion_rule_file", "quant_fusion_rule_file")
+    _refuse(said, (*rules, "overflow_detection", "advisor", "op_name"), "offline_data")
+    return api.compare_torchair(
+        said.target_path,
+        said.golden_path,
+        out=output,
+        dialect=options.one_of(said.dialect or _DIALECTS[0], _DIALECTS, "--dialect"),
+        xlsx=said.xlsx,
+        limits=choice,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def _refuse(said: Said, names: tuple[str, ...], mode: str) -> None:
+    """Flags of the other mode would be passed over without a word."""
+    for name in names:
+        if getattr(said, name):
+            raise InputError(f"--{name} with --mode {mode}", f"--mode {said.mode}")

@@ -27,6 +27,7 @@ _BUILT_IN = (
     "syncpoint.dumps.ascend.device_folder:DeviceFolder",
     "syncpoint.dumps.ascend.golden_folder:GoldenFolder",
     "syncpoint.dumps.msprobe.format:MsprobeDump",
+    "syncpoint.dumps.ascend.torchair_run:TorchairFolders",
     "syncpoint.dumps.npy_folder:NpyFolder",
 )
 """Tried in this order; the folder of .npy files, which recognises little, comes last."""

@@ -66,7 +66,7 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
         names = [f.name for f in registry.formats()]
     assert names == [
         *("run", "safetensors", "npz", "aimodelintermediates", "ascend", "ascend-golden"),
-        *("msprobe", "npy"),
+        *("msprobe", "torchair", "npy"),
     ]
 
 
@@ -74,5 +74,5 @@ def test_all_formats_keep_the_protocol():
     for found in registry.formats():
         assert isinstance(found, DumpFormat)
         # What devices and msProbe write is a record; there is nothing to make of other runs.
-        read_only = found.name == "msprobe" or found.name.startswith("ascend")
+        read_only = found.name.startswith(("msprobe", "ascend", "torchair"))
         assert isinstance(found, Saves) or read_only

@@ -50,7 +50,10 @@ def laid_over(entry: Entry, target: Run, origin: Origin) -> Entry:
 def facts_of(run: Run, tensor: Tensor) -> dict[str, Any]:
     """What a dump says of a tensor beyond what every run can hold."""
     op = run.op(tensor.key.op)
-    listed = op.attributes.get(f"{tensor.key.role}s", ()) if op is not None else ()
+    said = op.attributes if op is not None else {}
+    # Of an op that was executed for several tokens, each execution has facts of its own.
+    said = said.get("parts", {}).get(str(tensor.key.part), said)
+    listed = said.get(f"{tensor.key.role}s", ())
     return dict(listed[tensor.key.index]) if tensor.key.index < len(listed) else {}
 
 

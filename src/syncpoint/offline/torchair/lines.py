@@ -1,0 +1,139 @@
+"""The lines of the report, whatever its columns are: a pair, its numbers and our verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.dumps.ascend.torchair_columns import (
+    Columns26,
+    ColumnsSeed,
+    columns_26,
+    columns_seed,
+)
+from syncpoint.matching.ascend.by_graph import OWN
+from syncpoint.matching.ascend.graph_plan import GraphEntry
+from syncpoint.metrics import FileRegion, Operand, Pair
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.offline.torchair.asked import Asked, Dialect
+from syncpoint.offline.torchair.opening import Case
+from syncpoint.run.model import Role, Tensor, TensorKey
+from syncpoint.run.reader import Run
+
+Columns = Columns26 | ColumnsSeed
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the report."""
+
+    entry: GraphEntry
+    number: int
+    """Of the pair, as 26.2 counts them."""
+    my_path: str
+    golden_path: str
+    columns: Columns | None
+    verdict: Verdict
+    reason: str
+    """Why there is no verdict, in one of the words for it; "" where there is one."""
+    remark: str
+
+
+class ColumnsBeside:
+    """Finds the columns of every pair while its values are at hand for our own numbers."""
+
+    def __init__(self, asked: Asked, case: Case) -> None:
+        self._asked = asked
+        self._case = case
+        self.found: dict[TensorKey, Columns] = {}
+
+    def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
+        """Those of a batch, several at a time."""
+        with ThreadPoolExecutor(self._asked.threads or None) as pool:
+            for key, columns in pool.map(self._columns, pairs):
+                self.found[key] = columns
+
+    def _columns(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Columns]:
+        row, both = pair
+        mine = _array(self._case.target, row.target.key, both.target)
+        theirs = _array(self._case.reference, row.reference.key, both.reference)
+        find = columns_seed if self._asked.dialect is Dialect.SEED else columns_26
+        return row.target.key, find(mine, theirs)
+
+
+def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
+    """The values of one side; a large tensor that was measured in its file is mapped."""
+    if not isinstance(operand.data, FileRegion):
+        return operand.array
+    tensor = run.tensor(key)
+    assert tensor is not None
+    return run.values(tensor)
+
+
+def lines(case: Case, result: Result, found: dict[TensorKey, Columns]) -> Iterator[Line]:
+    """All lines, graph by graph and token by token, in the order of execution."""
+    rows = {row.target.key: row for row in result.rows}
+    numbers = _numbers(case.plan.entries)
+    for entry, number in zip(case.plan.entries, numbers, strict=True):
+        key = entry.target.key if entry.target is not None else None
+        row = rows.get(key) if key is not None and entry.reference is not None else None
+        verdict, reason, remark = _judged(entry, row)
+        yield Line(
+            entry,
+            number,
+            _path(case, 0, entry, entry.target),
+            _path(case, 1, entry, entry.reference),
+            found.get(key) if key is not None and row is not None else None,
+            verdict,
+            reason,
+            remark,
+        )
+
+
+def _numbers(entries: tuple[GraphEntry, ...]) -> list[int]:
+    """26.2 counts its pairs token by token, by type and time; what it leaves out comes last."""
+
+    def place(at: int) -> tuple[Any, ...]:
+        entry = entries[at]
+        graph = (len(entry.graph), entry.graph, entry.part.step)
+        if entry.extra or entry.target is None:
+            return (True, at)
+        key = entry.target.key
+        role = key.role is not Role.INPUT
+        return (False, *graph, entry.type, entry.time, entry.op, role, key.index)
+
+    found = [0] * len(entries)
+    for number, at in enumerate(sorted(range(len(entries)), key=place)):
+        found[at] = number
+    return found
+
+
+def _path(case: Case, side: int, entry: GraphEntry, tensor: Tensor | None) -> str:
+    """The file that holds a tensor, and which of its tensors it is."""
+    if tensor is None:
+        if side == 0:
+            return str(case.stored[0].tree.root / entry.place) if entry.target_names else ""
+        return "" if entry.target_names else entry.place
+    own = tensor.key.op.path == OWN
+    path = case.stored[0 if own else side].file(tensor)
+    if side == 1 and case.fx and not own:
+        return path
+    return f"{path},{tensor.key.role}s,{tensor.key.index}"
+
+
+def _judged(entry: GraphEntry, row: Row | None) -> tuple[Verdict, str, str]:
+    if row is None:
+        reason = str(entry.reason or Reason.NO_COUNTERPART)
+        words = f"{reason}: {entry.words}" if entry.words else reason
+        return Verdict.NONE, reason, "; ".join(w for w in (words, entry.note) if w)
+    said = [row.reason] if row.reason and row.verdict is not Verdict.CLOSE else []
+    if entry.reason is Reason.EXCLUDED:
+        said = [f"{entry.reason}: {entry.words}"]
+    reason = row.reason.split(":")[0] if row.verdict is Verdict.NONE else ""
+    return row.verdict, reason, "; ".join([*said, *row.notes])

@@ -1,0 +1,84 @@
+"""The report with the columns that the manual of the tool documents, and ours behind them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import isinf, isnan
+
+from syncpoint.dumps.ascend.torchair_columns import METRICS_SEED, ColumnsSeed
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
+from syncpoint.offline.torchair.lines import Line
+
+HEADER = (
+    *("API Name", "Stack Info", "Data Name"),
+    *METRICS_SEED,
+    *("Requires_grad Consistent", "Result", "Accuracy Reached or Not", "Err_message"),
+    *("Token", "Verdict", "Remark"),
+)
+UNKNOWN = "N/A"
+
+
+class Colour(StrEnum):
+    """What a line asks of its reader."""
+
+    RED = "red"
+    """Abnormal."""
+    YELLOW = "yellow"
+    """Suspicious: it was not compared, or the rule of the manual and our verdict disagree."""
+    GREEN = "green"
+    """Normal."""
+
+
+def cells(line: Line) -> list[str]:
+    """A line in the order of the header."""
+    columns = line.columns if isinstance(line.columns, ColumnsSeed) else None
+    metrics = columns.metrics if columns is not None else (None,) * len(METRICS_SEED)
+    said = columns.reason if columns is not None else line.entry.words or line.remark
+    passed = _passed(line)
+    return [
+        _name(line),
+        UNKNOWN,  # a dump has no stacks
+        f"[{line.my_path or UNKNOWN}, {line.golden_path or UNKNOWN}]",
+        *map(_number, metrics),
+        UNKNOWN,  # nor does it know of gradients
+        UNKNOWN if passed is None else "PASS" if passed else "FAIL",
+        UNKNOWN if passed is None else "Yes" if passed else "No",
+        said,
+        str(max(line.entry.part.step, 0)),
+        str(line.verdict),
+        line.remark,
+    ]
+
+
+def colour(line: Line) -> Colour:
+    """By the rule of the manual and by our verdict: green only where both are content."""
+    if line.verdict.severity > 1 or line.reason in FAILING_REASONS:
+        return Colour.RED
+    if line.verdict is Verdict.CLOSE and _passed(line):
+        return Colour.GREEN
+    return Colour.YELLOW
+
+
+def _passed(line: Line) -> bool | None:
+    """The rule of the manual. What should be comparable and is not has failed."""
+    if line.columns is not None:
+        return line.columns.passed
+    return False if line.reason in FAILING_REASONS else None
+
+
+def _name(line: Line) -> str:
+    entry = line.entry
+    tensor = entry.target if entry.target is not None else entry.reference
+    names = entry.target_names or entry.reference_names
+    name = ",".join(names)
+    if tensor is None or (entry.target is None and entry.reason is Reason.UNREADABLE):
+        return name
+    return f"{name}.{tensor.key.role}.{tensor.key.index}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if isnan(value):
+        return "NaN"
+    return ("-inf" if value < 0 else "inf") if isinf(value) else f"{value:.12g}"
