@@ -229,6 +229,12 @@ def test_origins_lines_and_modules_are_those_of_the_torch_nodes(folder, net):
     assert sum(bool(op.source) for op in known) >= 0.9 * len(known)
 
 
+def test_every_kernel_that_reads_something_has_its_time(folder):
+    run = captured(folder, "cnn")
+    times = {str(op.key): op.attributes.get("nanoseconds") for op in run.ops if op.inputs}
+    assert times and all(isinstance(t, int) and t > 0 for t in times.values()), times
+
+
 def test_each_call_of_a_shared_body_has_its_own_origin(folder):
     """All layer norms of a shape are one body in the asset, which speaks of one call only."""
     run = captured(folder, "transformer")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,9 @@ class Capture:
         self._edges: list[list[Edge]] = []
         """By kernel in order of execution: its outputs."""
         self._read: list[Seen] = []
+        self._began: int | None = None
+        self._took: int | None = None
+        """Nanoseconds of the kernel that has just run."""
         self._ties: list[Tie] = []
         self._last: dict[tuple[Form, int], Edge] = {}
         self.computed: Counter[str] = Counter()
@@ -195,13 +199,18 @@ class Capture:
 
     def values(self, kernel: int, name: str, kind: str, raw: Sequence[Any]) -> None:
         """One callback of a kernel that computes."""
+        now = perf_counter_ns()
         if kind == "input":
             self._read = [seen(r) for r in raw]
             self._ties = [self._tie(value) for value in self._read]
             # The kernel may write where it reads.
             several = short(name) == "split"
             self._read = [of_array(v.array.copy()) for v in self._read] if several else []
+            # The kernel runs between the two callbacks; what they do themselves is not its time.
+            self._began = perf_counter_ns()
         elif kind == "output" and raw:
+            self._took = now - self._began if self._began is not None else None
+            self._began = None
             self._kernel(kernel, name, [seen(r) for r in raw])
 
     def producer(self, array: Array) -> Edge | None:
@@ -224,7 +233,9 @@ class Capture:
             OpKey(self._names.of(kernel, name, said)),
             type,
             tuple(edge for tie in ties if (edge := self._edge(tie)) is not None),
-            self._attributes(ties) | ({"part_of": node.step} if node and node.step else {}),
+            self._attributes(ties)
+            | ({"part_of": node.step} if node and node.step else {})
+            | ({"nanoseconds": self._took} if self._took is not None else {}),
             said.module,
             said.module_type,
             said.source,
