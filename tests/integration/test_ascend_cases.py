@@ -435,3 +435,39 @@ def test_what_an_op_is_given_is_measured_once_and_reported_under_its_own_name(ca
     assert (made["Verdict"], read["Verdict"]) == ("large", "large")
     assert given.name in read["CompareFailReason"]
     assert given.name not in made["CompareFailReason"]
+
+
+def test_infinities_of_unlike_sign_are_not_the_same(case: Case) -> None:
+    golden = numbers(64)
+    golden[3] = np.inf
+    for name, value in (("same", np.inf), ("other", -np.inf)):
+        case.rule(name)
+        target = golden.copy()
+        target[3] = value
+        case.device("Relu", name, [target])
+        case.golden(name, golden)
+    lines = case.lines()
+    assert [lines[f"{n}:output:0"]["Verdict"] for n in ("same", "other")] == ["close", "large"]
+    # The columns cannot tell the two apart.
+    assert {lines[f"{n}:output:0"]["CosineSimilarity"] for n in ("same", "other")} == {"nan"}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_larger_device_tensor_is_cut_axis_by_axis_where_the_rules_declare_it(
+    case: Case, declared: bool
+) -> None:
+    golden = numbers(2, 10, 4)
+    target = np.full((2, 16, 4), np.float32(7))
+    target[:, :10] = golden
+    case.rule("r")
+    if declared:
+        shape = {"key": "origin_shape", "value": {"list": {"i": list(golden.shape)}}}
+        case.rules[-1]["output_desc"][0]["attr"].append(shape)
+    case.device("Relu", "r", [target])
+    case.golden("r", golden)
+    line = case.lines()["r:output:0"]
+    if declared:
+        assert (line["Verdict"], line["MaxAbsoluteError"]) == ("close", "0.000000")
+    else:
+        assert (line["Verdict"], line["MaxAbsoluteError"]) == ("none", "NaN")
+        assert "nothing says which part of it to compare" in line["CompareFailReason"]
