@@ -471,3 +471,97 @@ def test_a_larger_device_tensor_is_cut_axis_by_axis_where_the_rules_declare_it(
     else:
         assert (line["Verdict"], line["MaxAbsoluteError"]) == ("none", "NaN")
         assert "nothing says which part of it to compare" in line["CompareFailReason"]
+
+
+def test_ops_without_a_file_count_against_the_coverage(case: Case) -> None:
+    for name in ("a", "b", "c"):
+        case.rule(name)
+        case.golden(name, numbers(8))
+    case.rule("given", "Data")
+    case.device("Relu", "a", [numbers(8)])
+    outcome = case.compare()
+    coverage = outcome.result.coverage
+    assert (coverage.compared, coverage.target_tensors) == (1, 3)
+    assert outcome.exit_code() == 3
+    assert "2 ops are not in the dump: b, c" in outcome.result.warnings
+
+
+@pytest.mark.parametrize("side", ["truncated device", "empty device", "truncated golden"])
+def test_damaged_files_are_large_in_every_report(case: Case, side: str) -> None:
+    for name in ("a", "b"):
+        case.rule(name)
+        path = case.device("Relu", name, [numbers(64)])
+        case.golden(name, numbers(64))
+    if side == "truncated golden":
+        path = next((case.root / "golden").glob("b.0.*"))
+    path.write_bytes(b"" if side == "empty device" else path.read_bytes()[:-9])
+    outcome = case.compare(advisor=True)
+    assert outcome.result.verdict == "large"
+    assert sp.open_comparison(outcome.comparison).exit_code() == outcome.exit_code() == 1
+    line = next(line for name, line in table(outcome.report).items() if name.startswith("b"))
+    assert (line["Verdict"], line["Remark"]) == ("none", "unreadable")
+    assert "cannot be used" in line["CompareFailReason"]
+    assert "some could not be compared" in outcome.others[0].read_text()
+
+
+def test_an_op_that_was_given_what_is_off_says_so(case: Case) -> None:
+    x, y = numbers(64), numbers(64, seed=1)
+    case.rule("x", "Data")
+    case.rule("conv", "Conv2D", ["x:0"])
+    case.rule("relu", "Relu", ["conv:0"])
+    case.device("Data", "x", [x])
+    wrong = y * np.float32(1.5)
+    case.device("Relu", "relu", [wrong], [wrong])  # of conv there is no file
+    for name, array in (("x", x), ("conv", y), ("relu", y)):
+        case.golden(name, array)
+    line = case.lines()["relu:output:0"]
+    assert "where the two part first" in line["Remark"]
+    assert "the error came in before it" in line["Remark"]
+
+
+def test_the_advice_points_to_the_first_nan(case: Case) -> None:
+    golden = numbers(64)
+    broken = golden.copy()
+    broken[5] = np.nan
+    for name, array in (("a", golden), ("b", broken), ("c", broken)):
+        case.rule(name)
+        case.device("Relu", name, [array])
+        case.golden(name, golden)
+    outcome = case.compare(advisor=True)
+    assert "Operator Index: 1" in outcome.others[0].read_text()
+
+
+def test_casts_without_a_word_in_the_rule_file_are_seen_through(case: Case) -> None:
+    x = numbers(8)
+    case.rule("x", "Data")
+    case.rule("cast", "Cast", ["x:0"], origins=[None])
+    case.device("Data", "x", [x])
+    case.device("Cast", "cast", [x.astype(np.float16)], [x])
+    case.golden("x", x)
+    assert {line["Verdict"] for line in case.lines().values()} == {"close"}
+
+
+def test_two_devices_may_name_their_axes_in_another_order(case: Case) -> None:
+    x = numbers(2, 3, 4, 5)
+    for folder, array, format in (("npu", x, 0), ("golden", x.transpose(0, 2, 3, 1), 1)):
+        data = np.ascontiguousarray(array)
+        body = dump(output(data.shape, data.nbytes, 1, format), data=data.tobytes())
+        (case.root / folder).mkdir()
+        (case.root / folder / "Relu.r.1.2.1700000000000001").write_bytes(body)
+    (outcome,) = sp.compare_offline(case.root / "npu", case.root / "golden", out=case.root / "o")
+    assert outcome.result.verdict == "close"
+
+
+def test_an_array_of_another_name_is_only_noted(case: Case) -> None:
+    case.rule("r")
+    case.device("Relu", "r", [numbers(4)])
+    case.golden("r", numbers(4))
+    np.save(case.root / "golden" / "foo.npy", numbers(4))
+    outcome = case.compare()
+    assert outcome.exit_code() == 0
+
+
+@pytest.mark.parametrize("flag", [["--map", "x"], ["--ignore", "r"], ["--resume"]])
+def test_options_of_other_comparisons_are_refused(case: Case, flag: list[str]) -> None:
+    code, text = run("-m", "offline_data", "-tp", case.root, "-gp", case.root, *flag)
+    assert (code, flag[0] in text) == (2, True)

@@ -121,6 +121,15 @@ def compare(
         xlsx,
     )
     if said:
+        offline.refuse(
+            {
+                **{"--inputs": inputs, "--shape": shape, "--target-set": target_set},
+                **{"--reference-set": reference_set, "--map": map_, "--ignore": ignore},
+                **{"--introduced": introduced != "local", "--reference-model": reference_model},
+                **{"--through": through, "--no-confirm": no_confirm, "--no-store": no_store},
+                **{"--resume": resume, "--msprobe-csv": msprobe_csv},
+            }
+        )
         shown = offline.Shown(metric, sort, rows, quiet, csv, json)
         offline.compare(
             said,

@@ -156,6 +156,13 @@ class Shown:
     json: Path | None
 
 
+def refuse(given: dict[str, object]) -> None:
+    """Refuse what has no meaning in these modes: nobody should believe that it was heeded."""
+    vain = [flag for flag, value in given.items() if value]
+    if vain:
+        raise InputError("options that dumps of a device know", f"{', '.join(vain)} too")
+
+
 def compare(
     said: Said,
     positional: tuple[str | None, str | None],

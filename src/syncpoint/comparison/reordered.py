@@ -48,4 +48,5 @@ def _is_reordered(sides: Sides, row: Row) -> bool:
     except (SyncpointError, TypeError, ValueError):
         return False
     with np.errstate(invalid="ignore"):
-        return bool(np.linalg.norm(mine - theirs) <= _EQUAL * np.linalg.norm(theirs))
+        size = np.linalg.norm(theirs)
+        return bool(np.isfinite(size) and np.linalg.norm(mine - theirs) <= _EQUAL * size)

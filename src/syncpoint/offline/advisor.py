@@ -40,15 +40,16 @@ def advice(lines: Sequence[Line]) -> Advice:
                 "Float16 data overflow occurs. Rectify the fault and perform comparison again.",
             )
     for line in lines:
-        if line.type == "Data" and _cosine(line) < _SIMILAR:
+        if line.type == "Data" and _off(line):
             return Advice(
                 "Input Inconsistent",
                 str(line.index),
                 "The two models were given different inputs. Give both the same and compare again.",
             )
     kind = "Global Consistency"
-    compared = [line for line in lines if _cosine(line) == _cosine(line)]
-    off = [line for line in compared if _cosine(line) < _SIMILAR]
+    compared = [line for line in lines if line.verdict != "none"]
+    off = [line for line in compared if _off(line)]
+    failed = [line for line in lines if line.remark.startswith(("unreadable", "shape"))]
     if not compared:
         return Advice(kind, "NA", "Nothing could be compared; see the column CompareFailReason.")
     if not off:
@@ -59,6 +60,13 @@ def advice(lines: Sequence[Line]) -> Advice:
                 str(hidden[0].index),
                 "All tensors are similar by their cosine, but not by their values; see the columns"
                 " Verdict and Remark from this operator on.",
+            )
+        if failed:
+            return Advice(
+                kind,
+                str(failed[0].index),
+                "All compared tensors are similar, but some could not be compared; see the column"
+                " CompareFailReason from this operator on.",
             )
         return Advice(kind, "NA", "All compared tensors are similar: no problem was found.")
     if off[-1] is compared[-1]:
@@ -75,6 +83,12 @@ def write_advice(lines: Sequence[Line], path: Path) -> Path:
     except OSError as error:
         raise InputError(f"room and leave to write {path}", one_line(error)) from error
     return path
+
+
+def _off(line: Line) -> bool:
+    """Not similar; where there is no cosine, as with NaN, by our verdict."""
+    cosine = _cosine(line)
+    return cosine < _SIMILAR or (cosine != cosine and line.verdict in ("large", "amplified"))
 
 
 def _cosine(line: Line) -> float:

@@ -203,14 +203,17 @@ def _type(run: Run, tensor: Tensor | None) -> str:
 
 def _judged(entry: Entry, row: Row | None, cells: tuple[str, ...]) -> tuple[str, str]:
     """Our verdict, and what the columns of that tool do not say."""
-    if row is None:
+    if row is None or entry.target is None:
         return str(Verdict.NONE), str(entry.reason or Reason.NO_COUNTERPART)
+    if entry.reason is Reason.UNREADABLE:
+        return str(Verdict.NONE), str(entry.reason)
     said = [row.reason] if row.reason and row.verdict is not Verdict.CLOSE else []
     said += row.notes
     shown = dict(zip(METRICS, cells, strict=True))
     if row.verdict.severity and _looks_perfect(shown):
         error = (row.numbers or {}).get("max_abs")
-        said.append(f"the columns to the left hide it: the greatest error is {error}")
+        if error is not None and not row.first_non_finite:
+            said.append(f"the columns to the left hide it: the greatest error is {error:.6g}")
     return str(row.verdict), "; ".join(said)
 
 

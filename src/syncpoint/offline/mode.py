@@ -16,10 +16,11 @@ from syncpoint.comparison.storage import save
 from syncpoint.dumps.ascend.rule_file import RuleFile
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
-from syncpoint.metrics.verdict import FAILING_REASONS, Reason
+from syncpoint.metrics.verdict import Reason
 from syncpoint.offline.addresses import overwritten
 from syncpoint.offline.advisor import write_advice
 from syncpoint.offline.asked import Asked
+from syncpoint.offline.completing import completed
 from syncpoint.offline.detail import write_detail
 from syncpoint.offline.lines import ColumnsBeside, lines
 from syncpoint.offline.opening import Case, opened
@@ -41,7 +42,7 @@ class Outcome:
     others: tuple[Path, ...] = ()
     """The advisor's summary and the files of a single op."""
     failed: bool = False
-    """Whether a file could not be used or shapes do not fit, which is a divergence too."""
+    """Whether a file could not be used that no row of the result tells of."""
 
     def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
         """As for every comparison; a broken file is one of the things that must not pass."""
@@ -75,7 +76,9 @@ def compare_offline(
         ),
     )
     faults = overwritten(case.target, case.stored[0])
-    result = replace(result, warnings=(*result.warnings, *_warnings(case), *faults.values()))
+    result = completed(result, case)
+    said = dict.fromkeys([*result.warnings, *_warnings(case), *faults.values()])
+    result = replace(result, warnings=tuple(said))
     report, comparison = _names(asked.output, prefix)
     beside.complete(result, same)
     made = lines(case, result, beside.found, faults)
@@ -86,8 +89,7 @@ def compare_offline(
         others.append(write_advice(done, report.with_name(f"{prefix}advisor_summary.txt")))
     if asked.op is not None:
         others += write_detail(asked, case, report.with_suffix(""))
-    failing = any(entry.reason in FAILING_REASONS for entry in case.plan.entries)
-    return Outcome(result, report, comparison, tuple(others), failing)
+    return Outcome(result, report, comparison, tuple(others))
 
 
 def _names(folder: Path, prefix: str) -> tuple[Path, Path]:
@@ -109,12 +111,19 @@ def _warnings(case: Case) -> Iterator[str]:
     """What a reader of the verdict must know: it is about what could be compared."""
     yield from case.plan.notes
     words = {
-        Reason.UNREADABLE: "cannot be used",
+        Reason.UNREADABLE: "cannot be used, or their golden files",
         Reason.NO_TARGET_VALUE: "are not in the dump",
         Reason.AMBIGUOUS: "cannot be told from others of the same file name",
     }
     for reason, what in words.items():
-        names = list(dict.fromkeys(e.op for e in case.plan.entries if e.reason is reason and e.op))
-        if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            yield f"{len(names)} ops {what}: {', '.join(names[:_SHOWN])}{more}"
+        entries = [e for e in case.plan.entries if e.reason is reason and e.counted]
+        yield from _listed(what, [e.op for e in entries])
+    missing = [e.golden for e in case.plan.entries if e.reason is Reason.NO_COUNTERPART]
+    yield from _listed("of the original model have no golden file", missing)
+
+
+def _listed(what: str, given: list[str]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for name in given if name))
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield f"{len(names)} ops {what}: {', '.join(names[:_SHOWN])}{more}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,6 +61,9 @@ def opened(asked: Asked, fusion: RuleFile | None = None) -> Case:
     quant = RuleFile.load(asked.quant_fusion_rule) if asked.quant_fusion_rule else None
     rules = Rules(fusion or RuleFile.load(asked.fusion_rule or ""), quant)
     plan = plan_by_rules(target, golden, rules)
+    if quant is None and any(quantizes(op) for op in rules.ops.values()):
+        hint = "the model is quantized: with -qfr its results find their originals too"
+        plan = replace(plan, notes=(*plan.notes, hint))
     return Case(_with_edges(target, rules), golden, plan, (target, golden))
 
 
@@ -71,6 +75,9 @@ def _open(path: Path, flag: str) -> tuple[Run, str]:
     for kind, name in ((DeviceFolder(), "device"), (GoldenFolder(), "original")):
         if kind.sniff(path):
             return kind.open(path), name
+    with suppress(InputError):
+        # Arrays of another name among them make it no golden folder for those who guess.
+        return GoldenFolder().open(path), "original"
     raise InputError(
         f"dump files of a device, or {{op}}.{{output}}.{{time}}.npy files, for {flag}",
         f"neither in {path}",

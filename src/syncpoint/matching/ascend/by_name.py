@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from syncpoint.dumps.ascend.device_layouts import between
 from syncpoint.matching.ascend.plan import Entry, Plan
+from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Op, Role, Tensor
 from syncpoint.run.reader import Run
@@ -50,6 +52,8 @@ def _op(
     note = f"the last of {executions} executions is compared" if executions > 1 else ""
     whole = Entry(index, mine.type, (name,), (name,), op=name, note=note)
     damage = "; ".join(str(op.attributes["damage"]) for op in (mine, theirs) if _damaged(op))
+    if not damage and not (tensors[0] and tensors[1]):
+        damage = "a file holds no tensors"
     if damage:
         words = f"[{name}] The dump file cannot be used: {damage}."
         yield replace(whole, reason=Reason.UNREADABLE, words=words)
@@ -72,7 +76,10 @@ def _op(
             if reference is None:
                 continue
             pair = replace(whole, target=tensor, reference=reference)
-            if tensor.shape != reference.shape:
+            turned = _turned(tensor, reference)
+            if turned is not None:
+                yield replace(pair, view=turned)
+            elif tensor.shape != reference.shape:
                 words = (
                     f"[{name}] The shape does not match ({tensor.shape} vs {reference.shape}) for"
                     f" {name}:{role}:{tensor.key.index}."
@@ -81,6 +88,18 @@ def _op(
                 yield replace(pair, reason=Reason.SHAPE, words=said)
             else:
                 yield pair
+
+
+def _turned(mine: Tensor, theirs: Tensor) -> View | None:
+    """The view between two orders of the same named axes."""
+    named = len(mine.layout) == len(mine.shape) == len(theirs.layout) == len(theirs.shape)
+    if not named or mine.layout == theirs.layout:
+        return None
+    text = between(mine.layout, theirs.layout)
+    if not text:
+        return None
+    order = [mine.layout.index(axis) for axis in theirs.layout]
+    return View(text) if tuple(mine.shape[a] for a in order) == theirs.shape else None
 
 
 def _first(tensors: list[Tensor]) -> Tensor | None:

@@ -15,6 +15,7 @@ from syncpoint.run.model import Op, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _CONSTANTS = frozenset({"Const", "Constant", "Variable", "VariableV2", "RefData"})
+_GIVEN = frozenset({"Data", "AnnData", "NetOutput"})
 _INTEGERS = "integers between quantizing and dequantizing, whose scale no file tells"
 
 
@@ -135,8 +136,11 @@ class _Planner:
             return replace(entry, reason=Reason.AMBIGUOUS, words=words)
         key = TensorKey(found.op.key, Role.OUTPUT, index) if found.op is not None else None
         reference = self._runs[1].tensor(key) if key is not None else None
+        if reference is None and found.damage:
+            words = f"[{entry.op}] The ground truth dump file cannot be used: {found.damage}."
+            return replace(entry, reason=Reason.UNREADABLE, words=words, golden=name)
         if reference is None:
-            return self._no_reference(entry, found.damage)
+            return replace(self._no_reference(entry, ""), golden=name)
         note = "; ".join(n for n in (entry.note, found.note) if n)
         entry = replace(entry, reference=reference, axes=origin.axes, note=note)
         return laid_over(entry, self._runs[0], origin)
@@ -151,14 +155,19 @@ class _Planner:
         entry = self._entry(group, rule)
         if found.ambiguous:
             return replace(entry, reason=Reason.AMBIGUOUS, words=f"[{rule.name}] {found.ambiguous}")
-        if found.damage:
-            words = f"[{rule.name}] The dump file cannot be used: {found.damage}."
+        damage = found.damage
+        if found.op is not None and not damage:
+            damage = f"{found.op.attributes.get('file', 'it')} holds no tensors"
+        if damage:
+            words = f"[{rule.name}] The dump file cannot be used: {damage}."
             return replace(entry, reason=Reason.UNREADABLE, words=words)
         words = (
             f'[{rule.name}] There is no dump file for my output operator "{rule.name}".'
             f" The type is {rule.type}."
         )
-        return replace(entry, reason=Reason.NO_TARGET_VALUE, words=words)
+        # Of what a device is given, and of its constants, there are usually no files.
+        counted = rule.type not in _CONSTANTS | _GIVEN
+        return replace(entry, reason=Reason.NO_TARGET_VALUE, words=words, counted=counted)
 
     def _entry(
         self, group: Group, rule: OpRule, target: Tensor | None = None, note: str = ""

@@ -112,8 +112,10 @@ class Rules:
         if index >= len(op.output_desc):
             return None
         output = op.output_desc[index]
-        # Where nothing is said of an op at all, it is one of the original model.
-        name = output.origin_name or ("" if op.original_names else op.name)
+        # Where nothing is said of an op at all, it is one of the original model, unless it only
+        # passes on what another gave.
+        own = not op.original_names and op.type not in MOVES_ONLY
+        name = output.origin_name or (op.name if own else "")
         if not name:
             return None
         place = output.origin_index

@@ -44,7 +44,11 @@ def laid_over(entry: Entry, target: Run, origin: Origin) -> Entry:
         return replace(
             entry, axes=axes, reason=Reason.SHAPE, words=f"[{entry.op}] {_sentence(found.reason)}"
         )
-    return replace(entry, axes=axes, view=View(found))
+    note = entry.note
+    if axes != origin.axes:
+        said = f"the golden has the axes {axes}, the rule file says {origin.axes}"
+        note = f"{note}; {said}" if note else said
+    return replace(entry, axes=axes, view=View(found), note=note)
 
 
 def facts_of(run: Run, tensor: Tensor) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Entry:
     """What a reader must know of a pair that is compared all the same."""
     counted: bool = True
     """Whether an uncompared tensor of the device holds a result of its own."""
+    golden: str = ""
+    """The op of the original model whose file is missing or damaged."""
 
     @property
     def label(self) -> str:
