@@ -514,9 +514,11 @@ def test_an_op_that_was_given_what_is_off_says_so(case: Case) -> None:
     case.device("Relu", "relu", [wrong], [wrong])  # of conv there is no file
     for name, array in (("x", x), ("conv", y), ("relu", y)):
         case.golden(name, array)
-    line = case.lines()["relu:output:0"]
+    outcome = case.compare()
+    line = table(outcome.report)["relu:output:0"]
     assert "where the two part first" in line["Remark"]
     assert "the error came in before it" in line["Remark"]
+    assert any(w.startswith("relu: what it was given") for w in outcome.result.warnings)
 
 
 def test_the_advice_points_to_the_first_nan(case: Case) -> None:

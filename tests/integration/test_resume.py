@@ -132,7 +132,7 @@ def test_what_was_measured_is_not_measured_again(place, tmp_path, in_steps, monk
     monkeypatch.setattr(
         measuring,
         "_measure_batch",
-        lambda sides, batch, threads: seen.extend(batch) or real(sides, batch, threads),
+        lambda sides, batch, *rest: seen.extend(batch) or real(sides, batch, *rest),
     )
     sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     assert len(seen) == OPS + 1 - 40

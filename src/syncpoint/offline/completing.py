@@ -46,7 +46,16 @@ def _with_notes(result: Result) -> Result:
         said = (FIRST, GIVEN) if row.target.key.op in given else (FIRST,)
         return replace(row, notes=(*row.notes, *said))
 
-    return replace(result, rows=[noted(row) for row in result.rows])
+    said = [f"{row.target.label}: {GIVEN}" for row in result.first_divergence if _op(row) in given]
+    return replace(
+        result,
+        rows=[noted(row) for row in result.rows],
+        warnings=tuple(dict.fromkeys([*result.warnings, *said])),
+    )
+
+
+def _op(row: Row) -> OpKey:
+    return row.target.key.op
 
 
 def _place(entry: Entry) -> tuple[str, str, int]:
