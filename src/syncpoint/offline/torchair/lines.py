@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-
-from numpy.typing import NDArray
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
@@ -19,12 +16,11 @@ from syncpoint.dumps.ascend.torchair_columns import (
 )
 from syncpoint.matching.ascend.by_graph import OWN
 from syncpoint.matching.ascend.graph_plan import GraphEntry
-from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.offline.beside import FoundBeside
 from syncpoint.offline.torchair.asked import Asked, Dialect
 from syncpoint.offline.torchair.opening import Case
 from syncpoint.run.model import Role, Tensor, TensorKey
-from syncpoint.run.reader import Run
 
 Columns = Columns26 | ColumnsSeed
 
@@ -45,35 +41,12 @@ class Line:
     remark: str
 
 
-class ColumnsBeside:
-    """Finds the columns of every pair while its values are at hand for our own numbers."""
-
-    def __init__(self, asked: Asked, case: Case) -> None:
-        self._asked = asked
-        self._case = case
-        self.found: dict[TensorKey, Columns] = {}
-
-    def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
-        """Those of a batch, several at a time."""
-        with ThreadPoolExecutor(self._asked.threads or None) as pool:
-            for key, columns in pool.map(self._columns, pairs):
-                self.found[key] = columns
-
-    def _columns(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Columns]:
-        row, both = pair
-        mine = _array(self._case.target, row.target.key, both.target)
-        theirs = _array(self._case.reference, row.reference.key, both.reference)
-        find = columns_seed if self._asked.dialect is Dialect.SEED else columns_26
-        return row.target.key, find(mine, theirs)
-
-
-def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
-    """The values of one side; a large tensor that was measured in its file is mapped."""
-    if not isinstance(operand.data, FileRegion):
-        return operand.array
-    tensor = run.tensor(key)
-    assert tensor is not None
-    return run.values(tensor)
+def columns_beside(asked: Asked, case: Case) -> FoundBeside[Columns]:
+    """The columns of every pair, in the words of the dialect."""
+    find = columns_seed if asked.dialect is Dialect.SEED else columns_26
+    return FoundBeside(
+        case.target, case.reference, lambda _, mine, theirs: find(mine, theirs), asked.threads
+    )
 
 
 def lines(case: Case, result: Result, found: dict[TensorKey, Columns]) -> Iterator[Line]:

@@ -17,7 +17,7 @@ from syncpoint.matching.ascend.plan import PlanMatcher
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason
 from syncpoint.offline.mode import Outcome
 from syncpoint.offline.torchair.asked import Asked
-from syncpoint.offline.torchair.lines import ColumnsBeside, lines
+from syncpoint.offline.torchair.lines import columns_beside, lines
 from syncpoint.offline.torchair.opening import Case, opened
 from syncpoint.offline.torchair.writing import need_xlsx, write_csv, write_xlsx
 from syncpoint.run.files import one_line
@@ -36,7 +36,7 @@ def compare_torchair(
 
 
 def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None) -> Outcome:
-    beside = ColumnsBeside(asked, case)
+    beside = columns_beside(asked, case)
     options = Options(
         choice,
         introduced="off",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from syncpoint.errors import InputError, MissingExtra
@@ -40,10 +41,8 @@ def write_csv(path: Path, dialect: Dialect, lines: Sequence[Line]) -> None:
 
 def need_xlsx() -> None:
     """Say before any work is done that the package for sheets is not there."""
-    try:
-        import openpyxl  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("openpyxl", "xlsx", "sheets (--xlsx)") from error
+    if find_spec("openpyxl") is None:
+        raise MissingExtra("openpyxl", "xlsx", "sheets (--xlsx)")
 
 
 def write_xlsx(path: Path, dialect: Dialect, lines: Sequence[Line]) -> None:

@@ -1,0 +1,49 @@
+"""Columns of other tools, found while the values of a batch are at hand for our own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.metrics import FileRegion, Operand, Pair
+from syncpoint.run.model import TensorKey
+from syncpoint.run.reader import Run
+
+Found = TypeVar("Found")
+Find = Callable[[Row, NDArray[Any], NDArray[Any]], Found]
+"""What one pair comes to: its row, the target's values and the reference's."""
+
+
+class FoundBeside(Generic[Found]):
+    """What a function finds of every pair that is measured, by target tensor."""
+
+    def __init__(self, target: Run, reference: Run, find: Find[Found], threads: int) -> None:
+        self._runs = (target, reference)
+        self._find = find
+        self._threads = threads
+        self.found: dict[TensorKey, Found] = {}
+
+    def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
+        """Those of a batch, several at a time."""
+        with ThreadPoolExecutor(self._threads or None) as pool:
+            for key, found in pool.map(self._one, pairs):
+                self.found[key] = found
+
+    def _one(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Found]:
+        row, both = pair
+        mine = _array(self._runs[0], row.target.key, both.target)
+        theirs = _array(self._runs[1], row.reference.key, both.reference)
+        return row.target.key, self._find(row, mine, theirs)
+
+
+def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
+    """The values of one side; a large tensor that was measured in its file is mapped."""
+    if not isinstance(operand.data, FileRegion):
+        return operand.array
+    tensor = run.tensor(key)
+    assert tensor is not None
+    return run.values(tensor)
