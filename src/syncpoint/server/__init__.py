@@ -1,0 +1,1 @@
+"""The comparison session over HTTP, serving the built page."""

@@ -1,0 +1,120 @@
+"""One comparison that is open: its table, what is known of its runs, and the runs on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.storage import COLUMNS, JSON_NAME, SCHEMA, TABLE_NAME, is_comparison, load
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.metrics.limits import Limits, preset
+from syncpoint.run.reader import Run
+from syncpoint.server.table import Table
+
+_MOST_ROWS = 200_000
+"""Up to here a comparison is also read row by row, for answers that need its edges."""
+
+
+def name_of(path: Path) -> str:
+    """What a comparison is called in addresses: the same for the same folder, whoever asks."""
+    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+
+
+class Opened:
+    """A comparison as the page sees it. Reading only; safe to use from several threads."""
+
+    def __init__(self, path: Path, limits: str = "") -> None:
+        self.path = path
+        self.id = name_of(path)
+        self.about = _about(path)
+        self.runs: dict[str, Run | None] = {}
+        """Those opened so far; None where a run cannot be read."""
+        self.why_not: dict[str, str] = {}
+        self._chosen = limits
+        self.table = Table(self._frame(), self.limits)
+
+    @cached_property
+    def limits(self) -> Limits | None:
+        """Those of every row; None for `auto`."""
+        if self._chosen:
+            return None if self._chosen == "auto" else preset(self._chosen)
+        said = self.about["limits"]
+        if said == "auto":
+            return None
+        pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+        return Limits(**pairs)
+
+    @property
+    def limits_name(self) -> str:
+        """In one word."""
+        return self.limits.name if self.limits else "auto"
+
+    @cached_property
+    def result(self) -> Result | None:
+        """The same as objects; None where there are too many rows for that."""
+        if self.rows_on_disk > _MOST_ROWS:
+            return None
+        found = load(self.path)
+        return found.rejudged(self.limits or "auto") if self._chosen else found
+
+    @cached_property
+    def rows_on_disk(self) -> int:
+        """How many sync points there are."""
+        return int(pl.scan_parquet(self.path / TABLE_NAME).select(pl.len()).collect().item())
+
+    def _frame(self) -> pl.DataFrame:
+        if self._chosen and self.result is not None:
+            return self.result.table
+        try:
+            return pl.read_parquet(self.path / TABLE_NAME, columns=list(COLUMNS))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            found = str(error).splitlines()[0]
+            raise FormatError(f"a whole comparison in {self.path}", found) from error
+
+    def run(self, side: str) -> Run | None:
+        """The run of one side, opened when first asked for; `why_not` says why there is none."""
+        if side not in self.runs:
+            self.runs[side] = None
+            path = self.run_path(side)
+            try:
+                if path is None:
+                    self.why_not[side] = "it was never kept on disk"
+                elif not path.exists():
+                    self.why_not[side] = f"{path.name} is not at {path.parent}"
+                else:
+                    from syncpoint.asking import recording
+
+                    self.runs[side] = recording(path)
+            except SyncpointError as error:
+                self.why_not[side] = str(error)
+        return self.runs[side]
+
+    def run_path(self, side: str) -> Path | None:
+        """Where the run of one side was when the two were compared."""
+        said = self.about[side]["path"]
+        return Path(os.path.normpath(self.path / said)) if said else None
+
+
+def _about(path: Path) -> Mapping[str, Any]:
+    if not is_comparison(path):
+        raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
+    try:
+        about = json.loads((path / JSON_NAME).read_text())
+    except (OSError, ValueError) as error:
+        found = str(error).splitlines()[0]
+        raise FormatError(f"a whole comparison in {path}", found) from error
+    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
+        other = about.get("schema") if isinstance(about, dict) else type(about).__name__
+        raise FormatError(f"schema {SCHEMA} in {path / JSON_NAME}", repr(other))
+    missing = [key for key in ("target", "reference", "limits", "unmatched") if key not in about]
+    if missing:
+        raise FormatError(f"a whole comparison in {path}", f"no {missing[0]}")
+    return about

@@ -1,0 +1,326 @@
+"""A comparison as a whole: who, how much was compared, the verdict, what to look at first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics.limits import PRESETS
+from syncpoint.reports.numbers import metric_text, ratio_text
+from syncpoint.server.opened import Opened
+from syncpoint.server.schema import (
+    Finding,
+    MetricInfo,
+    OutputBrief,
+    Overview,
+    RunInfo,
+    Trust,
+    number,
+)
+from syncpoint.server.table import GUILTS, LEVELS
+
+CHOOSABLE = (
+    *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
+    *("max_rel", "within_1e3", "allclose", "max_ulp", "exact"),
+)
+"""Metrics that rows can be sorted and coloured by, in the order of the menu."""
+_MOST_FINDINGS = 12
+_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+def overview(opened: Opened) -> Overview:
+    """Everything that the page needs before it asks for rows."""
+    about, table = opened.about, opened.table
+    coverage = about["coverage"]
+    result = opened.result
+    first = _first(opened)
+    findings = _findings(opened, first)
+    counts = _counts(opened)
+    verdict = result.verdict.value if result is not None else about["verdict"]
+    summary, aside = _summary(opened, first, counts, verdict)
+    lonely = about["unmatched"]
+    return Overview(
+        id=opened.id,
+        name=opened.path.name.removesuffix(".cmp"),
+        created=about.get("created", ""),
+        target=_run(opened, "target"),
+        reference=_run(opened, "reference"),
+        verdict=verdict,
+        summary=summary,
+        aside=aside,
+        exit_code=result.exit_code()
+        if result is not None
+        else int(verdict in ("large", "amplified")),
+        coverage_target=coverage["target"],
+        coverage_reference=coverage["reference"],
+        target_tensors=coverage["target_tensors"],
+        reference_tensors=coverage["reference_tensors"],
+        compared=coverage["compared"],
+        paired=coverage["paired"],
+        rows=table.size,
+        counts=counts,
+        bases=_tally(table.frame.filter(pl.col("verdict") != "none"), "basis"),
+        unmatched_target=sum(u["side"] == "target" and u["counted"] for u in lonely),
+        unmatched_reference=sum(u["side"] == "reference" and u["counted"] for u in lonely),
+        limits=opened.limits_name,
+        presets=["auto", *PRESETS],
+        metrics=_metrics(),
+        types=_types(opened),
+        outputs=_outputs(opened),
+        first_divergence=first,
+        findings=findings,
+        trust=_trust(opened),
+        warnings=list(about.get("warnings", [])),
+    )
+
+
+def _metrics() -> list[MetricInfo]:
+    return [
+        MetricInfo(
+            id=metric.id,
+            title=metric.title,
+            unit=metric.unit,
+            better=metric.better,
+            explanation=metric.explanation,
+            choosable=metric.id in CHOOSABLE,
+        )
+        for metric in CATALOGUE.values()
+    ]
+
+
+def _tally(frame: pl.DataFrame, column: str) -> dict[str, int]:
+    counted = frame[column].value_counts()
+    return {name: count for name, count in counted.iter_rows() if name}
+
+
+def _types(opened: Opened) -> list[str]:
+    counted = opened.table.frame["target_type"].value_counts(sort=True)
+    return [name for name in counted["target_type"].to_list() if name][:200]
+
+
+def _counts(opened: Opened) -> dict[str, int]:
+    table = opened.table
+    verdicts = _tally(table.frame, "verdict")
+    guilts = {
+        name: int(np.count_nonzero(table.guilts == at)) for at, name in enumerate(GUILTS) if name
+    }
+    return {
+        **{name: verdicts.get(name, 0) for name in ("close", "moderate", "large", "none")},
+        **{name: verdicts.get(name, 0) for name in ("inherited", "amplified")},
+        **{name: guilts[name] for name in ("guilty", "first-non-finite", "output", "unknown")},
+    }
+
+
+def _first(opened: Opened) -> list[int]:
+    """Rows where the two runs part."""
+    table = opened.table
+    if opened.result is not None:
+        places = {id(row): at for at, row in enumerate(opened.result.rows)}
+        return [places[id(row)] for row in opened.result.first_divergence]
+    wanted = [GUILTS.index("guilty"), GUILTS.index("first-non-finite")]
+    rows = np.flatnonzero(np.isin(table.guilts, wanted) & (table.verdicts == "large"))
+    return [int(row) for row in rows[np.argsort(table.order[rows])][:1]]
+
+
+def _run(opened: Opened, side: str) -> RunInfo:
+    about = opened.about[side]
+    run = opened.run(side)
+    kept: dict[str, int] = {}
+    if run is not None and len(run.tensors) <= 100_000:
+        for tensor in run.tensors:
+            kept[tensor.kept.value] = kept.get(tensor.kept.value, 0) + 1
+    observer = about.get("observer")
+    said = ""
+    if observer:
+        said = "recording changed no output" if observer["equal"] else observer["detail"]
+    runtime = " ".join(p for p in (about["runtime"], about["runtime_version"]) if p)
+    return RunInfo(
+        label=about["model"] or about["path"] or "in memory",
+        runtime=runtime,
+        device=about["device"],
+        precision=about["precision"],
+        fusion=about["fusion"],
+        path=about["path"],
+        available=run is not None,
+        why_not=opened.why_not.get(side, ""),
+        notes=[str(note) for note in about["notes"]],
+        observer=said,
+        bases=kept,
+    )
+
+
+def _outputs(opened: Opened) -> list[OutputBrief]:
+    table = opened.table
+    rows = np.flatnonzero(table.frame["output"].to_numpy())
+    levels = table.levels("psnr")
+    psnr = table.scores("psnr")
+    return [
+        OutputBrief(
+            row=int(row),
+            name=str(table.labels[int(row)]),
+            level=LEVELS[levels[row]],
+            verdict=str(table.verdicts[row]),
+            psnr=None if psnr[row] != psnr[row] else number(float(psnr[row])),
+            reason=str(table.frame["reason"][int(row)] or ""),
+        )
+        for row in rows[:200]
+    ]
+
+
+def _trust(opened: Opened) -> list[Trust]:
+    about, table = opened.about, opened.table
+    lines = []
+    inputs = table.frame.filter(pl.col("target_role") == "model-input")
+    if inputs.height:
+        same = not inputs["verdict"].is_in(["moderate", "large"]).any()
+        text = "the same on both sides" if same else "the two runs were given different inputs"
+        lines.append(Trust(what="inputs", level="close" if same else "large", text=text))
+    else:
+        lines.append(Trust(what="inputs", level="none", text="not recorded on both sides"))
+    for side in ("target", "reference"):
+        observer = about[side].get("observer")
+        if not observer:
+            text, level = "not checked against a plain run", "none"
+        elif observer["equal"]:
+            text, level = "recording changed no output", "close"
+        else:
+            text, level = f"recording changed the outputs: {observer['detail']}", "moderate"
+        lines.append(Trust(what=f"{side} recording", level=level, text=text))  # type: ignore[arg-type]
+        if not about[side].get("complete", True):
+            missing = about[side].get("missing") or "its writer died"
+            lines.append(Trust(what=side, level="moderate", text=f"incomplete: {missing}"))
+    precision = " and ".join(
+        f"{about[side]['precision'] or 'unknown'} in the {side}" for side in ("target", "reference")
+    )
+    lines.append(Trust(what="precision", level="close", text=precision))
+    return lines
+
+
+def _findings(opened: Opened, first: list[int]) -> list[Finding]:
+    """What is known for sure: where they part, what is not finite, what could not be compared."""
+    saved = opened.about.get("findings") or []
+    cards = [_saved(one) for one in saved if isinstance(one, dict)]
+    if not cards:
+        cards = [_card(opened, row) for row in first[:_MOST_FINDINGS]]
+    table = opened.table
+    for reason, title in (
+        ("shape", "{} with another shape"),
+        ("unreadable", "{} cannot be read"),
+        ("ambiguous", "{} with an ambiguous partner"),
+    ):
+        rows = np.flatnonzero(
+            table.frame["reason"].fill_null("").str.starts_with(reason).to_numpy()
+            & (table.verdicts == "none")
+        )
+        if len(rows):
+            count = f"{len(rows)} tensor{'s' if len(rows) > 1 else ''}"
+            names = ", ".join(str(table.labels[int(row)]) for row in rows[:3])
+            cards.append(
+                Finding(
+                    title=title.format(count),
+                    level="none",
+                    confidence=None,
+                    evidence=[names + (" and others" if len(rows) > 3 else "")],
+                    next="",
+                    rows=[int(row) for row in rows[:50]],
+                    source="",
+                )
+            )
+    return cards
+
+
+def _saved(said: dict[str, Any]) -> Finding:
+    return Finding(
+        title=str(said.get("cause", "")),
+        level="large",
+        confidence=said.get("confidence"),
+        evidence=[str(said.get("text", ""))],
+        next=str(said.get("next", "")),
+        rows=[],
+        source="",
+    )
+
+
+def _card(opened: Opened, row: int) -> Finding:
+    table = opened.table
+    flat = table.frame.row(row, named=True)
+    name = str(table.labels[row])
+    source = flat["target_source"] or flat["reference_source"] or ""
+    evidence = []
+    precision = _NAMES.get(flat["introduced_preset"] or "", flat["introduced_preset"] or "")
+    if flat["first_non_finite"]:
+        title = f"{name} makes the first non-finite values"
+        evidence.append(
+            f"{flat['mismatched']:,} of {flat['count']:,} elements are not finite, or masked, on "
+            "one side only; its inputs are fine"
+        )
+    elif flat["introduced_ratio"] is not None:
+        title = f"{name} introduces {ratio_text(flat['introduced_ratio'])} what {precision} allows"
+        evidence.append(
+            f"introduced {metric_text('psnr', flat['introduced_psnr'])} dB, total "
+            f"{metric_text('psnr', flat['psnr'])} dB; what it was given adds no more than that"
+        )
+    else:
+        title = f"{name} is the first that is off"
+        why = flat["introduced_unknown"]
+        text = "its inputs are close; whether it is guilty is not known"
+        evidence.append(f"{text}: {why}" if why else text)
+    if flat["introduced_region"]:
+        evidence.append("somewhere in " + ", ".join(flat["introduced_region"][:6]))
+    evidence += [str(note) for note in (flat["notes"] or [])[:2]]
+    later = int(
+        np.count_nonzero(
+            (table.guilts == GUILTS.index("inherited")) & (table.order > table.order[row])
+        )
+    )
+    if later:
+        points = "sync point is" if later == 1 else "sync points are"
+        evidence.append(f"{later} later {points} off and only inherited it")
+    return Finding(
+        title=title,
+        level=LEVELS[table.levels("psnr")[row]] if flat["basis"] == "values" else "large",
+        confidence=None,
+        evidence=evidence,
+        next=f"Look at {flat['target_type'] or 'the op'} and its attributes on both sides.",
+        rows=[row],
+        source=source,
+    )
+
+
+def _summary(
+    opened: Opened, first: list[int], counts: dict[str, int], verdict: str
+) -> tuple[str, str]:
+    """One sentence that explains most of the damage, and a quieter one."""
+    table = opened.table
+    off = counts["moderate"] + counts["large"] + counts["inherited"] + counts["amplified"]
+    total = opened.about["coverage"]["compared"]
+    if not total:
+        return "Nothing was compared.", "No target tensor found its counterpart in the reference."
+    if not off:
+        weak = sum(
+            count for name, count in _tally(table.frame, "basis").items() if name != "values"
+        )
+        aside = f"{total} of {opened.about['coverage']['target_tensors']} target tensors compared."
+        if weak:
+            aside += " Statistics and digests can prove a difference, hardly equality."
+        if counts["none"]:
+            aside += f" {counts['none']} have no verdict."
+        return "Everything that was compared is close.", aside
+    points = f"{off} sync point{'s' if off > 1 else ''}"
+    if verdict == "amplified":
+        return "No op is guilty: small errors grew on the way.", f"{points} are not close."
+    if not first:
+        return f"{points} not close, and no op that stands out.", ""
+    names = [str(table.labels[row]) for row in first]
+    unknown = table.guilts[first[0]] == GUILTS.index("unknown")
+    if len(names) == 1:
+        what = "is where the two runs part" if unknown else "makes the error"
+        text = f"{names[0]} {what}: {points} not close."
+    else:
+        what = "are where the two runs part" if unknown else "make the error"
+        text = f"{names[0]} and {len(names) - 1} on parallel branches {what}: {points} not close."
+    module = str(table.modules[first[0]])
+    return text, f"In {module}. Everything before it is close." if module else ""

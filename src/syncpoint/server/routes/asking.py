@@ -1,0 +1,74 @@
+"""What the questions about a comparison share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi import Path as InPath
+
+from syncpoint.errors import InputError
+from syncpoint.server.library import Library
+from syncpoint.server.opened import Opened
+from syncpoint.server.overview import CHOOSABLE
+from syncpoint.server.schema import Problem, Sort
+from syncpoint.server.table import Query as Wanted
+
+PREFIX = "/comparisons/{name}"
+ERRORS: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
+MOST = 1000
+"""Lines in one answer."""
+
+
+def opened(request: Request, name: str, limits: str = "") -> Opened:
+    """The comparison that a question is about."""
+    library: Library = request.app.state.library
+    return library.get(name, limits)
+
+
+Comparison = Annotated[Opened, Depends(opened)]
+Metric = Annotated[str, Query(pattern=f"^({'|'.join(CHOOSABLE)})$")]
+Offset = Annotated[int, Query(ge=0, le=1 << 31)]
+Limit = Annotated[int, Query(ge=0, le=MOST)]
+
+
+def known(comparison: Comparison, row: Annotated[int, InPath(ge=0, le=1 << 31)]) -> int:
+    """A row that there is."""
+    if row >= comparison.table.size:
+        raise InputError(f"a row below {comparison.table.size}", str(row))
+    return row
+
+
+Row = Annotated[int, Depends(known)]
+
+
+def wanted(
+    metric: Metric = "psnr",
+    sort: Sort = "similarity",
+    descending: bool = False,
+    text: Annotated[str, Query(max_length=500)] = "",
+    type: Annotated[list[str] | None, Query(max_length=50)] = None,
+    module: Annotated[str, Query(max_length=2000)] = "",
+    level: Annotated[list[str] | None, Query(max_length=5)] = None,
+    start: Offset = 0,
+    stop: Offset = 0,
+    grouped: bool = False,
+    open: Annotated[list[str] | None, Query(max_length=200)] = None,
+) -> Wanted:
+    """Which rows, in which order."""
+    return Wanted(
+        metric,
+        sort,
+        descending,
+        text,
+        tuple(type or ()),
+        module,
+        tuple(level or ()),
+        start,
+        stop,
+        grouped,
+        frozenset(open or ()),
+    )
+
+
+Asked = Annotated[Wanted, Depends(wanted)]

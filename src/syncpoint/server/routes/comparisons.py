@@ -1,0 +1,66 @@
+"""Questions about one comparison: as a whole, its rows, its states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from syncpoint.server import overview as overviews
+from syncpoint.server import rows, states
+from syncpoint.server.routes.asking import (
+    ERRORS,
+    PREFIX,
+    Asked,
+    Comparison,
+    Limit,
+    Metric,
+    Offset,
+    Row,
+)
+from syncpoint.server.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
+
+router = APIRouter(prefix=PREFIX, responses=ERRORS)
+
+
+@router.get("/overview")
+def get_overview(comparison: Comparison) -> Overview:
+    """The comparison as a whole."""
+    return overviews.overview(comparison)
+
+
+@router.get("/rows")
+def get_rows(
+    comparison: Comparison, asked: Asked, offset: Offset = 0, limit: Limit = 100
+) -> RowWindow:
+    """A window of the navigator's list."""
+    return rows.window(comparison, asked, offset, limit)
+
+
+@router.get("/rows/{row}/place")
+def get_place(comparison: Comparison, asked: Asked, row: Row) -> Found:
+    """Where a row stands in that list."""
+    return rows.locate(comparison, asked, row)
+
+
+@router.get("/unmatched")
+def get_unmatched(
+    comparison: Comparison,
+    text: Annotated[str, Query(max_length=500)] = "",
+    offset: Offset = 0,
+    limit: Limit = 100,
+) -> UnmatchedWindow:
+    """A window of what stayed without a partner."""
+    return rows.unmatched(comparison, text, offset, limit)
+
+
+@router.get("/states")
+def get_states(comparison: Comparison, metric: Metric = "psnr") -> RowStates:
+    """Level, guilt and score of every row."""
+    return states.states(comparison, metric)
+
+
+@router.get("/drift")
+def get_drift(comparison: Comparison, metric: Metric = "psnr") -> Drift:
+    """What the drift strip shows beside the curve."""
+    return states.drift(comparison, metric)

@@ -1,0 +1,42 @@
+"""Questions about one sync point: everything known of it, and its values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from syncpoint.errors import Unsupported
+from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison, Metric, Row
+from syncpoint.server.schema import Distribution, HeatMap, RowDetail
+
+router = APIRouter(prefix=PREFIX, responses=ERRORS)
+Pixels = Annotated[int, Query(ge=1, le=1024)]
+
+
+@router.get("/rows/{row}")
+def get_row(comparison: Comparison, row: Row, metric: Metric = "psnr") -> RowDetail:
+    """Everything about one sync point but its values."""
+    raise Unsupported("details of a row", f"row {row} of {comparison.id}, {metric}")
+
+
+@router.get("/rows/{row}/heatmap")
+def get_heatmap(
+    comparison: Comparison,
+    row: Row,
+    row_axis: Annotated[int | None, Query(ge=0, le=64)] = None,
+    column_axis: Annotated[int | None, Query(ge=0, le=64)] = None,
+    at: Annotated[list[int] | None, Query(max_length=64)] = None,
+    window: Annotated[list[int] | None, Query(max_length=4)] = None,
+    rows: Pixels = 128,
+    columns: Pixels = 128,
+) -> HeatMap:
+    """A plane of both tensors and of their difference, pooled."""
+    del row_axis, column_axis, at, window, rows, columns
+    raise Unsupported("values of a row", f"row {row} of {comparison.id}")
+
+
+@router.get("/rows/{row}/distribution")
+def get_distribution(comparison: Comparison, row: Row) -> Distribution:
+    """Histograms of both sides, and the worst elements."""
+    raise Unsupported("values of a row", f"row {row} of {comparison.id}")

@@ -1,0 +1,21 @@
+"""Questions about the graphs of the two runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from syncpoint.errors import Unsupported
+from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
+from syncpoint.server.schema import Graph, Side
+
+router = APIRouter(prefix=PREFIX, responses=ERRORS)
+
+
+@router.get("/graphs/{side}")
+def get_graph(
+    comparison: Comparison, side: Side, group: Annotated[str, Query(max_length=2000)] = ""
+) -> Graph:
+    """The ops of one run, or of one of its groups."""
+    raise Unsupported("a graph", f"{side} of {comparison.id}, {group}")

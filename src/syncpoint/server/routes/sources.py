@@ -1,0 +1,21 @@
+"""Questions about the source that the ops came from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from syncpoint.errors import Unsupported
+from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
+from syncpoint.server.schema import Side, SourceFile
+
+router = APIRouter(prefix=PREFIX, responses=ERRORS)
+
+
+@router.get("/sources/{side}")
+def get_source(
+    comparison: Comparison, side: Side, file: Annotated[str, Query(max_length=4000)]
+) -> SourceFile:
+    """A file as it was when the run was recorded, with marks for the ops of its lines."""
+    raise Unsupported("a source file", f"{file} of the {side} of {comparison.id}")

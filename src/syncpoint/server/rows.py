@@ -1,0 +1,172 @@
+"""Windows of the navigator's list."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.server.opened import Opened
+from syncpoint.server.schema import (
+    Found,
+    GroupBrief,
+    RowBrief,
+    RowWindow,
+    UnmatchedBrief,
+    UnmatchedWindow,
+    number,
+)
+from syncpoint.server.table import GUILTS, LEVELS, NONE, Query, Selection, Table
+
+_CELLS = 24
+"""Cells of a group row; each is the worst of its bin."""
+
+
+def window(opened: Opened, query: Query, offset: int, limit: int) -> RowWindow:
+    """Lines `offset` to `offset + limit` of the list."""
+    table = opened.table
+    found = table.select(query)
+    if not query.grouped:
+        rows = found.rows[offset : offset + limit]
+        items: list[RowBrief | GroupBrief] = list(briefs(table, query.metric, rows))
+        total = len(found.rows)
+    else:
+        items, total = _grouped(table, query, found, offset, limit)
+    return RowWindow(
+        total=total, matching=len(found.rows), offset=offset, items=items, counts=found.counts
+    )
+
+
+def _grouped(
+    table: Table, query: Query, found: Selection, offset: int, limit: int
+) -> tuple[list[RowBrief | GroupBrief], int]:
+    items: list[RowBrief | GroupBrief] = []
+    at = 0
+    for name, rows in found.groups:
+        is_open = name in query.open
+        if offset <= at < offset + limit:
+            items.append(group_brief(table, query.metric, name, rows, is_open))
+        at += 1
+        if is_open:
+            first, last = max(offset - at, 0), min(offset + limit - at, len(rows))
+            if first < last:
+                items += briefs(table, query.metric, rows[first:last])
+            at += len(rows)
+    return items, at
+
+
+def locate(opened: Opened, query: Query, row: int) -> Found:
+    """Where a row stands in the list, its group taken as open."""
+    table = opened.table
+    found = table.select(query)
+    group = str(table.groups[row]) if 0 <= row < table.size else ""
+    if not query.grouped:
+        places = np.flatnonzero(found.rows == row)
+        return Found(index=int(places[0]) if len(places) else None, group=group)
+    at = 0
+    for name, rows in found.groups:
+        at += 1
+        if name == group:
+            places = np.flatnonzero(rows == row)
+            return Found(index=at + int(places[0]) if len(places) else None, group=group)
+        if name in query.open:
+            at += len(rows)
+    return Found(index=None, group=group)
+
+
+def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]:
+    """Rows as lines."""
+    levels, scores = table.levels(metric)[rows], table.scores(metric)[rows]
+    fills, ticks = table.bars(metric, rows)
+    frame = table.frame[rows.tolist()].select("target_type", "verdict", "reason", "basis")
+    labels = table.labels.gather(rows).to_list()
+    references = table.reference_labels.gather(rows).to_list()
+    modules, groups, parts = (
+        column.gather(rows).to_list() for column in (table.modules, table.groups, table.parts)
+    )
+    made = []
+    for at, (kind, verdict, reason, basis) in enumerate(frame.iter_rows()):
+        row, score, tick = int(rows[at]), float(scores[at]), float(ticks[at])
+        made.append(
+            RowBrief(
+                row=row,
+                order=int(table.order[row]),
+                target=labels[at],
+                reference=references[at],
+                module=modules[at],
+                group=groups[at],
+                type=kind,
+                part=parts[at],
+                level=LEVELS[levels[at]],
+                verdict=verdict,
+                guilt=GUILTS[table.guilts[row]],
+                score=None if score != score else number(score),
+                bad=int(table.bad[row]),
+                fill=float(fills[at]),
+                ticks=[] if tick != tick else [0.5, tick],
+                reason=reason if verdict == "none" else "",
+                basis=basis,
+            )
+        )
+    return made
+
+
+def group_brief(
+    table: Table, metric: str, name: str, rows: NDArray[np.int64], is_open: bool
+) -> GroupBrief:
+    """A group as one line: its worst sync point, and at most so many cells."""
+    rows = rows[np.argsort(table.order[rows], kind="stable")]
+    worst = _worst(table, metric, rows)
+    bins = np.array_split(rows, min(len(rows), _CELLS))
+    cells = [_worst(table, metric, piece) for piece in bins]
+    levels, guilts, scores = table.levels(metric), table.guilts, table.scores(metric)
+    score = float(scores[worst])
+    return GroupBrief(
+        group=name,
+        count=len(rows),
+        open=is_open,
+        level=LEVELS[levels[worst]],
+        guilt=GUILTS[guilts[worst]],
+        score=None if score != score else number(score),
+        cells=[f"{LEVELS[levels[cell]]} {GUILTS[guilts[cell]]}".strip() for cell in cells],
+    )
+
+
+def _worst(table: Table, metric: str, rows: NDArray[np.int64]) -> int:
+    """By level, then guilt, then the metric."""
+    levels = table.levels(metric)[rows].astype(np.int64)
+    severity = np.where(levels == NONE, -1, 2 * levels)
+    severity -= (table.guilts[rows] == GUILTS.index("inherited")) & (levels > 0)
+    places = np.lexsort((table.badness(metric)[rows], -severity))
+    return int(rows[places[0]])
+
+
+def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWindow:
+    """A piece of the list of what stayed without a partner, the telling ones first."""
+    wanted = text.lower()
+    said = [
+        lonely
+        for lonely in opened.about["unmatched"]
+        if wanted in f"{lonely['op']}\n{lonely['module']}".lower()
+    ]
+    first = ("shape", "unreadable", "ambiguous", "no counterpart")
+    ranks = {reason: at for at, reason in enumerate(first)}
+    said.sort(
+        key=lambda one: (
+            not one["counted"],
+            one["side"] != "target",
+            ranks.get(one["reason"].split(":")[0], len(first)),
+        )
+    )
+    items = [
+        UnmatchedBrief(
+            side=one["side"],
+            op=one["op"],
+            type=one["type"],
+            module=one["module"],
+            reason=one["reason"],
+            detail=one["detail"],
+            counted=one["counted"],
+        )
+        for one in said[offset : offset + limit]
+    ]
+    return UnmatchedWindow(total=len(said), offset=offset, items=items)

@@ -1,0 +1,469 @@
+"""What the page and the server say to each other.
+
+The TypeScript types of the page are made from these classes (`npm run types` in web/). Numbers
+that are not finite are the strings "nan", "inf" and "-inf", as in every JSON of ours; what cannot
+be computed is null.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Number = float | Literal["nan", "inf", "-inf"] | None
+Level = Literal["close", "moderate", "large", "none"]
+"""How bad a sync point is by the chosen metric, whoever is to blame."""
+Guilt = Literal["guilty", "first-non-finite", "inherited", "amplified", "output", "unknown", ""]
+"""Whose fault: made here, passed on, an output judged by its total, not known, or nothing off."""
+Side = Literal["target", "reference"]
+Sort = Literal["similarity", "operation"]
+
+
+def number(value: float | None) -> Number:
+    """A number as JSON can say it."""
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "nan"
+    return "inf" if value > 0 else "-inf"
+
+
+class Schema(BaseModel):
+    """What all messages share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Problem(Schema):
+    """An error: what was expected, what was found, what to do."""
+
+    expected: str
+    found: str
+    cure: str = ""
+
+
+class MetricInfo(Schema):
+    """One metric that may be chosen."""
+
+    id: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower", "one"] | None
+    explanation: str
+    choosable: bool
+    """Whether rows can be sorted and coloured by it."""
+
+
+class RunInfo(Schema):
+    """What is known of one of the two runs."""
+
+    label: str
+    runtime: str
+    device: str
+    precision: str
+    fusion: str
+    path: str
+    available: bool
+    """Whether its tensors can be read here and now."""
+    why_not: str
+    """In words, where they cannot."""
+    notes: list[str]
+    observer: str
+    """What the check against the plain run said; "" where there was none."""
+    bases: dict[str, int]
+    """How many tensors were kept as values, statistics and digests."""
+
+
+class OutputBrief(Schema):
+    """One of the model's outputs."""
+
+    row: int
+    name: str
+    level: Level
+    verdict: str
+    psnr: Number
+    reason: str
+
+
+class Finding(Schema):
+    """One card: a cause or, until there is a diagnosis, what is known for sure."""
+
+    title: str
+    level: Level
+    confidence: float | None
+    evidence: list[str]
+    next: str
+    rows: list[int]
+    """Sync points it points to, the most telling first."""
+    source: str
+    """`file.py:12`, or ""."""
+
+
+class Trust(Schema):
+    """One line of "can these runs be trusted"."""
+
+    what: str
+    level: Level
+    text: str
+
+
+class Overview(Schema):
+    """A comparison as a whole."""
+
+    id: str
+    name: str
+    created: str
+    target: RunInfo
+    reference: RunInfo
+    verdict: str
+    summary: str
+    """One sentence that explains most of the damage."""
+    aside: str
+    """A second, quieter one."""
+    exit_code: int
+    coverage_target: float
+    coverage_reference: float
+    target_tensors: int
+    reference_tensors: int
+    compared: int
+    paired: int
+    rows: int
+    counts: dict[str, int]
+    """By the verdict on the whole: guilty, first-non-finite, outputs, large, moderate, inherited,
+    amplified, close, none."""
+    bases: dict[str, int]
+    """Sync points measured by values, statistics and digests."""
+    unmatched_target: int
+    unmatched_reference: int
+    limits: str
+    """Name of the limits: auto, or a preset."""
+    presets: list[str]
+    metrics: list[MetricInfo]
+    types: list[str]
+    """Types of target ops, most frequent first."""
+    outputs: list[OutputBrief]
+    first_divergence: list[int]
+    findings: list[Finding]
+    trust: list[Trust]
+    warnings: list[str]
+
+
+class RowBrief(Schema):
+    """A sync point as a line of the navigator."""
+
+    kind: Literal["row"] = "row"
+    row: int
+    """Its number in the table of the comparison: the name of the selection."""
+    order: int
+    """Place among all sync points in the target's execution order, from 0."""
+    target: str
+    reference: str
+    module: str
+    group: str
+    type: str
+    part: str
+    level: Level
+    verdict: str
+    guilt: Guilt
+    score: Number
+    bad: int
+    """Elements that are NaN, infinite or masked on one side only."""
+    fill: float
+    """Length of the bar, 0 to 1."""
+    ticks: list[float]
+    """Where on that bar the two limits stand."""
+    reason: str
+    """Why there is no verdict; "" where there is one."""
+    basis: str
+
+
+class GroupBrief(Schema):
+    """A module as a line of the navigator: its sync points rolled up."""
+
+    kind: Literal["group"] = "group"
+    group: str
+    count: int
+    open: bool
+    level: Level
+    guilt: Guilt
+    score: Number
+    """Of its worst sync point."""
+    cells: list[str]
+    """At most 24: level and guilt of the worst sync point of each bin, as `large guilty`."""
+
+
+class RowWindow(Schema):
+    """A piece of the navigator's list."""
+
+    total: int
+    """Lines in the whole list, groups and rows of open groups counted."""
+    matching: int
+    """Sync points that the filter lets through."""
+    offset: int
+    items: list[RowBrief | GroupBrief]
+    counts: dict[str, int]
+    """By level of the chosen metric, before the filter by level: large, moderate, inherited,
+    close, none."""
+
+
+class UnmatchedBrief(Schema):
+    """A tensor without a partner."""
+
+    side: Side
+    op: str
+    type: str
+    module: str
+    reason: str
+    detail: str
+    counted: bool
+
+
+class UnmatchedWindow(Schema):
+    """A piece of that list."""
+
+    total: int
+    offset: int
+    items: list[UnmatchedBrief]
+
+
+class EndInfo(Schema):
+    """One end of a sync point."""
+
+    op: str
+    label: str
+    type: str
+    dtype: str
+    shape: list[int]
+    module: str
+    file: str
+    line: int
+    """0 where no source is known."""
+    role: str
+    part: str
+    kept: str
+    """values, statistics, digest, or "" where the run is not at hand."""
+    statistics: dict[str, Number]
+    digest: str
+    digest_kind: str
+    attributes: dict[str, str]
+    stack: list[str]
+    """`file.py:12 function`, innermost last."""
+
+
+class MetricValue(Schema):
+    """One metric of a sync point."""
+
+    id: str
+    value: Number
+    level: Level
+    limits: list[Number]
+    """Close and moderate limit, empty where the metric has none."""
+    text: str
+    """In plain words, with what belongs beside it."""
+
+
+class ErrorBars(Schema):
+    """Total, introduced and expected error, relative to the reference's peak."""
+
+    peak: Number
+    total: Number
+    total_psnr: Number
+    introduced: Number
+    introduced_psnr: Number
+    expected: Number
+    expected_psnr: Number
+    ratio: Number
+    close_ratio: float
+    large_ratio: float
+    preset: str
+    region: list[str]
+    unknown: str
+    """Why introduced error is not known."""
+
+
+class RowDetail(Schema):
+    """Everything about one sync point but its values."""
+
+    brief: RowBrief
+    target: EndInfo
+    reference: EndInfo
+    evidence: str
+    confidence: float
+    view: str
+    basis: str
+    preset: str
+    headline: str
+    """Whose fault, in a few words: "The error is made here."."""
+    story: str
+    """And in one or two sentences."""
+    guilty_row: int | None
+    """Where the error came in from, for one that inherited it."""
+    bars: ErrorBars
+    metrics: list[MetricValue]
+    error_histogram: list[tuple[int, int]]
+    """log2 of |difference| / rms(reference) and how many elements."""
+    rounding: int | None
+    """log2 of the unit of the precision, for the grey zone of that histogram."""
+    notes: list[str]
+    findings: list[int]
+    output: bool
+
+
+class HeatMap(Schema):
+    """A plane of both tensors, pooled to the size asked for.
+
+    Every cell shows the element of the plane's patch where |difference| is greatest, on all three
+    maps; one that is NaN or infinite on one side only comes first.
+    """
+
+    shape: list[int]
+    row_axis: int
+    """-1 where the tensor has one axis or none and the plane has one row."""
+    column_axis: int
+    at: list[int]
+    """Index along every axis; of those two the entry is not used."""
+    window: list[int]
+    """First row, last row + 1, first column, last column + 1 of the plane that is shown."""
+    rows: int
+    columns: int
+    reference: str
+    """Base64 of little-endian float32, rows x columns."""
+    target: str
+    difference: str
+    places: str
+    """Base64 of little-endian uint32: of each cell, row * (columns of the plane) + column of the
+    element shown."""
+    scale: float
+    """Greatest finite |value| of both sides in the plane."""
+    difference_scale: float
+    names: list[str]
+    """Of the axes where they are known, else "axis 0"..."""
+
+
+class WorstElement(Schema):
+    """One element."""
+
+    index: list[int]
+    reference: Number
+    target: Number
+    difference: Number
+
+
+class Distribution(Schema):
+    """Histograms of both sides, and the worst elements."""
+
+    edges: list[float]
+    reference: list[int]
+    target: list[int]
+    reference_outside: int
+    """Elements that are not finite or masked."""
+    target_outside: int
+    worst: list[WorstElement]
+    pattern: str
+    """What the worst elements share: "all in index 118 of axis 2"; "" if nothing."""
+
+
+class Graph(Schema):
+    """The ops of a run, or of one of its groups, column by column.
+
+    Ops come in execution order; an op is named by its place in these lists.
+    """
+
+    side: Side
+    name: str
+    group: str
+    """"" for the whole."""
+    complete: bool
+    """False where the run is too large to be sent whole: then there are groups only."""
+    names: list[str]
+    types: list[str]
+    modules: list[str]
+    groups: list[str]
+    """The group of the navigator that the op belongs to."""
+    fused: list[int]
+    """Ops of the other side that a sync point here stands for, 1 where it is one for one."""
+    rows: list[int]
+    """Sync point of its first output, -1 where there is none."""
+    reasons: list[str]
+    """Why there is none: "no counterpart"..."""
+    edges: list[tuple[int, int]]
+    """From op, to op."""
+    counts: list[int]
+    """Ops that an entry stands for: 1, or the size of a group where the graph is not complete."""
+
+
+class RowStates(Schema):
+    """Level, guilt and score of every sync point by one metric, for graphs, minimap and drift."""
+
+    metric: str
+    levels: str
+    """One letter a sync point, by its number in the table: c m l n."""
+    guilts: str
+    """One letter: g guilty, f first-non-finite, i inherited, a amplified, o output, u unknown,
+    "." nothing."""
+    scores: str
+    """Base64 of little-endian float32; NaN where there is none."""
+    introduced: str
+    """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
+    max_abs); empty where it has not."""
+    orders: str
+    """Base64 of little-endian uint32: `order` of every row."""
+
+
+class DriftGroup(Schema):
+    """A stretch of the drift strip that belongs to one module."""
+
+    group: str
+    start: int
+    stop: int
+
+
+class DriftFlag(Schema):
+    """A mark that has words."""
+
+    row: int
+    order: int
+    kind: Literal["guilty", "non-finite"]
+    text: str
+
+
+class Drift(Schema):
+    """What the drift strip needs beside the states of the rows."""
+
+    points: int
+    """Places in execution order that it shows; the parameters come after them."""
+    groups: list[DriftGroup]
+    flags: list[DriftFlag]
+    limits: list[float]
+    """The two limits of the metric where they are the same for all rows, else empty."""
+    unmatched: list[int]
+    """Orders before which a target tensor stayed unmatched."""
+
+
+class SourceMark(Schema):
+    """A line and the sync points of the ops it made, in execution order."""
+
+    line: int
+    rows: list[int]
+
+
+class SourceFile(Schema):
+    """A file of the source snapshot of a run."""
+
+    side: Side
+    file: str
+    text: str | None
+    why_not: str
+    marks: list[SourceMark]
+    others: list[str]
+    """The other files that ops of this run point to."""
+
+
+class Found(Schema):
+    """Where a sync point stands in the list."""
+
+    index: int | None
+    """None where the filter hides it."""
+    group: str

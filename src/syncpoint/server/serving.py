@@ -1,0 +1,68 @@
+"""Putting the server on 127.0.0.1 and telling people where it is."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+
+from syncpoint.errors import InputError, MissingExtra
+from syncpoint.server.library import Library
+
+HOST = "127.0.0.1"
+PORT = 7410
+"""The port that is tried first; any free one serves."""
+
+
+def serve(
+    library: Library,
+    page: str,
+    say: Callable[[str], None],
+    *,
+    port: int | None = None,
+    browser: bool = True,
+) -> None:
+    """Serve until interrupted. `say` is given the address to open; `page` is a path in it."""
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise MissingExtra("fastapi and uvicorn", "web", "view")
+    import uvicorn
+
+    from syncpoint.server.app import guarded
+
+    token = secrets.token_urlsafe(18)
+    with bound(port) as listening:
+        found = listening.getsockname()[1]
+        address = f"http://{HOST}:{found}{page}?token={token}"
+        say(address)
+        say(f"from another machine: ssh -L {found}:{HOST}:{found} {socket.gethostname()}")
+        config = uvicorn.Config(
+            guarded(library, token, found), log_level="warning", access_log=False
+        )
+        if browser:
+            _open(address)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def bound(port: int | None) -> socket.socket:
+    """A socket on this machine alone."""
+    for wanted in (PORT, 0) if port is None else (port,):
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, wanted))
+            return listening
+        except OSError as error:
+            listening.close()
+            if port is not None:
+                raise InputError(f"a free port, not {port}", str(error.strerror)) from error
+    raise InputError("a free port", "none")
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    with suppress(webbrowser.Error):
+        webbrowser.open(address)

@@ -1,0 +1,86 @@
+"""Every sync point in a few bytes, for the graphs, the minimap and the drift strip."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.metrics.limits import PRESETS, bound
+from syncpoint.reports.numbers import ratio_text
+from syncpoint.server.opened import Opened
+from syncpoint.server.schema import Drift, DriftFlag, DriftGroup, RowStates
+from syncpoint.server.table import GUILTS
+
+_LEVELS = np.frombuffer(b"cmln", np.uint8)
+_GUILTS = np.frombuffer(b".gfiaou", np.uint8)
+_INTRODUCED = ("psnr", "sqnr", "rmse", "rel_l2", "max_abs")
+_FLAGS = 12
+
+
+def packed(values: NDArray[np.float64] | NDArray[np.int64], kind: str) -> str:
+    """An array as text."""
+    with np.errstate(over="ignore"):
+        return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+
+
+def states(opened: Opened, metric: str) -> RowStates:
+    """Level, guilt and score of every row by one metric."""
+    table = opened.table
+    introduced = ""
+    if metric in _INTRODUCED:
+        column = table.frame[f"introduced_{metric}"].fill_null(np.nan).to_numpy()
+        introduced = packed(column, "<f4")
+    return RowStates(
+        metric=metric,
+        levels=_LEVELS[table.levels(metric)].tobytes().decode(),
+        guilts=_GUILTS[table.guilts].tobytes().decode(),
+        scores=packed(table.scores(metric), "<f4"),
+        introduced=introduced,
+        orders=packed(table.order, "<u4"),
+    )
+
+
+def drift(opened: Opened, metric: str) -> Drift:
+    """What the drift strip shows beside the curve."""
+    table = opened.table
+    groups: list[DriftGroup] = []
+    names = table.groups.gather(table.execution[: table.computed])
+    runs = names.rle().struct.unnest() if len(names) else None
+    at = 0
+    for length, name in runs.iter_rows() if runs is not None else ():
+        groups.append(DriftGroup(group=name, start=at, stop=at + length))
+        at += length
+    presets = table.frame["preset"].unique().to_list()
+    chosen = opened.limits or (PRESETS.get(presets[0]) if len(presets) == 1 else None)
+    limits: list[float] = []
+    if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
+        limits = [bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
+    return Drift(
+        points=table.computed, groups=groups, flags=_flags(opened), limits=limits, unmatched=[]
+    )
+
+
+def _flags(opened: Opened) -> list[DriftFlag]:
+    table = opened.table
+    wanted = [GUILTS.index("guilty"), GUILTS.index("first-non-finite")]
+    rows = np.flatnonzero(np.isin(table.guilts, wanted) & (table.verdicts == "large"))
+    rows = rows[np.argsort(table.order[rows])][:_FLAGS]
+    flags = []
+    for row in rows.tolist():
+        name = str(table.labels[row])
+        non_finite = table.guilts[row] == wanted[1]
+        ratio = table.frame["introduced_ratio"][row]
+        text = f"{name} introduces {ratio_text(ratio)} expected"
+        if non_finite:
+            text = f"{name} makes non-finite values"
+        flags.append(
+            DriftFlag(
+                row=row,
+                order=int(table.order[row]),
+                kind="non-finite" if non_finite else "guilty",
+                text=text,
+            )
+        )
+    return flags

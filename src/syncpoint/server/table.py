@@ -1,0 +1,433 @@
+"""The sync points of one comparison as columns, with what the page asks of them.
+
+Everything works on whole columns: a comparison may have a million rows, and no row is ever made
+into an object here but those of the window that is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics.limits import PRESETS, Limits, bound
+from syncpoint.server.grouping import groups_of
+from syncpoint.server.schema import Guilt, Level
+
+LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
+CLOSE, MODERATE, LARGE, NONE = range(4)
+GUILTS: tuple[Guilt, ...] = (
+    *("", "guilty", "first-non-finite", "inherited"),
+    *("amplified", "output", "unknown"),
+)
+INHERITED = GUILTS.index("inherited")
+_BY_VERDICT = {
+    **{"close": CLOSE, "moderate": MODERATE, "large": LARGE},
+    **{"inherited": MODERATE, "amplified": LARGE, "none": NONE},
+}
+INPUTS, PARAMETERS = "inputs", "parameters"
+"""The groups of what the model was given, and of its parameters."""
+_HIGHER = ("psnr", "sqnr", "cosine")
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which rows, in which order."""
+
+    metric: str = "psnr"
+    sort: str = "similarity"
+    descending: bool = False
+    text: str = ""
+    types: tuple[str, ...] = ()
+    module: str = ""
+    levels: tuple[str, ...] = ()
+    """Of close, moderate, large, inherited, none; all if empty."""
+    start: int = 0
+    """The brush: first place in execution order, and one after the last; 0 for no end."""
+    stop: int = 0
+    grouped: bool = False
+    open: frozenset[str] = frozenset()
+
+
+@dataclass
+class Selection:
+    """The rows that a query lets through, in its order."""
+
+    rows: NDArray[np.int64]
+    counts: dict[str, int]
+    """Before the filter by level."""
+    groups: list[tuple[str, NDArray[np.int64]]] = field(default_factory=list)
+
+
+class Table:
+    """The rows of a comparison, read as columns."""
+
+    def __init__(self, frame: pl.DataFrame, limits: Limits | None = None) -> None:
+        self.frame = frame
+        self.limits = limits
+        """Those of every row, or None where each has those of its precision."""
+        self.size = frame.height
+        self._levels: dict[str, NDArray[np.int8]] = {}
+        self._ranks: dict[str, NDArray[np.int64]] = {}
+        self._selections: dict[Query, Selection] = {}
+
+    # ---- columns that do not depend on the metric -------------------------------------------
+
+    @cached_property
+    def execution(self) -> NDArray[np.int64]:
+        """Rows in the target's execution order; those without a place come last."""
+        order = self._numbers("target_order")
+        order = np.where(order < 0, np.inf, order)
+        role = self.frame["target_role"]
+        order[(role == "model-input").to_numpy()] = -1
+        order[(role == "parameter").to_numpy()] = np.inf
+        steps = [self.frame[f"target_{name}"].to_numpy() for name in ("step", "sample", "rank")]
+        keys = (np.arange(self.size), order, *steps)
+        return np.lexsort(keys).astype(np.int64)
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The place of every row in that order."""
+        places = np.empty(self.size, np.int64)
+        places[self.execution] = np.arange(self.size)
+        return places
+
+    @cached_property
+    def verdicts(self) -> NDArray[Any]:
+        """In words."""
+        return self.frame["verdict"].to_numpy()
+
+    @cached_property
+    def guilts(self) -> NDArray[np.int8]:
+        """Whose fault, as places in GUILTS."""
+        column = pl.col
+        off = column("verdict").is_in(["moderate", "large"])
+        made = column("introduced_verdict").is_in(["moderate", "large"])
+        said = (
+            pl.when(column("first_non_finite"))
+            .then(2)
+            .when(column("verdict") == "inherited")
+            .then(INHERITED)
+            .when(column("verdict") == "amplified")
+            .then(4)
+            .when(off & column("output"))
+            .then(5)
+            .when(off & made)
+            .then(1)
+            .when(off & column("introduced_rmse").is_null())
+            .then(6)
+            .otherwise(0)
+        )
+        return self.frame.select(said.cast(pl.Int8)).to_series().to_numpy()
+
+    @cached_property
+    def modules(self) -> pl.Series:
+        """The module that made it: the target's, else that of its partner."""
+        own = pl.col("target_module")
+        return self.frame.select(
+            pl.when(own == "").then(pl.col("reference_module")).otherwise(own).alias("module")
+        ).to_series()
+
+    @cached_property
+    def groups(self) -> pl.Series:
+        """What a row is rolled up under. One without a module goes with the row before it; what
+        the model was given and its parameters are groups of their own."""
+        counted = self.modules.value_counts()
+        counts = dict(zip(counted["module"], counted["count"], strict=True))
+        groups = groups_of({module: count for module, count in counts.items() if module})
+        named = self.modules.replace_strict({**groups, "": None}, return_dtype=pl.String)
+        run = named.gather(self.execution).fill_null(strategy="forward")
+        run = run.fill_null(strategy="backward").fill_null("")
+        role = pl.col("target_role")
+        return self.frame.select(
+            pl.when(role == "model-input")
+            .then(pl.lit(INPUTS))
+            .when(role == "parameter")
+            .then(pl.lit(PARAMETERS))
+            .otherwise(run.gather(self.order))
+            .alias("group")
+        ).to_series()
+
+    @cached_property
+    def computed(self) -> int:
+        """How many rows, in execution order, come before the parameters."""
+        return int((self.frame["target_role"] != "parameter").sum())
+
+    @cached_property
+    def labels(self) -> pl.Series:
+        """The names to show of the target's ends."""
+        return self._label("target")
+
+    @cached_property
+    def reference_labels(self) -> pl.Series:
+        """And of the reference's."""
+        return self._label("reference")
+
+    @cached_property
+    def parts(self) -> pl.Series:
+        """`step=3`, or ""."""
+        said = [
+            pl.when(pl.col(f"target_{name}") >= 0)
+            .then(pl.format(f"{name}={{}}", pl.col(f"target_{name}")))
+            .otherwise(None)
+            for name in ("sample", "step", "rank")
+        ]
+        return self.frame.select(
+            pl.concat_str(said, separator=" ", ignore_nulls=True).alias("part")
+        ).to_series()
+
+    @cached_property
+    def bad(self) -> NDArray[np.int64]:
+        """Elements that are not finite, or masked, on one side only."""
+        return self.frame["mismatched"].fill_null(0).to_numpy()
+
+    @cached_property
+    def _haystack(self) -> pl.Series:
+        return self.frame.select(
+            pl.concat_str(
+                [
+                    self.labels.alias("a"),
+                    self.reference_labels.alias("b"),
+                    pl.col("target_op"),
+                    pl.col("reference_op"),
+                    pl.col("target_module"),
+                    pl.col("reference_module"),
+                ],
+                separator="\n",
+            ).str.to_lowercase()
+        ).to_series()
+
+    def _label(self, side: str) -> pl.Series:
+        def col(name: str) -> pl.Expr:
+            return pl.col(f"{side}_{name}")
+
+        path = [
+            pl.when(col(name) == "").then(None).otherwise(col(name))
+            for name in ("graph", "path", "op")
+        ]
+        op = pl.concat_str(path, separator="/", ignore_nulls=True)
+        op += (
+            pl.when(col("iteration") > 0)
+            .then(pl.format("^{}", col("iteration")))
+            .otherwise(pl.lit(""))
+        )
+        op += pl.when(col("call") > 0).then(pl.format("#{}", col("call"))).otherwise(pl.lit(""))
+        text = pl.when(col("name") == "").then(op).otherwise(col("name"))
+        role, index = col("role"), col("index")
+        text += (
+            pl.when((role == "output") & (index > 0))
+            .then(pl.format(":{}", index))
+            .when(role == "input")
+            .then(pl.format(" (input {})", index))
+            .when((role == "state") & (index > 0))
+            .then(pl.lit(" before"))
+            .when(role == "state")
+            .then(pl.lit(" after"))
+            .otherwise(pl.lit(""))
+        )
+        return self.frame.select(text.alias(f"{side}_label")).to_series()
+
+    # ---- by metric -----------------------------------------------------------------------------
+
+    def scores(self, metric: str) -> NDArray[np.float64]:
+        """The metric of every row; NaN where it has none."""
+        return self._numbers(metric)
+
+    def levels(self, metric: str) -> NDArray[np.int8]:
+        """How bad each row is by this metric, as places in LEVELS."""
+        if metric not in self._levels:
+            self._levels[metric] = self._judged(metric)
+        return self._levels[metric]
+
+    def limits_of(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The two limits of every row; NaN where the metric has none."""
+        close, moderate = np.full(self.size, np.nan), np.full(self.size, np.nan)
+        peak = np.nan_to_num(self._numbers("peak"), nan=0.0)
+        for name in self.frame["preset"].unique():
+            limits = self._limits(name)
+            if limits is None or limits.exact:
+                continue
+            rows = (self.frame["preset"] == name).to_numpy()
+            at_one, at_zero = ({"peak": value} for value in (1.0, 0.0))
+            for level, into in ((0, close), (1, moderate)):
+                # Every limit is a + b * peak or, of mse, b * peak^2.
+                one = bound(metric, at_one, limits, level)
+                if one is None:
+                    continue
+                zero = bound(metric, at_zero, limits, level) or 0.0
+                power = 2 if metric == "mse" else 1
+                into[rows] = zero + (one - zero) * peak[rows] ** power
+        return close, moderate
+
+    def badness(self, metric: str) -> NDArray[np.float64]:
+        """Smaller is worse; what has no score is infinite."""
+        score = self.scores(metric)
+        better = CATALOGUE[metric].better
+        key = score if better == "higher" else -np.abs(score - 1) if better == "one" else -score
+        key = np.where(np.isnan(key), np.inf, key)
+        return np.where(self.bad > 0, -np.inf, key)
+
+    def rank(self, metric: str) -> NDArray[np.int64]:
+        """Rows with the least similar first."""
+        if metric not in self._ranks:
+            without = self.levels(metric) == NONE
+            self._ranks[metric] = np.lexsort((self.order, self.badness(metric), without))
+        return self._ranks[metric]
+
+    def bars(
+        self, metric: str, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Length of the bars, and where the second limit stands; the first is in the middle."""
+        score = self.scores(metric)[rows]
+        close, moderate = (limit[rows] for limit in self.limits_of(metric))
+        with np.errstate(all="ignore"):
+            if metric in ("psnr", "sqnr"):
+                fill, tick = score / (2 * close), moderate / (2 * close)
+            else:
+                if metric == "cosine":
+                    score, close, moderate = 1 - score, 1 - close, 1 - moderate
+                span = 2 * np.array([self._db(name) for name in self.frame["preset"].gather(rows)])
+                fill = 0.5 + 20 * np.log10(close / score) / span
+                tick = 0.5 + 20 * np.log10(close / moderate) / span
+        fill = np.where(np.isposinf(fill), 1.0, np.nan_to_num(fill, nan=0.0, neginf=0.0))
+        return np.clip(fill, 0.0, 1.0), tick
+
+    def _db(self, name: str) -> float:
+        limits = self._limits(name)
+        return limits.psnr[0] if limits and limits.psnr[0] else 100.0
+
+    def _limits(self, name: str) -> Limits | None:
+        own = PRESETS.get(name)
+        if self.limits is None or (own and own.exact):
+            return own
+        return self.limits
+
+    def _judged(self, metric: str) -> NDArray[np.int8]:
+        """`metrics.limits.judge_metric` on whole columns; a test holds the two together."""
+        by_verdict = self.frame["verdict"].replace_strict(
+            _BY_VERDICT, default=NONE, return_dtype=pl.Int8
+        )
+        levels = by_verdict.to_numpy().copy()
+        measured = (
+            (self.frame["basis"] == "values") & (self.frame["count"].fill_null(0) > 0)
+        ).to_numpy() & (levels != NONE)
+        total = self._total_levels()
+        levels[measured] = total[measured]
+        close, moderate = self.limits_of(metric)
+        score = self.scores(metric)
+        if metric == "mean_rel":
+            robust = self._numbers("mean_rel_robust")
+            score = np.where(np.isnan(robust), score, robust)
+        plain = measured & (self.bad == 0) & ~np.isnan(close)
+        if metric in _HIGHER:
+            own = np.where(score >= close, CLOSE, np.where(score >= moderate, MODERATE, LARGE))
+        else:
+            own = np.where(score <= close, CLOSE, np.where(score <= moderate, MODERATE, LARGE))
+        own = np.where(np.isnan(score), NONE, own)
+        levels[plain] = own[plain]
+        same = self.frame["same_input"].to_numpy()
+        inputs = (self.frame["target_role"] == "model-input").to_numpy()
+        judged = inputs & np.array([value is not None for value in same])
+        levels[judged] = by_verdict.to_numpy()[judged]
+        return levels
+
+    def _total_levels(self) -> NDArray[np.int8]:
+        """The verdict on total error by all that counts: psnr, sqnr, max_abs, mismatches."""
+        worst = np.zeros(self.size, np.int8)
+        for metric in ("psnr", "sqnr"):
+            close, moderate = self.limits_of(metric)
+            score = self.scores(metric)
+            level = np.where(score >= close, CLOSE, np.where(score >= moderate, MODERATE, LARGE))
+            worst = np.maximum(worst, np.where(np.isnan(close), CLOSE, level)).astype(np.int8)
+        close, moderate = self.limits_of("max_abs")
+        score = np.nan_to_num(self.scores("max_abs"), nan=0.0, posinf=np.inf)
+        lone = (score > close).astype(np.int8) + (score > moderate)
+        worst = np.maximum(worst, np.where(np.isnan(close), CLOSE, lone)).astype(np.int8)
+        exact = (self.frame["preset"] == "exact").to_numpy()
+        if self.limits is not None and self.limits.exact:
+            exact = np.ones(self.size, bool)
+        unequal = (self.frame["count"] != self.frame["equal"]).fill_null(True).to_numpy()
+        worst[exact] = np.where(unequal[exact], LARGE, CLOSE)
+        compared = self.frame["compared"].fill_null(0).to_numpy()
+        worst[~exact & (compared == 0)] = NONE
+        worst[self.bad > 0] = LARGE
+        return worst
+
+    def _numbers(self, name: str) -> NDArray[np.float64]:
+        return self.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+    # ---- questions -----------------------------------------------------------------------------
+
+    def select(self, query: Query) -> Selection:
+        """The rows a query lets through; the last few answers are kept, for scrolling."""
+        if query in self._selections:
+            return self._selections[query]
+        found = self._select(query)
+        while len(self._selections) >= 8:
+            del self._selections[next(iter(self._selections))]
+        self._selections[query] = found
+        return found
+
+    def _select(self, query: Query) -> Selection:
+        keep = np.ones(self.size, bool)
+        if query.text:
+            keep &= self._haystack.str.contains(query.text.lower(), literal=True).to_numpy()
+        if query.types:
+            keep &= self.frame["target_type"].is_in(list(query.types)).to_numpy()
+        if query.module:
+            inside = (self.modules == query.module) | self.modules.str.starts_with(
+                f"{query.module}."
+            )
+            keep &= (inside | (self.groups == query.module)).to_numpy()
+        if query.start or query.stop:
+            keep &= self.order >= query.start
+            if query.stop:
+                keep &= self.order < query.stop
+        names = self.names(query.metric)
+        counts = {
+            name: int(np.count_nonzero(keep & (names == at))) for at, name in enumerate(NAMES)
+        }
+        if query.levels:
+            wanted = [NAMES.index(name) for name in query.levels if name in NAMES]
+            keep &= np.isin(names, wanted)
+        order = self.rank(query.metric) if query.sort == "similarity" else self.execution
+        rows = order[keep[order]]
+        if query.descending:
+            rows = rows[::-1]
+        found = Selection(rows, counts)
+        if query.grouped:
+            found.groups = self._grouped(rows)
+        return found
+
+    def names(self, metric: str) -> NDArray[np.int8]:
+        """Places in NAMES: level, but what is passed on counts as inherited."""
+        levels = self.levels(metric)
+        passed = (self.guilts == INHERITED) & ((levels == MODERATE) | (levels == LARGE))
+        return np.where(passed, NAMES.index("inherited"), levels).astype(np.int8)
+
+    def _grouped(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+        codes, names = self._group_codes
+        own = codes[rows]
+        places = np.argsort(own, kind="stable")
+        starts = np.flatnonzero(np.diff(own[places], prepend=-1))
+        pieces = np.split(rows[places], starts[1:]) if len(rows) else []
+        found = [(names[codes[piece[0]]], piece) for piece in pieces]
+        # A stable sort keeps the first of each piece where it stood in the list.
+        return [found[at] for at in np.argsort(places[starts])]
+
+    @cached_property
+    def _group_codes(self) -> tuple[NDArray[np.int64], list[str]]:
+        names = self.groups.unique(maintain_order=True).to_list()
+        codes = self.groups.replace_strict(
+            {name: at for at, name in enumerate(names)}, return_dtype=pl.Int64
+        )
+        return codes.to_numpy(), names
+
+
+NAMES = ("close", "moderate", "large", "none", "inherited")
+"""What the filter by level offers; the first four are LEVELS."""

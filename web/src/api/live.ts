@@ -1,0 +1,80 @@
+// The data of a running server.
+import { Failure, type HeatMapQuery, type Problem, type RowQuery, type Side, type Source } from "./source";
+import { signal } from "@preact/signals";
+
+/** Null while the server answers; else when it was last tried. */
+export const gone = signal<number | null>(null);
+
+type Params = Record<string, string | number | boolean | readonly (string | number)[] | undefined>;
+
+function search(params: Params): string {
+  const said = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    if (value === undefined || value === "") continue;
+    if (typeof value === "object") for (const one of value) said.append(key, String(one));
+    else said.set(key, String(value));
+  }
+  const text = said.toString();
+  return text ? `?${text}` : "";
+}
+
+/** Ask the server; a refusal is a Failure with its words. */
+export async function ask<T>(path: string, params: Params = {}, init: RequestInit = {}): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(`/api${path}${search(params)}`, { credentials: "same-origin", ...init });
+  } catch {
+    gone.value = Date.now();
+    throw new Failure({
+      expected: `the session at ${location.host} to answer`,
+      found: "no answer",
+      cure: "what is on screen stays; start syncpoint again if it was stopped",
+    });
+  }
+  gone.value = null;
+  if (answer.ok) return (await answer.json()) as T;
+  let problem: Problem;
+  try {
+    problem = (await answer.json()) as Problem;
+  } catch {
+    problem = { expected: "an answer", found: `status ${answer.status}`, cure: "try again" };
+  }
+  throw new Failure(problem);
+}
+
+function rowParams(query: RowQuery): Params {
+  const { types, levels, ...rest } = query;
+  return { ...rest, type: types, level: levels };
+}
+
+/** The comparison called `name` on this server. */
+export function liveSource(name: string): Source {
+  let limits = "";
+  const at = `/comparisons/${encodeURIComponent(name)}`;
+  const get = <T>(path: string, params: Params = {}): Promise<T> => ask<T>(at + path, { ...params, limits });
+  return {
+    live: true,
+    overview(chosen) {
+      limits = chosen;
+      return get("/overview");
+    },
+    rows: (query, offset, limit) => get("/rows", { ...rowParams(query), offset, limit }),
+    place: (query, row) => get(`/rows/${row}/place`, rowParams(query)),
+    unmatched: (text, offset, limit) => get("/unmatched", { text, offset, limit }),
+    states: (metric) => get("/states", { metric }),
+    drift: (metric) => get("/drift", { metric }),
+    row: (row, metric) => get(`/rows/${row}`, { metric }),
+    heatmap: (row: number, q: HeatMapQuery) =>
+      get(`/rows/${row}/heatmap`, {
+        row_axis: q.rowAxis,
+        column_axis: q.columnAxis,
+        at: q.at,
+        window: q.window,
+        rows: q.rows,
+        columns: q.columns,
+      }),
+    distribution: (row) => get(`/rows/${row}/distribution`),
+    graph: (side: Side, group) => get(`/graphs/${side}`, { group }),
+    file: (side: Side, file) => get(`/sources/${side}`, { file }),
+  };
+}

@@ -1,0 +1,10 @@
+// Arrays that come as text.
+function bytes(text: string): ArrayBuffer {
+  const raw = atob(text);
+  const out = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+  return out.buffer;
+}
+
+export const floats = (text: string): Float32Array => new Float32Array(bytes(text));
+export const integers = (text: string): Uint32Array => new Uint32Array(bytes(text));

@@ -1,0 +1,111 @@
+// Four panes around one selection, and the drift under them.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { gone } from "./api/live";
+import { Code } from "./code/code";
+import { Drift } from "./drift/drift";
+import { Findings } from "./findings/findings";
+import { Overview } from "./findings/overview";
+import { Inspector } from "./inspector/inspector";
+import { Help, keys } from "./keyboard";
+import { Navigator } from "./navigator/navigator";
+import { MiddleSplitter, Splitters } from "./splitters";
+import { Structure } from "./structure/structure";
+import { short, TopBar } from "./topbar";
+import * as state from "./state";
+
+export function Frame(): JSX.Element {
+  useEffect(() => {
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
+  const whole = state.overview.value;
+  useEffect(() => {
+    if (whole) document.title = `${short(whole.target.label)} against ${short(whole.reference.label)} · Syncpoint`;
+  }, [whole]);
+  return (
+    <div class="frame">
+      <TopBar />
+      {state.failure.value ? <Broken /> : <Panes />}
+      <Gone />
+      <Help />
+    </div>
+  );
+}
+
+function Panes(): JSX.Element {
+  const chosen = state.selected.value !== null;
+  const [overview, setOverview] = useState<boolean | null>(null);
+  useEffect(() => setOverview(null), [state.selected.value]);
+  const showOverview = overview ?? !chosen;
+  return (
+    <>
+      <Navigator />
+      <main class="midw">
+        <Structure />
+        <section class="pane" aria-label={showOverview ? "Overview" : "Source"}>
+          <div class="head">
+            <div class="tabs" role="tablist">
+              <button role="tab" aria-selected={!showOverview} onClick={() => setOverview(false)}>
+                Source
+              </button>
+              <button role="tab" aria-selected={showOverview} onClick={() => setOverview(true)}>
+                Overview
+              </button>
+            </div>
+            <div class="crumb" id="crumb" />
+          </div>
+          {showOverview ? <Overview /> : <Code />}
+        </section>
+        <MiddleSplitter />
+      </main>
+      {chosen ? <Inspector /> : <Findings />}
+      <Drift />
+      <Splitters />
+    </>
+  );
+}
+
+function Broken(): JSX.Element {
+  const said = state.failure.value;
+  return (
+    <div class="broken" role="alert">
+      <b>This comparison cannot be shown</b>
+      <dl class="ev">
+        <dt>expected</dt>
+        <dd>{said?.expected}</dd>
+        <dt>found</dt>
+        <dd>{said?.found}</dd>
+        {said?.cure && <dt>cure</dt>}
+        {said?.cure && <dd>{said.cure}</dd>}
+      </dl>
+      <a class="btn" href="/">
+        All comparisons
+      </a>
+    </div>
+  );
+}
+
+/** What is on screen stays when the server does not answer; it is asked again now and then. */
+function Gone(): JSX.Element | null {
+  const [left, setLeft] = useState(0);
+  const since = gone.value;
+  useEffect(() => {
+    if (since === null) return;
+    let seconds = 5;
+    setLeft(seconds);
+    const retry = (): void => void state.source.overview(state.limits.peek()).then((found) => (state.overview.value = found), () => undefined);
+    const timer = setInterval(() => {
+      seconds -= 1;
+      setLeft(Math.max(seconds, 0));
+      if (seconds === 0) retry();
+    }, 1000);
+    return () => clearInterval(timer);
+  }, [since]);
+  if (since === null) return null;
+  return (
+    <div class="gone" role="alert">
+      <b>The session at {location.host} does not answer.</b> What is on screen stays. Trying again in {left} s.
+    </div>
+  );
+}

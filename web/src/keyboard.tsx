@@ -1,0 +1,127 @@
+// The keyboard, the same in every pane.
+import { signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { cursor, lineAt, lineSoon, toggle, total } from "./navigator/lines";
+import * as state from "./state";
+
+const help = signal(false);
+
+/** What other panes do on a key of theirs; they add to it. */
+export const paneKeys = new Map<string, () => void>();
+
+const KEYS: [string, string][] = [
+  ["↑ ↓", "step through the sync points"],
+  ["← →", "close and open a group"],
+  ["g", "next guilty sync point"],
+  ["/", "search"],
+  ["m", "next metric"],
+  ["s", "sort by similarity or by operation"],
+  ["f", "fit the graphs"],
+  ["[ ]", "previous and next slice of the tensor"],
+  ["Esc", "clear the brush, then the selection"],
+  ["F6", "next pane"],
+];
+
+export function keys(event: KeyboardEvent): void {
+  const at = event.target as HTMLElement;
+  const typing = at.matches?.("input[type=search], input[type=text], textarea, select");
+  if (event.key === "Escape") {
+    if (help.value) help.value = false;
+    else if (typing) at.blur();
+    else if (state.brush.value) state.brush.value = null;
+    else state.select(null);
+    return;
+  }
+  if (event.key === "F6") {
+    event.preventDefault();
+    nextPane(event.shiftKey ? -1 : 1);
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const sliding = at.matches?.("input[type=range]");
+  if (sliding && event.key.startsWith("Arrow")) return;
+  const act = actions[event.key] ?? paneKeys.get(event.key);
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+const actions: Record<string, () => void> = {
+  ArrowDown: () => void step(1),
+  ArrowUp: () => void step(-1),
+  ArrowRight: () => openGroup(true),
+  ArrowLeft: () => openGroup(false),
+  Enter: () => {
+    const first = state.overview.value?.findings[0]?.rows[0];
+    if (state.selected.value === null && first !== undefined) state.select(first);
+  },
+  "/": () => document.getElementById("filter")?.focus(),
+  m: () => nextMetric(),
+  s: () => (state.sort.value = state.sort.value === "similarity" ? "operation" : "similarity"),
+  g: () => nextGuilty(),
+  "?": () => (help.value = !help.value),
+};
+
+async function step(by: number): Promise<void> {
+  const next = Math.min(Math.max((cursor.value ?? (by > 0 ? -1 : total.value)) + by, 0), total.value - 1);
+  if (next < 0) return;
+  cursor.value = next;
+  const line = lineAt(next) ?? (await lineSoon(next));
+  if (line?.kind === "row" && cursor.value === next) state.select(line.row);
+}
+
+function openGroup(opening: boolean): void {
+  if (cursor.value === null) return;
+  const line = lineAt(cursor.value);
+  if (!line || !state.grouped.value) return;
+  if (line.kind === "group" ? line.open !== opening : !opening) toggle(line.group);
+}
+
+function nextMetric(): void {
+  const known = state.overview.value?.metrics.filter((metric) => metric.choosable) ?? [];
+  const at = known.findIndex((metric) => metric.id === state.metric.value);
+  const next = known[(at + 1) % known.length];
+  if (next) state.metric.value = next.id;
+}
+
+/** The next op in execution order that makes error, round again at the end. */
+function nextGuilty(): void {
+  const all = state.states.value;
+  if (!all) return;
+  const rows = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
+  rows.sort((a, b) => (all.orders[a] as number) - (all.orders[b] as number));
+  const here = state.selected.value === null ? -1 : (all.orders[state.selected.value] as number);
+  const next = rows.find((row) => (all.orders[row] as number) > here) ?? rows[0];
+  if (next !== undefined) state.select(next);
+}
+
+function nextPane(by: number): void {
+  const panes = [...document.querySelectorAll<HTMLElement>("nav.pane, section.pane, aside.pane")];
+  const at = panes.findIndex((pane) => pane.contains(document.activeElement));
+  const pane = panes[(at + by + panes.length) % panes.length];
+  const inside = pane?.querySelector<HTMLElement>('[tabindex="0"], button, input, select, canvas');
+  inside?.focus();
+}
+
+export function Help(): JSX.Element | null {
+  if (!help.value) return null;
+  return (
+    <div class="modal" role="dialog" aria-modal="true" aria-label="Keys" onClick={() => (help.value = false)}>
+      <div class="card">
+        <h3>Keys</h3>
+        <table class="keys">
+          <tbody>
+            {KEYS.map(([key, what]) => (
+              <tr>
+                <td>
+                  <kbd>{key}</kbd>
+                </td>
+                <td>{what}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
+}

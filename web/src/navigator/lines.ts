@@ -1,0 +1,128 @@
+// The list of the navigator: a window of it is here, the rest is with the source.
+import { effect, signal } from "@preact/signals";
+import type { GroupBrief, RowBrief, RowQuery } from "../api/source";
+import { problemOf, type Problem } from "../api/source";
+import { grouped, open, overview, query, selected, source } from "../state";
+
+export type Line = RowBrief | GroupBrief;
+const PAGE = 200;
+const KEPT = 24;
+
+export const total = signal(0);
+export const matching = signal(0);
+export const counts = signal<Record<string, number>>({});
+/** Grows whenever more lines are here. */
+export const arrived = signal(0);
+export const problem = signal<Problem | null>(null);
+/** The line that the keyboard is on. */
+export const cursor = signal<number | null>(null);
+/** Asks the list to bring a line into view. */
+export const wanted = signal<{ index: number } | null>(null);
+
+let pages = new Map<number, Line[] | null>();
+let asked: RowQuery | null = null;
+
+/** The line at a place, or undefined while it is on its way. */
+export function lineAt(index: number): Line | undefined {
+  return pages.get(Math.floor(index / PAGE))?.[index % PAGE];
+}
+
+/** Make sure that lines from `first` to `last` are here or on their way, and their neighbours. */
+export function need(first: number, last: number): void {
+  const from = Math.max(0, Math.floor(first / PAGE) - 1);
+  const to = Math.min(Math.floor(Math.max(total.value - 1, 0) / PAGE), Math.floor(last / PAGE) + 1);
+  for (let page = from; page <= to; page++) void load(page);
+  if (pages.size > KEPT)
+    for (const page of [...pages.keys()]) if (page < from - 4 || page > to + 4) pages.delete(page);
+}
+
+async function load(page: number): Promise<void> {
+  const now = asked;
+  if (!now || pages.has(page)) return;
+  pages.set(page, null);
+  try {
+    const found = await source.rows(now, page * PAGE, PAGE);
+    if (asked !== now) return;
+    pages.set(page, found.items);
+    total.value = found.total;
+    matching.value = found.matching;
+    counts.value = found.counts;
+    problem.value = null;
+  } catch (error) {
+    if (asked !== now) return;
+    pages.delete(page);
+    problem.value = problemOf(error);
+  }
+  arrived.value++;
+}
+
+/** The line itself, waited for. */
+export async function lineSoon(index: number): Promise<Line | undefined> {
+  await load(Math.floor(index / PAGE));
+  for (let tries = 0; tries < 100 && !lineAt(index); tries++) await new Promise((done) => setTimeout(done, 10));
+  return lineAt(index);
+}
+
+export function toggle(group: string): void {
+  const now = open.value;
+  open.value = now.includes(group) ? now.filter((name) => name !== group) : [...now, group];
+}
+
+/** Keep the list in step with the query and the selection. */
+export function follow(): void {
+  let shown: Map<number, Line[] | null> | null = null;
+  effect(() => {
+    const next = query.value;
+    if (!overview.value) return;
+    asked = next;
+    // What is on screen stays until the new lines are here: nothing blinks.
+    shown = pages;
+    const fresh = new Map<number, Line[] | null>();
+    void source.rows(next, 0, PAGE).then(
+      (found) => {
+        if (asked !== next) return;
+        fresh.set(0, found.items);
+        pages = fresh;
+        total.value = found.total;
+        matching.value = found.matching;
+        counts.value = found.counts;
+        problem.value = null;
+        cursor.value = null;
+        arrived.value++;
+        void show(selected.peek(), next);
+      },
+      (error: unknown) => {
+        if (asked !== next) return;
+        problem.value = problemOf(error);
+        arrived.value++;
+      },
+    );
+  });
+  effect(() => {
+    const row = selected.value;
+    if (asked) void show(row, asked);
+  });
+  void shown;
+}
+
+async function show(row: number | null, now: RowQuery): Promise<void> {
+  if (row === null) return;
+  const here = cursor.peek();
+  const line = here === null ? undefined : lineAt(here);
+  if (line?.kind === "row" && line.row === row) {
+    wanted.value = { index: here as number };
+    return;
+  }
+  try {
+    const place = await source.place(now, row);
+    if (asked !== now || selected.peek() !== row) return;
+    if (grouped.peek() && place.index !== null && !open.peek().includes(place.group)) {
+      open.value = [...open.peek(), place.group];
+      return;
+    }
+    cursor.value = place.index;
+    if (place.index !== null) wanted.value = { index: place.index };
+  } catch {
+    // The list itself says what is wrong.
+  }
+}

@@ -1,0 +1,51 @@
+// Numbers as people read them: real minus signs, no more digits than mean something.
+import type { Score } from "./api/source";
+
+const MINUS = "\u2212";
+const SHARES = new Set(["cosine", "exact", "within_1e3", "within_5e3", "allclose", "norm_ratio"]);
+const DECIBELS = new Set(["psnr", "sqnr"]);
+
+/** A number of any size in about `digits` digits. */
+export function plain(value: number, digits = 3): string {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : `${MINUS}∞`;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", MINUS);
+  const text = size < 1e-3 || size >= 1e5 ? value.toExponential(digits - 1).replace("e+", "e") : value.toPrecision(digits);
+  return text.replaceAll("-", MINUS);
+}
+
+/** With a sign always, for values side by side. */
+export function signed(value: number, digits = 4): string {
+  return value > 0 ? `+${plain(value, digits)}` : plain(value, digits);
+}
+
+/** A number of the API, which has words for what is not finite. */
+export function numeric(value: Score | undefined): number | null {
+  if (value === null || value === undefined) return null;
+  if (typeof value === "number") return value;
+  return value === "nan" ? NaN : value === "inf" ? Infinity : -Infinity;
+}
+
+/** A metric's value; a dash where there is none. */
+export function metricText(metric: string, value: Score | undefined): string {
+  const found = numeric(value);
+  if (found === null) return "–";
+  if (!Number.isFinite(found)) return plain(found);
+  if (DECIBELS.has(metric)) return found.toFixed(1).replace("-", MINUS);
+  // Enough digits that 0.99999 never looks like 1.
+  if (SHARES.has(metric)) return Number(found.toPrecision(6)) === 1 && found !== 1 ? found.toPrecision(8) : plain(found, 5);
+  return plain(found);
+}
+
+/** 1,234,567. */
+export function count(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+/** A share as a percentage that never rounds up to 100. */
+export function percent(share: number): string {
+  const value = share * 100;
+  return `${value > 99 && value < 100 ? Math.floor(value * 10) / 10 : Math.round(value)} %`;
+}

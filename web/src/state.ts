@@ -1,0 +1,197 @@
+// The one selection that every pane follows, and how it lies in the address.
+import { batch, computed, effect, signal } from "@preact/signals";
+import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source } from "./api/source";
+import { floats, integers } from "./decode";
+
+/** Set once, before anything is drawn. */
+export let source: Source;
+export const overview = signal<Overview | null>(null);
+export const failure = signal<Problem | null>(null);
+
+export const metric = signal("psnr");
+export const limits = signal("");
+export const sort = signal<RowQuery["sort"]>("similarity");
+export const descending = signal(false);
+export const text = signal("");
+export const types = signal<readonly string[]>([]);
+export const module = signal("");
+export const levels = signal<readonly string[]>([]);
+/** First place in execution order and one after the last; null for no brush. */
+export const brush = signal<readonly [number, number] | null>(null);
+export const grouped = signal(false);
+export const open = signal<readonly string[]>([]);
+/** The selected sync point, by its number in the table. */
+export const selected = signal<number | null>(null);
+/** The one under the pointer, in whatever pane. */
+export const hovered = signal<number | null>(null);
+export const theme = signal<"light" | "dark">("light");
+/** Where the tensor panes stand: axes and index, as the inspector writes them. */
+export const slice = signal("");
+
+export const query = computed<RowQuery>(() => ({
+  metric: metric.value,
+  sort: sort.value,
+  descending: descending.value,
+  text: text.value,
+  types: types.value,
+  module: module.value,
+  levels: levels.value,
+  start: brush.value?.[0] ?? 0,
+  stop: brush.value?.[1] ?? 0,
+  grouped: grouped.value,
+  open: open.value,
+}));
+
+/** Every sync point by the chosen metric. */
+export interface States {
+  metric: string;
+  levels: string;
+  guilts: string;
+  scores: Float32Array;
+  introduced: Float32Array | null;
+  orders: Uint32Array;
+}
+export const states = signal<States | null>(null);
+export const drift = signal<Drift | null>(null);
+
+const LEVELS: Record<string, Level> = { c: "close", m: "moderate", l: "large", n: "none" };
+const GUILTS: Record<string, Guilt> = { g: "guilty", f: "first-non-finite", i: "inherited", a: "amplified", o: "output", u: "unknown" };
+
+/** Level and guilt of a sync point by the chosen metric; null before they are known. */
+export function stateOf(row: number): { level: Level; guilt: Guilt; score: number } | null {
+  const all = states.value;
+  if (!all || row < 0 || row >= all.levels.length) return null;
+  return {
+    level: LEVELS[all.levels[row] as string] ?? "none",
+    guilt: GUILTS[all.guilts[row] as string] ?? "",
+    score: all.scores[row] as number,
+  };
+}
+
+/** Whether there is a filter, and so whether rows are hidden. */
+export const filtered = computed(
+  () => Boolean(text.value || types.value.length || module.value || levels.value.length || brush.value),
+);
+
+export function clearFilters(): void {
+  batch(() => {
+    text.value = "";
+    types.value = [];
+    module.value = "";
+    levels.value = [];
+    brush.value = null;
+  });
+}
+
+export function select(row: number | null): void {
+  batch(() => {
+    if (row !== selected.value) slice.value = "";
+    selected.value = row;
+  });
+}
+
+/** Take the state out of the address. */
+function read(): void {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const list = (key: string): string[] => said.getAll(key);
+  batch(() => {
+    metric.value = said.get("metric") ?? "psnr";
+    limits.value = said.get("limits") ?? "";
+    sort.value = said.get("sort") === "operation" ? "operation" : "similarity";
+    descending.value = said.get("descending") === "1";
+    text.value = said.get("text") ?? "";
+    types.value = list("type");
+    module.value = said.get("module") ?? "";
+    levels.value = list("level");
+    grouped.value = said.get("grouped") === "1";
+    open.value = list("open");
+    const row = Number(said.get("row") ?? NaN);
+    selected.value = Number.isInteger(row) && row >= 0 ? row : null;
+    const [from, to] = (said.get("brush") ?? "").split("-").map(Number);
+    brush.value = from !== undefined && to !== undefined && to > from ? [from, to] : null;
+    slice.value = said.get("slice") ?? "";
+  });
+}
+
+function written(): string {
+  const said = new URLSearchParams();
+  const put = (key: string, value: string | false): void => {
+    if (value) said.set(key, value);
+  };
+  if (selected.value !== null) said.set("row", String(selected.value));
+  put("metric", metric.value !== "psnr" && metric.value);
+  put("limits", limits.value);
+  put("sort", sort.value !== "similarity" && sort.value);
+  put("descending", descending.value && "1");
+  put("text", text.value);
+  for (const type of types.value) said.append("type", type);
+  put("module", module.value);
+  for (const level of levels.value) said.append("level", level);
+  put("grouped", grouped.value && "1");
+  for (const name of open.value) said.append("open", name);
+  put("brush", brush.value !== null && brush.value.join("-"));
+  put("slice", slice.value);
+  return said.toString();
+}
+
+/** Begin: read the address, keep it, and load what the metric asks for. */
+export function start(from: Source): void {
+  source = from;
+  const kept = localStore("theme");
+  const wish = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  theme.value = kept === "dark" || kept === "light" ? kept : wish;
+  effect(() => {
+    document.documentElement.dataset["theme"] = theme.value;
+  });
+  read();
+  addEventListener("hashchange", () => {
+    if (location.hash.slice(1) !== written()) read();
+  });
+  effect(() => {
+    const hash = written();
+    if (location.hash.slice(1) !== hash) history.replaceState(null, "", `#${hash}`);
+  });
+  effect(() => {
+    const asked = limits.value;
+    failure.value = null;
+    source.overview(asked).then(
+      (found) => {
+        if (limits.value === asked) overview.value = found;
+      },
+      (error: unknown) => (failure.value = problemOf(error)),
+    );
+  });
+  effect(() => {
+    const asked = metric.value;
+    if (!overview.value) return;
+    void source.states(asked).then((found) => {
+      if (metric.value !== asked) return;
+      states.value = {
+        metric: found.metric,
+        levels: found.levels,
+        guilts: found.guilts,
+        scores: floats(found.scores),
+        introduced: found.introduced ? floats(found.introduced) : null,
+        orders: integers(found.orders),
+      };
+    });
+    void source.drift(asked).then((found) => {
+      if (metric.value === asked) drift.value = found;
+    });
+  });
+}
+
+export function setTheme(next: "light" | "dark"): void {
+  theme.value = next;
+  localStore("theme", next);
+}
+
+/** What is remembered between visits; a report from a file may have no such place. */
+export function localStore(key: string, value?: string): string | null {
+  try {
+    if (value !== undefined) localStorage.setItem(`syncpoint.${key}`, value);
+    return localStorage.getItem(`syncpoint.${key}`);
+  } catch {
+    return null;
+  }
+}

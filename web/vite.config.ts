@@ -1,0 +1,24 @@
+import { defineConfig } from "vite";
+
+// One script and one style sheet: the server hands them out, and a report holds them inside.
+export default defineConfig({
+  base: "/static/",
+  build: {
+    outDir: "../src/syncpoint/server/static",
+    emptyOutDir: true,
+    assetsDir: "",
+    target: "es2022",
+    modulePreload: false,
+    cssCodeSplit: false,
+    chunkSizeWarningLimit: 2000,
+    rollupOptions: {
+      output: {
+        format: "iife",
+        entryFileNames: "app.js",
+        assetFileNames: "app[extname]",
+        inlineDynamicImports: true,
+      },
+    },
+  },
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+});
