@@ -330,9 +330,8 @@ class Table:
             own = np.where(score <= close, CLOSE, np.where(score <= moderate, MODERATE, LARGE))
         own = np.where(np.isnan(score), NONE, own)
         levels[plain] = own[plain]
-        same = self.frame["same_input"].to_numpy()
-        inputs = (self.frame["target_role"] == "model-input").to_numpy()
-        judged = inputs & np.array([value is not None for value in same])
+        inputs = self.frame["target_role"] == "model-input"
+        judged = (inputs & self.frame["same_input"].is_not_null()).to_numpy()
         levels[judged] = by_verdict.to_numpy()[judged]
         return levels
 
