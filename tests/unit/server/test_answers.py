@@ -2,6 +2,7 @@
 
 import base64
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_the_drift_strip_covers_the_execution(asked):
     edges = [(group["start"], group["stop"]) for group in found["groups"]]
     assert edges[0][0] == 0
     assert edges[-1][1] == found["points"]
-    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(edges))
 
 
 def test_unmatched_tensors_are_listed_with_their_reason(asked):
@@ -113,7 +114,7 @@ def test_unmatched_tensors_are_listed_with_their_reason(asked):
 
 
 def test_other_limits_judge_again(asked):
-    comparison, ask = asked
+    _, ask = asked
     loose = ask("overview", limits="int4")
     assert loose["limits"] == "int4"
     assert loose["counts"]["large"] < ask("overview")["counts"]["large"]
