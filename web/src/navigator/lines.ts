@@ -2,7 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import type { GroupBrief, RowBrief, RowQuery } from "../api/source";
 import { problemOf, type Problem } from "../api/source";
-import { grouped, open, overview, query, selected, source } from "../state";
+import { grouped, limits, open, query, selected, source } from "../state";
 
 export type Line = RowBrief | GroupBrief;
 const PAGE = 200;
@@ -72,7 +72,7 @@ export function toggle(group: string): void {
 export function follow(): void {
   effect(() => {
     const next = query.value;
-    if (!overview.value) return;
+    void limits.value;
     const onlyOpen = asked !== null && sameButOpen(asked, next);
     asked = next;
     // What is on screen stays until the new lines are here: nothing blinks.
