@@ -19,13 +19,17 @@ from numpy.typing import NDArray
 from syncpoint.run.tables import OP_KEY
 from syncpoint.server.grouping import groups_among
 from syncpoint.server.opened import Opened
-from syncpoint.server.ops import CLASS, edges_known, ends_of, ops_known, ops_of
+from syncpoint.server.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
 from syncpoint.server.schema import Graph, Side
 from syncpoint.server.states import packed
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""
+NO_MODULE = "(no module)"
+"""What the group without a name is called where it is asked for."""
 _NOT_RECORDED = "not recorded"
+_INSIDE = r"inside ([^,;]+)$"
+"""What the matching says of target ops that are pieces of one reference op."""
 _KEY = [*OP_KEY, CLASS]
 
 
@@ -53,7 +57,9 @@ def graph(opened: Opened, side: Side, group: str = "", most: int = MOST) -> Grap
     entries, pairs, edges = whole.entries, whole.pairs, whole.edges
     complete = True
     if group:
-        inside = np.flatnonzero((entries["group"] == group).to_numpy())
+        inside = np.flatnonzero(
+            (entries["group"] == ("" if group == NO_MODULE else group)).to_numpy()
+        )
         complete = len(inside) <= most
         entries, pairs, edges = _piece(whole, inside[:most])
     elif max(one.entries.height for one in sides.values()) > most:
@@ -252,22 +258,28 @@ def _with_reasons(
 def _with_fused(
     opened: Opened, side: Side, entries: pl.DataFrame, pairs: pl.DataFrame
 ) -> pl.DataFrame:
-    """How many ops of the reference a sync point stands for; on its side, which ones."""
-    regions = opened.table.frame["introduced_region"].fill_null([]).gather(pairs["row"])
+    """How many ops of the reference a sync point stands for, and which ops without one of their
+    own it stands for on this side."""
+    frame = opened.table.frame
+    regions = frame["introduced_region"].fill_null([]).gather(pairs["row"])
     fused = np.ones(entries.height, np.int64)
     into = np.full(entries.height, -1, np.int64)
-    sizes = regions.list.len().cast(pl.Int64).to_numpy()
     ends = pairs["entry"].to_numpy()
+    sizes = regions.list.len().cast(pl.Int64).to_numpy()
+    alone = entries.select("label", "kind", "reason").with_row_index("entry")
+    alone = alone.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
     if side == "target":
         np.maximum.at(fused, ends, sizes)
+        whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
+        stands = pl.DataFrame({"end": ends, "whole": whole}).unique("whole", keep="first")
+        inside = pl.col("reason").str.extract(_INSIDE).alias("whole")
+        found = alone.with_columns(inside).join(stands, on="whole", how="inner")
     else:
         many = np.flatnonzero(sizes > 1)
         flat = pl.DataFrame({"end": ends[many], "label": regions.gather(many)})
         flat = flat.explode("label").unique("label", keep="first", maintain_order=True)
-        places = entries.select("label", "kind", "reason").with_row_index("entry")
-        places = places.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
-        found = flat.join(places, on="label", how="inner")
-        into[found["entry"].to_numpy()] = found["end"].to_numpy()
+        found = flat.join(alone, on="label", how="inner")
+    into[found["entry"].to_numpy()] = found["end"].to_numpy()
     one = pl.lit(1, pl.Int64)
     return entries.with_columns(pl.Series("fused", fused), pl.Series("into", into), count=one)
 
@@ -305,7 +317,7 @@ def _rolled_up(whole: _Whole) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.in
     )
     blank = pl.lit("")
     entries = groups.select(
-        pl.col("group").alias("label"),
+        pl.col("group").replace("", NO_MODULE).alias("label"),
         pl.lit("g").alias("kind"),
         blank.alias("type"),
         blank.alias("module"),

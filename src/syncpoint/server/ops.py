@@ -21,12 +21,12 @@ _KEY_SCHEMA: dict[str, Any] = {
 }
 
 
-def label_of() -> pl.Expr:
+def label_of(before: str = "") -> pl.Expr:
     """`str(OpKey)` of a whole column."""
-    path = [pl.when(pl.col(n) == "").then(None).otherwise(pl.col(n)) for n in OP_KEY[2:4]]
-    name = pl.concat_str([*path, pl.col("op")], separator="/", ignore_nulls=True)
-    for sign, column in (("^", "iteration"), ("#", "call")):
-        own = pl.col(column)
+    op, call, graph, path, iteration = (pl.col(f"{before}{name}") for name in OP_KEY)
+    around = [pl.when(place == "").then(None).otherwise(place) for place in (graph, path)]
+    name = pl.concat_str([*around, op], separator="/", ignore_nulls=True)
+    for sign, own in (("^", iteration), ("#", call)):
         name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
     return name.alias("label")
 

@@ -384,7 +384,7 @@ class Graph(Schema):
     """Why the graph is made of what the comparison knows, without its run; "" where it is not."""
     names: list[str]
     kinds: str
-    """One letter an entry: o op, x one that makes a model output, i model input, s state, g group."""
+    """One letter an entry: o op, x op that makes a model output, i input, s state, g group."""
     types: list[str]
     type_of: str
     modules: list[str]

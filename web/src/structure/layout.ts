@@ -35,6 +35,8 @@ export class Lanes {
 
 const isOpen = (item: Item): boolean => item.children !== null && item.open && item.loaded;
 
+const isGroup = (item: Item): boolean => item.members[0].length + item.members[1].length > 0;
+
 /** Lay out everything, from the inside out. */
 export function layoutAll(model: Model): void {
   const down = (item: Item): void => {
@@ -74,7 +76,7 @@ function layout(module: Item): void {
     };
     const few = module.depth > 3 ? 2 : COLUMNS;
     for (const item of rank) {
-      if (isOpen(item) || item.members.length) {
+      if (isOpen(item) || isGroup(item)) {
         end();
         line.push(item);
         end();
@@ -150,14 +152,14 @@ export function shownFor(item: Item): Item {
 }
 
 /** Where an item stands inside its module, given where that stands. */
-export function placed(item: Item, home: Rect): Rect {
+export function placed(item: Item, home: Rect, lane: Lane): Rect {
   const { depth, columns, column } = item;
   const y = home.y + item.y;
   if (isOpen(item)) {
     const inset = depth === 1 ? Math.max(4, (home.w - 330) / 2) : depth < 6 ? 16 : 4;
     return { x: home.x + inset, y, w: home.w - 2 * inset, h: item.height };
   }
-  if (item.members.length) return { x: home.x + 16, y, w: home.w - 32, h: item.height };
+  if (item.members[lane].length) return { x: home.x + 16, y, w: home.w - 32, h: item.height };
   if (columns === 1) {
     const w = Math.min(home.w - (depth < 6 ? 48 : 20), depth === 1 ? WIDE : 200);
     return { x: home.x + (home.w - w) / 2, y, w, h: item.height };
@@ -170,5 +172,5 @@ export function placed(item: Item, home: Rect): Rect {
 /** Where an item that is shown stands in the world. */
 export function rectOf(item: Item, lane: Lane, lanes: Lanes): Rect {
   if (!item.parent) return { x: lanes.starts[lane], y: 0, w: lanes.width, h: item.height };
-  return placed(item, rectOf(item.parent, lane, lanes));
+  return placed(item, rectOf(item.parent, lane, lanes), lane);
 }

@@ -52,8 +52,8 @@ export class Item {
   ends: [number, number] = [-1, -1];
   /** The columns that `ends` speak of. */
   of: [Columns, Columns] | null = null;
-  /** Reference ops that are one with this one's sync point. */
-  members: number[] = [];
+  /** Ops without a sync point that are one with that of this one, by lane. */
+  members: [number[], number[]] = [[], []];
   ops: [number, number] = [0, 0];
   rows: number[] = [];
   // By the chosen metric: the row that is worst, and the places in execution order.
@@ -175,13 +175,14 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
     const home = top.parent || !leaf.loaded ? top : moduleAt(model, modules, top, group, group);
     adopt(leaf.loaded ? nested(model, modules, home, group, module) : home, leaf);
   }
-  for (let r = 0; r < reference.size; r++) {
-    const into = reference.into[r] as number;
-    const leaf = into >= 0 ? items[REFERENCE][into] : undefined;
-    if (!leaf || items[REFERENCE][r]) continue;
-    leaf.members.push(r);
-    items[REFERENCE][r] = leaf;
-  }
+  for (const lane of [TARGET, REFERENCE] as const)
+    for (let entry = 0; entry < columns[lane].size; entry++) {
+      const into = columns[lane].into[entry] as number;
+      const leaf = into >= 0 ? items[lane][into] : undefined;
+      if (!leaf || items[lane][entry]) continue;
+      leaf.members[lane].push(entry);
+      items[lane][entry] = leaf;
+    }
   compress(top);
   settle(top);
   for (const lane of [TARGET, REFERENCE] as const) rowsOf(model, columns[lane], items[lane], lane);
@@ -233,7 +234,7 @@ function merged(target: Columns, reference: Columns, mates: Int32Array): [number
   }
   const found: [number, number][] = (after.get(-1) ?? []).map((r) => [-1, r]);
   for (let t = 0; t < target.size; t++) {
-    found.push([t, mates[t] as number]);
+    if ((target.into[t] as number) < 0) found.push([t, mates[t] as number]);
     for (const r of after.get(t) ?? []) found.push([-1, r]);
   }
   return found;
@@ -295,8 +296,7 @@ function settle(item: Item): void {
     child.depth = item.depth + 1;
     child.place = at;
     if (child.children) settle(child);
-    item.ops[TARGET] += child.ops[TARGET];
-    item.ops[REFERENCE] += child.ops[REFERENCE] + child.members.length;
+    for (const lane of [TARGET, REFERENCE] as const) item.ops[lane] += child.ops[lane] + child.members[lane].length;
   });
 }
 

@@ -31,7 +31,7 @@ export function visible(model: Model, lanes: Lanes, top: number, bottom: number)
     for (let l = first; l <= last; l++)
       for (const item of module.lines[l]?.items ?? []) {
         if (!item.has(lane)) continue;
-        const rect = placed(item, home);
+        const rect = placed(item, home, lane);
         const box = item.children !== null && item.open && item.loaded;
         seen.push({ item, lane, box, ...rect });
         if (box) down(item, lane, rect);
@@ -145,7 +145,7 @@ function node(context: Context, { item, lane, x, y, w, h }: Seen, view: View): v
   const off = level === "moderate" || level === "large";
   const tinted = off && !group && lane === TARGET && (guilt === "guilty" || guilt === "first-non-finite");
   context.globalAlpha = text.value && !item.found ? 0.4 : 1;
-  if (item.members.length && lane === REFERENCE) [x, w] = members(context, item, x, y, w, h, view);
+  if (item.members[lane].length) [x, w] = members(context, item, lane, x, y, w, h, view);
   if (group) {
     round(context, x + 3, y + 3, w, h, 4);
     context.fillStyle = token("surface");
@@ -262,9 +262,9 @@ function strip(context: Context, cells: readonly number[], x: number, y: number)
   });
 }
 
-/** Reference ops that are one with the node's sync point stand before it in one frame. */
-function members(context: Context, item: Item, x: number, y: number, w: number, h: number, view: View): [number, number] {
-  const names = item.members.map((r) => item.of?.[REFERENCE].graph.names[r] ?? "");
+/** Ops that are one with the node's sync point stand before it in one frame. */
+function members(context: Context, item: Item, lane: Lane, x: number, y: number, w: number, h: number, view: View): [number, number] {
+  const names = item.members[lane].map((entry) => item.of?.[lane].graph.names[entry] ?? "");
   const ghosts = names.length > 2 ? [`${names.length} ops: ${names.join(", ")}`] : names;
   const main = Math.max(w * 0.5, 80);
   const each = (w - main - 8 * ghosts.length) / ghosts.length;

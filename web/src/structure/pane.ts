@@ -88,6 +88,9 @@ export class Pane {
       return;
     }
     this.rescore();
+    const only = this.model.root.children as Item[];
+    // A single module tells nothing while it is closed.
+    if (only.length === 1 && only[0]?.children && only[0].loaded) only[0].open = true;
     layoutAll(this.model);
     this.search(state.text.peek());
     this.ready(this.model);
@@ -162,7 +165,7 @@ export class Pane {
   private async fetch(item: Item): Promise<void> {
     if (!this.model) return;
     try {
-      const [target, reference] = await Promise.all([state.source.graph("target", item.path), state.source.graph("reference", item.path)]);
+      const [target, reference] = await Promise.all([state.source.graph("target", item.name), state.source.graph("reference", item.name)]);
       if (item.loaded) return;
       item.loaded = true;
       fill(this.model, item, unpacked(target), unpacked(reference));
@@ -412,7 +415,7 @@ export class Pane {
       lane: lane === TARGET ? "target" : "reference",
       kind: item.children ? (open ? "open" : "closed") : "op",
       reason: !item.children && !item.rows.length ? reasonOf(item, lane) : "",
-      members: lane === REFERENCE ? item.members.length : 0,
+      members: item.members[lane].length,
       found: item.found,
       selected: lit.selected[lane] === item,
       level: item.worst >= 0 ? state.stateOf(item.worst)?.level : "",
