@@ -47,6 +47,7 @@ export interface States {
   metric: string;
   levels: string;
   guilts: string;
+  bad: string;
   scores: Float32Array;
   introduced: Float32Array | null;
   orders: Uint32Array;
@@ -58,13 +59,14 @@ const LEVELS: Record<string, Level> = { c: "close", m: "moderate", l: "large", n
 const GUILTS: Record<string, Guilt> = { g: "guilty", f: "first-non-finite", i: "inherited", a: "amplified", o: "output", u: "unknown" };
 
 /** Level and guilt of a sync point by the chosen metric; null before they are known. */
-export function stateOf(row: number): { level: Level; guilt: Guilt; score: number } | null {
+export function stateOf(row: number): { level: Level; guilt: Guilt; score: number; bad: boolean } | null {
   const all = states.value;
   if (!all || row < 0 || row >= all.levels.length) return null;
   return {
     level: LEVELS[all.levels[row] as string] ?? "none",
     guilt: GUILTS[all.guilts[row] as string] ?? "",
     score: all.scores[row] as number,
+    bad: all.bad[row] === "b",
   };
 }
 
@@ -172,6 +174,7 @@ export function start(from: Source): void {
         metric: found.metric,
         levels: found.levels,
         guilts: found.guilts,
+        bad: found.bad,
         scores: floats(found.scores),
         introduced: found.introduced ? floats(found.introduced) : null,
         orders: integers(found.orders),

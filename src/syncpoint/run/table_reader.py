@@ -67,6 +67,11 @@ class Records(Sequence[T], Generic[T]):
         self._chunks: dict[int, list[T]] = {}
         self._index: dict[tuple[Any, ...], int] | None = None
 
+    @property
+    def table(self) -> pl.DataFrame:
+        """The same as columns, for whoever looks at all of them."""
+        return self._frame
+
     def __len__(self) -> int:
         return self._frame.height
 

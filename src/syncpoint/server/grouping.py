@@ -6,7 +6,7 @@ that holds numbered ones is always opened, and so is one that holds most of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _SHARE = 0.35
 """A module with more than this share of the ops is opened if it has modules inside."""
@@ -40,6 +40,17 @@ def groups_of(modules: Mapping[str, int]) -> dict[str, str]:
     opened = {""}
     _open(root, "", root.weight, opened)
     return {path: _group(path, opened) for path in modules}
+
+
+def groups_among(modules: Iterable[str], groups: set[str]) -> dict[str, str]:
+    """Each module with the one of these groups it belongs to; one that lies beside them all is
+    cut where they are."""
+    opened = {""}
+    for group in groups:
+        names = _names(group)
+        opened.update(".".join(names[:length]) for length in range(1, len(names)))
+    opened -= groups - {""}
+    return {module: _group(module, opened) for module in modules}
 
 
 def _names(path: str) -> list[str]:

@@ -368,7 +368,9 @@ class Distribution(Schema):
 class Graph(Schema):
     """The ops of a run, or of one of its groups, column by column.
 
-    Ops come in execution order; an op is named by its place in these lists.
+    What it was given comes first, then the ops in execution order; parameters are left out. An
+    entry is named by its place in these columns. Columns of numbers are base64 of little-endian
+    int32; words that come again and again are sent once, and their places for every entry.
     """
 
     side: Side
@@ -376,22 +378,39 @@ class Graph(Schema):
     group: str
     """"" for the whole."""
     complete: bool
-    """False where the run is too large to be sent whole: then there are groups only."""
+    """False where there is too much to be sent whole: then entries are groups, or, of a group,
+    those that come first."""
+    missing: str
+    """Why the graph is made of what the comparison knows, without its run; "" where it is not."""
     names: list[str]
+    kinds: str
+    """One letter an entry: o op, x op that makes a model output, i input, s state, g group."""
     types: list[str]
+    type_of: str
     modules: list[str]
+    module_of: str
     groups: list[str]
-    """The group of the navigator that the op belongs to."""
-    fused: list[int]
-    """Ops of the other side that a sync point here stands for, 1 where it is one for one."""
-    rows: list[int]
-    """Sync point of its first output, -1 where there is none."""
+    group_of: str
+    """The group of the navigator that the entry belongs to."""
     reasons: list[str]
-    """Why there is none: "no counterpart"..."""
-    edges: list[tuple[int, int]]
-    """From op, to op."""
-    counts: list[int]
-    """Ops that an entry stands for: 1, or the size of a group where the graph is not complete."""
+    """Why an entry has no sync point: "no counterpart"..., "" where it has one."""
+    reason_of: str
+    counts: str
+    """Ops that an entry stands for: 1, or the size of a group."""
+    fused: str
+    """Ops of the other side that a sync point here stands for, 1 where it is one for one."""
+    into: str
+    """The entry that stands for this one too at a sync point of several ops, -1 where none does."""
+    rows: str
+    """The sync points of the entries, in execution order..."""
+    row_of: str
+    """...and the entry of each."""
+    evidence: list[str]
+    """Why the two of a sync point are a pair, and how sure that is; on the target's side only."""
+    evidence_of: str
+    """For every one of `rows`."""
+    edges: str
+    """From entry, to entry, and so on."""
 
 
 class RowStates(Schema):
@@ -403,6 +422,8 @@ class RowStates(Schema):
     guilts: str
     """One letter: g guilty, f first-non-finite, i inherited, a amplified, o output, u unknown,
     "." nothing."""
+    bad: str
+    """One letter: b where elements are NaN, infinite or masked on one side only, else "."."""
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
     introduced: str

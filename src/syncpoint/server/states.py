@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from syncpoint.metrics.limits import PRESETS, bound
 from syncpoint.reports.numbers import ratio_text
 from syncpoint.server.opened import Opened
+from syncpoint.server.ops import orders_of
 from syncpoint.server.schema import Drift, DriftFlag, DriftGroup, RowStates
 from syncpoint.server.table import GUILTS
 
 _LEVELS = np.frombuffer(b"cmln", np.uint8)
 _GUILTS = np.frombuffer(b".gfiaou", np.uint8)
+_BAD = np.frombuffer(b".b", np.uint8)
 _INTRODUCED = ("psnr", "sqnr", "rmse", "rel_l2", "max_abs")
 _FLAGS = 12
 
@@ -36,6 +38,7 @@ def states(opened: Opened, metric: str) -> RowStates:
         metric=metric,
         levels=_LEVELS[table.levels(metric)].tobytes().decode(),
         guilts=_GUILTS[table.guilts].tobytes().decode(),
+        bad=_BAD[(table.bad > 0).astype(np.int64)].tobytes().decode(),
         scores=packed(table.scores(metric), "<f4"),
         introduced=introduced,
         orders=packed(table.order, "<u4"),
@@ -58,8 +61,40 @@ def drift(opened: Opened, metric: str) -> Drift:
     if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
         limits = [bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
     return Drift(
-        points=table.computed, groups=groups, flags=_flags(opened), limits=limits, unmatched=[]
+        points=table.computed,
+        groups=groups,
+        flags=_flags(opened),
+        limits=limits,
+        unmatched=_unmatched(opened),
     )
+
+
+def _unmatched(opened: Opened) -> list[int]:
+    """Before which places a target tensor is missing, in the first of several executions."""
+    table = opened.table
+    roles = ("output", "input", "model-output")
+    lonely = {
+        one["op"]
+        for one in opened.about["unmatched"]
+        if one["side"] == "target" and one["role"] in roles
+    }
+    if not lonely:
+        return []
+    rows = table.execution[: table.computed]
+    steps = table.frame.select("target_step", "target_sample", "target_rank")[rows].to_numpy()
+    order = table.frame["target_order"].to_numpy()[rows]
+    # What the model was given stands before all ops, and has no place among them.
+    given = (table.frame["target_role"] == "model-input").to_numpy()[rows]
+    order = np.where(given, -1, order)
+    if len(steps):
+        order = order[np.arange(len(order)) < _first_change(steps)]
+    places = np.searchsorted(order, orders_of(opened, lonely), side="right")
+    return [int(place) for place in np.unique(places)]
+
+
+def _first_change(rows: NDArray[np.int64]) -> int:
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1))
+    return int(changes[0]) + 1 if len(changes) else len(rows)
 
 
 def _flags(opened: Opened) -> list[DriftFlag]:

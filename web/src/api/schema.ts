@@ -404,7 +404,9 @@ export interface components {
          * Graph
          * @description The ops of a run, or of one of its groups, column by column.
          *
-         *     Ops come in execution order; an op is named by its place in these lists.
+         *     What it was given comes first, then the ops in execution order; parameters are left out. An
+         *     entry is named by its place in these columns. Columns of numbers are base64 of little-endian
+         *     int32; words that come again and again are sent once, and their places for every entry.
          */
         Graph: {
             /**
@@ -418,27 +420,44 @@ export interface components {
             group: string;
             /** Complete */
             complete: boolean;
+            /** Missing */
+            missing: string;
             /** Names */
             names: string[];
+            /** Kinds */
+            kinds: string;
             /** Types */
             types: string[];
+            /** Type Of */
+            type_of: string;
             /** Modules */
             modules: string[];
+            /** Module Of */
+            module_of: string;
             /** Groups */
             groups: string[];
-            /** Fused */
-            fused: number[];
-            /** Rows */
-            rows: number[];
+            /** Group Of */
+            group_of: string;
             /** Reasons */
             reasons: string[];
-            /** Edges */
-            edges: [
-                number,
-                number
-            ][];
+            /** Reason Of */
+            reason_of: string;
             /** Counts */
-            counts: number[];
+            counts: string;
+            /** Fused */
+            fused: string;
+            /** Into */
+            into: string;
+            /** Rows */
+            rows: string;
+            /** Row Of */
+            row_of: string;
+            /** Evidence */
+            evidence: string[];
+            /** Evidence Of */
+            evidence_of: string;
+            /** Edges */
+            edges: string;
         };
         /**
          * GroupBrief
@@ -752,6 +771,8 @@ export interface components {
             levels: string;
             /** Guilts */
             guilts: string;
+            /** Bad */
+            bad: string;
             /** Scores */
             scores: string;
             /** Introduced */

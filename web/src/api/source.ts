@@ -4,6 +4,7 @@ import type { components } from "./schema";
 type S = components["schemas"];
 export type Overview = S["Overview"];
 export type Finding = S["Finding"];
+export type MetricInfo = S["MetricInfo"];
 export type RowBrief = S["RowBrief"];
 export type GroupBrief = S["GroupBrief"];
 export type RowWindow = S["RowWindow"];

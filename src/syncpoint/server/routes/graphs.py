@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.errors import Unsupported
+from syncpoint.server import graphs
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
 from syncpoint.server.schema import Graph, Side
 
@@ -18,4 +18,4 @@ def get_graph(
     comparison: Comparison, side: Side, group: Annotated[str, Query(max_length=2000)] = ""
 ) -> Graph:
     """The ops of one run, or of one of its groups."""
-    raise Unsupported("a graph", f"{side} of {comparison.id}, {group}")
+    return graphs.graph(comparison, side, group)

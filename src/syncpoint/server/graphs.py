@@ -1,0 +1,331 @@
+"""The graphs of the two runs, as columns that the page lays out.
+
+Everything is done on whole columns: a run may have hundreds of thousands of ops. Where a run is not
+at hand the comparison still knows the target's ops and what they read, and of the reference those
+ops that have a partner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from syncpoint.run.tables import OP_KEY
+from syncpoint.server.grouping import groups_among
+from syncpoint.server.opened import Opened
+from syncpoint.server.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
+from syncpoint.server.schema import Graph, Side
+from syncpoint.server.states import packed
+
+MOST = 50_000
+"""Entries in one answer; a larger run is sent as groups, and each when it is opened."""
+NO_MODULE = "(no module)"
+"""What the group without a name is called where it is asked for."""
+_NOT_RECORDED = "not recorded"
+_INSIDE = r"inside ([^,;]+)$"
+"""What the matching says of target ops that are pieces of one reference op."""
+_KEY = [*OP_KEY, CLASS]
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """All entries of one side."""
+
+    entries: pl.DataFrame
+    """label, kind, type, module, group, reason, fused, into."""
+    pairs: pl.DataFrame
+    """row, entry: in execution order."""
+    edges: NDArray[np.int64]
+    """from, to."""
+    missing: str
+
+
+_known: WeakKeyDictionary[Opened, dict[Side, _Whole]] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def graph(opened: Opened, side: Side, group: str = "", most: int = MOST) -> Graph:
+    """The graph of one side, or of one of its groups."""
+    sides = _sides(opened)
+    whole = sides[side]
+    entries, pairs, edges = whole.entries, whole.pairs, whole.edges
+    complete = True
+    if group:
+        inside = np.flatnonzero(
+            (entries["group"] == ("" if group == NO_MODULE else group)).to_numpy()
+        )
+        complete = len(inside) <= most
+        entries, pairs, edges = _piece(whole, inside[:most])
+    elif max(one.entries.height for one in sides.values()) > most:
+        # Groups on both sides or on none: the page pairs like with like.
+        complete = False
+        entries, pairs, edges = _rolled_up(whole)
+    return _sent(opened, side, group, complete, whole.missing, entries, pairs, edges)
+
+
+def _sides(opened: Opened) -> dict[Side, _Whole]:
+    # The page asks for both sides at once.
+    with _lock:
+        if opened not in _known:
+            _known[opened] = {
+                "target": _whole(opened, "target"),
+                "reference": _whole(opened, "reference"),
+            }
+        return _known[opened]
+
+
+def _sent(
+    opened: Opened,
+    side: Side,
+    group: str,
+    complete: bool,
+    missing: str,
+    entries: pl.DataFrame,
+    pairs: pl.DataFrame,
+    edges: NDArray[np.int64],
+) -> Graph:
+    about = opened.about[side]
+    types, type_of = _coded(entries["type"])
+    modules, module_of = _coded(entries["module"])
+    groups, group_of = _coded(entries["group"])
+    reasons, reason_of = _coded(entries["reason"])
+    evidence: list[str] = []
+    evidence_of = packed(np.zeros(0, np.int64), "<i4")
+    if side == "target":
+        said = opened.table.frame.select(
+            pl.concat_str(
+                ["evidence", pl.col("confidence").round(2).cast(pl.String)], separator=" "
+            )
+        ).to_series()
+        evidence, evidence_of = _coded(said.gather(pairs["row"]))
+    return Graph(
+        side=side,
+        name=str(about.get("model") or ""),
+        group=group,
+        complete=complete,
+        missing=missing,
+        names=entries["label"].to_list(),
+        kinds="".join(entries["kind"].to_list()),
+        types=types,
+        type_of=type_of,
+        modules=modules,
+        module_of=module_of,
+        groups=groups,
+        group_of=group_of,
+        reasons=reasons,
+        reason_of=reason_of,
+        counts=packed(entries["count"].to_numpy(), "<i4"),
+        fused=packed(entries["fused"].to_numpy(), "<i4"),
+        into=packed(entries["into"].to_numpy(), "<i4"),
+        rows=packed(pairs["row"].to_numpy(), "<i4"),
+        row_of=packed(pairs["entry"].to_numpy(), "<i4"),
+        evidence=evidence,
+        evidence_of=evidence_of,
+        edges=packed(edges.reshape(-1), "<i4"),
+    )
+
+
+def _coded(words: pl.Series) -> tuple[list[str], str]:
+    """Each word once, and the place of the word of every entry."""
+    names = words.unique(maintain_order=True)
+    codes = words.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
+    return names.to_list(), packed(codes.to_numpy(), "<i4")
+
+
+# ---- the whole of one side -------------------------------------------------------------------
+
+
+def _whole(opened: Opened, side: Side) -> _Whole:
+    run = opened.run(side)
+    missing = "" if run is not None else opened.why_not.get(side, "it is not at hand")
+    ends = ends_of(opened.table, side)
+    ops = ops_of(run) if run is not None else ops_known(opened, side, ends)
+    entries = _entries(opened, side, ops, ends)
+    index = entries.select(_KEY).with_row_index("entry")
+    pairs = ends.join(index, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    pairs = pairs.select("row", pl.col("entry").cast(pl.Int64))
+    read = ops.select("inputs", *OP_KEY) if run is not None else None
+    edges = _edges(index, read, opened, side)
+    entries = _with_groups(opened, entries, pairs)
+    entries = _with_reasons(opened, side, entries, pairs)
+    entries = _with_fused(opened, side, entries, pairs)
+    return _Whole(entries, pairs, edges, missing)
+
+
+def _entries(opened: Opened, side: Side, ops: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """What is given to the model, its ops, and what else has a sync point."""
+    columns = [*_KEY, "label", "kind", "type", "module"]
+    own = ops.select(
+        *OP_KEY, pl.lit("o").alias(CLASS), "label", pl.lit("o").alias("kind"), "type", "module"
+    )
+    extra = ends.unique(_KEY, keep="first", maintain_order=True)
+    extra = extra.join(own.select(_KEY), on=_KEY, how="anti", maintain_order="left")
+    extra = extra.select(columns)
+    lonely = [
+        {**dict.fromkeys(OP_KEY, ""), "call": 0, "iteration": 0, "op": one["op"], CLASS: "i"}
+        | {"label": one["op"], "kind": "i", "type": one["type"], "module": one["module"]}
+        for one in opened.about["unmatched"]
+        if one["side"] == side and one["role"] == "model-input"
+    ]
+    if lonely:
+        given = pl.DataFrame(lonely, schema=extra.schema).unique("label", maintain_order=True)
+        extra = pl.concat([extra, given.filter(~pl.col("label").is_in(extra["label"].to_list()))])
+    first = pl.col("kind").is_in(["i", "s"])
+    return pl.concat([extra.filter(first), own.select(columns), extra.filter(~first)])
+
+
+def _edges(
+    index: pl.DataFrame, read: pl.DataFrame | None, opened: Opened, side: Side
+) -> NDArray[np.int64]:
+    """Which entry reads which."""
+    if read is not None:
+        flat = read.select(
+            pl.col("inputs"), *[pl.col(name).alias(f"to_{name}") for name in OP_KEY]
+        ).explode("inputs", empty_as_null=False)
+        flat = flat.filter(pl.col("inputs").is_not_null()).unnest("inputs")
+        flat = flat.filter(pl.col("role") != "parameter")
+    else:
+        flat = edges_known(opened, side)
+    given = pl.when(pl.col("role") == "model-input").then(pl.lit("i")).otherwise(pl.lit("o"))
+    flat = flat.with_columns(given.alias(CLASS), pl.lit("o").alias("to_class"))
+    found = flat.join(index, on=_KEY, how="inner", nulls_equal=True)
+    to = [*[f"to_{name}" for name in OP_KEY], "to_class"]
+    ends = index.rename({"entry": "to"})
+    found = found.join(ends, left_on=to, right_on=_KEY, how="inner", nulls_equal=True)
+    found = found.filter(pl.col("entry") != pl.col("to")).select("entry", "to")
+    found = found.unique().sort("to", "entry")
+    return found.cast(pl.Int64).to_numpy().reshape(-1, 2)
+
+
+def _with_groups(opened: Opened, entries: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The group of its first sync point; else that of its module; else that of the one before."""
+    table = opened.table
+    first = pairs.unique("entry", keep="first", maintain_order=True)
+    named = np.full(entries.height, None, dtype=object)
+    named[first["entry"].to_numpy()] = table.groups.gather(first["row"]).to_numpy()
+    known = groups_among(entries["module"].unique(), set(table.groups.unique()))
+    by_module = {module: group if module else None for module, group in known.items()}
+    own = entries["module"].replace_strict(by_module, return_dtype=pl.String)
+    kind = pl.col("kind")
+    return entries.with_columns(
+        pl.coalesce(
+            pl.Series("named", named, dtype=pl.String),
+            pl.when(kind == "i").then(pl.lit("inputs")).otherwise(own.alias("own")),
+        )
+        .fill_null(strategy="forward")
+        .fill_null(strategy="backward")
+        .fill_null("")
+        .alias("group")
+    )
+
+
+def _with_reasons(
+    opened: Opened, side: Side, entries: pl.DataFrame, pairs: pl.DataFrame
+) -> pl.DataFrame:
+    """Why those without a sync point have none, and which make a model output."""
+    said: dict[str, str] = {}
+    outputs: set[str] = set()
+    for one in opened.about["unmatched"]:
+        if one["side"] == side:
+            detail = f": {one['detail']}" if one["detail"] else ""
+            if one["role"] != "parameter" and (one["counted"] or one["op"] not in said):
+                said[one["op"]] = f"{one['reason']}{detail}"
+            if one["role"] == "model-output":
+                outputs.add(one["op"])
+    paired = np.zeros(entries.height, bool)
+    paired[pairs["entry"].to_numpy()] = True
+    made = np.zeros(entries.height, bool)
+    output = opened.table.frame["output"].gather(pairs["row"]).to_numpy()
+    made[pairs["entry"].to_numpy()[output]] = True
+    made |= entries["label"].is_in(list(outputs)).to_numpy()
+    reason = entries["label"].replace_strict(said, default=_NOT_RECORDED, return_dtype=pl.String)
+    without = pl.lit(pl.Series("paired", paired))
+    return entries.with_columns(
+        pl.when(without).then(pl.lit("")).otherwise(reason).alias("reason"),
+        pl.when(pl.lit(pl.Series("made", made)) & (pl.col("kind") == "o"))
+        .then(pl.lit("x"))
+        .otherwise(pl.col("kind"))
+        .alias("kind"),
+    )
+
+
+def _with_fused(
+    opened: Opened, side: Side, entries: pl.DataFrame, pairs: pl.DataFrame
+) -> pl.DataFrame:
+    """How many ops of the reference a sync point stands for, and which ops without one of their
+    own it stands for on this side."""
+    frame = opened.table.frame
+    regions = frame["introduced_region"].fill_null([]).gather(pairs["row"])
+    fused = np.ones(entries.height, np.int64)
+    into = np.full(entries.height, -1, np.int64)
+    ends = pairs["entry"].to_numpy()
+    sizes = regions.list.len().cast(pl.Int64).to_numpy()
+    alone = entries.select("label", "kind", "reason").with_row_index("entry")
+    alone = alone.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
+    if side == "target":
+        np.maximum.at(fused, ends, sizes)
+        whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
+        stands = pl.DataFrame({"end": ends, "whole": whole}).unique("whole", keep="first")
+        inside = pl.col("reason").str.extract(_INSIDE).alias("whole")
+        found = alone.with_columns(inside).join(stands, on="whole", how="inner")
+    else:
+        many = np.flatnonzero(sizes > 1)
+        flat = pl.DataFrame({"end": ends[many], "label": regions.gather(many)})
+        flat = flat.explode("label").unique("label", keep="first", maintain_order=True)
+        found = flat.join(alone, on="label", how="inner")
+    into[found["entry"].to_numpy()] = found["end"].to_numpy()
+    one = pl.lit(1, pl.Int64)
+    return entries.with_columns(pl.Series("fused", fused), pl.Series("into", into), count=one)
+
+
+# ---- parts of it -----------------------------------------------------------------------------
+
+
+def _piece(
+    whole: _Whole, inside: NDArray[np.int64]
+) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.int64]]:
+    place = np.full(whole.entries.height, -1, np.int64)
+    place[inside] = np.arange(len(inside))
+    entries = whole.entries[inside]
+    into = entries["into"].to_numpy()
+    entries = entries.with_columns(
+        pl.Series("into", np.where(into < 0, -1, place[np.maximum(into, 0)]))
+    )
+    edges = place[whole.edges]
+    return entries, _placed(whole.pairs, place), edges[(edges >= 0).all(axis=1)]
+
+
+def _placed(pairs: pl.DataFrame, place: NDArray[np.int64]) -> pl.DataFrame:
+    own = place[pairs["entry"].to_numpy()]
+    return pairs.with_columns(pl.Series("entry", own)).filter(pl.col("entry") >= 0)
+
+
+def _rolled_up(whole: _Whole) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.int64]]:
+    """One entry a group."""
+    groups = whole.entries.group_by("group", maintain_order=True).len("count")
+    names = groups["group"]
+    place = (
+        whole.entries["group"]
+        .replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
+        .to_numpy()
+    )
+    blank = pl.lit("")
+    entries = groups.select(
+        pl.col("group").replace("", NO_MODULE).alias("label"),
+        pl.lit("g").alias("kind"),
+        blank.alias("type"),
+        blank.alias("module"),
+        "group",
+        blank.alias("reason"),
+        pl.lit(1, pl.Int64).alias("fused"),
+        pl.lit(-1, pl.Int64).alias("into"),
+        pl.col("count").cast(pl.Int64),
+    )
+    edges: NDArray[Any] = np.unique(place[whole.edges], axis=0).reshape(-1, 2)
+    return entries, _placed(whole.pairs, place), edges[edges[:, 0] != edges[:, 1]]

@@ -1,0 +1,128 @@
+"""The ops of a run as columns, from the run itself or from what the comparison knows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from syncpoint.run.model import OpKey
+from syncpoint.run.reader import Run
+from syncpoint.run.table_reader import Records
+from syncpoint.run.tables import OP_KEY, op_row, op_schema
+from syncpoint.server.opened import Opened
+from syncpoint.server.table import Table
+
+CLASS = "class"
+"""What may share a name with an op and is none: "i" for a model input, else "o"."""
+_KEY_SCHEMA: dict[str, Any] = {
+    **{"op": pl.String, "call": pl.Int64, "graph": pl.String},
+    **{"path": pl.String, "iteration": pl.Int64},
+}
+
+
+def label_of(before: str = "") -> pl.Expr:
+    """`str(OpKey)` of a whole column."""
+    op, call, graph, path, iteration = (pl.col(f"{before}{name}") for name in OP_KEY)
+    around = [pl.when(place == "").then(None).otherwise(place) for place in (graph, path)]
+    name = pl.concat_str([*around, op], separator="/", ignore_nulls=True)
+    for sign, own in (("^", iteration), ("#", call)):
+        name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
+    return name.alias("label")
+
+
+def ops_of(run: Run) -> pl.DataFrame:
+    """The ops of a run in execution order: key, label, type, module, inputs."""
+    wanted = [*OP_KEY, "type", "module", "inputs"]
+    if isinstance(run.ops, Records):
+        frame = run.ops.table.select(wanted)
+    else:
+        schema = op_schema()
+        columns = zip(*map(op_row, run.ops), strict=True) if len(run.ops) else [()] * len(schema)
+        by_name: dict[str, Any] = dict(zip(schema, columns, strict=True))
+        fields = [field.name for field in schema["inputs"].inner.fields]  # type: ignore[attr-defined]
+        by_name["inputs"] = [
+            [dict(zip(fields, edge, strict=True)) for edge in edges] for edges in by_name["inputs"]
+        ]
+        frame = pl.DataFrame(
+            {name: pl.Series(name, by_name[name], schema[name]) for name in wanted}
+        )
+    return frame.with_columns(label_of())
+
+
+def ends_of(table: Table, side: str) -> pl.DataFrame:
+    """One end of every sync point but those of parameters, in execution order of the target:
+    row, key, class, label, kind, type, module, order."""
+    frame = table.frame.select(
+        *[pl.col(f"{side}_{name}").alias(name) for name in (*OP_KEY, "role", "type", "module")],
+        pl.col(f"{side}_order").alias("order"),
+        pl.col(f"{side}_name").alias("name"),
+    ).with_row_index("row")
+    frame = frame.with_columns(pl.col("row").cast(pl.Int64))[table.execution]
+    role = pl.col("role")
+    given = role == "model-input"
+    named = pl.when(given & (pl.col("name") != "")).then(pl.col("name")).otherwise(label_of())
+    kind = pl.when(given).then(pl.lit("i")).when(role == "state").then(pl.lit("s"))
+    return frame.filter(role != "parameter").with_columns(
+        pl.when(given).then(pl.lit("i")).otherwise(pl.lit("o")).alias(CLASS),
+        kind.otherwise(pl.lit("o")).alias("kind"),
+        named.alias("label"),
+    )
+
+
+def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
+    """The ops as the comparison knows them: the target's in order, with what was said of their
+    tensors; of the reference those with a tensor that was paired, or left without a partner."""
+    said = ends.filter((pl.col(CLASS) == "o") & (pl.col("order") >= 0))
+    said = said.unique(OP_KEY, keep="first", maintain_order=True)
+    lonely = pl.DataFrame(
+        [
+            (one["op"], one["type"], one["module"])
+            for one in opened.about["unmatched"]
+            if one["side"] == side and one["role"] not in ("parameter", "model-input", "state")
+        ],
+        schema={"label": pl.String, "other_type": pl.String, "other_module": pl.String},
+        orient="row",
+    ).unique("label", keep="first", maintain_order=True)
+    if side == "target":
+        keys = [op for op, _ in opened.about["edges"]]
+        frame = pl.DataFrame(keys, schema=_KEY_SCHEMA, orient="row").with_columns(label_of())
+        columns = said.select(*OP_KEY, "type", "module")
+        frame = frame.join(columns, on=OP_KEY, how="left", nulls_equal=True, maintain_order="left")
+        frame = frame.join(lonely, on="label", how="left", maintain_order="left")
+        return frame.with_columns(
+            pl.coalesce("type", "other_type", pl.lit("")).alias("type"),
+            pl.coalesce("module", "other_module", pl.lit("")).alias("module"),
+        )
+    frame = said.sort("order", maintain_order=True).select(*OP_KEY, "label", "type", "module")
+    left = lonely.filter(~pl.col("label").is_in(frame["label"].to_list()))
+    return pl.concat(
+        [
+            frame,
+            left.select(
+                pl.col("label").alias("op"),
+                pl.lit(0, pl.Int64).alias("call"),
+                pl.lit("").alias("graph"),
+                pl.lit("").alias("path"),
+                pl.lit(0, pl.Int64).alias("iteration"),
+                "label",
+                pl.col("other_type").alias("type"),
+                pl.col("other_module").alias("module"),
+            ),
+        ]
+    )
+
+
+def edges_known(opened: Opened, side: str) -> pl.DataFrame:
+    """What the ops read, as far as the comparison knows: nothing of the reference."""
+    said = opened.about["edges"] if side == "target" else []
+    flat = [(*op, "output", *reader) for reader, inputs in said for op in inputs]
+    schema = {**_KEY_SCHEMA, "role": pl.String}
+    schema |= {f"to_{name}": kind for name, kind in _KEY_SCHEMA.items()}
+    return pl.DataFrame(flat, schema=schema, orient="row")
+
+
+def orders_of(opened: Opened, labels: set[str]) -> list[int]:
+    """Places in the target's execution order of the ops with these names."""
+    found = enumerate(OpKey(*op) for op, _ in opened.about["edges"])
+    return [at for at, key in found if str(key) in labels]

@@ -1,0 +1,228 @@
+"""The graphs that the page is sent say what the runs say."""
+
+import base64
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from runs import run
+from served import mixed
+from syncpoint.api import Comparison
+from syncpoint.comparison.engine import compare
+from syncpoint.comparison.storage import JSON_NAME, save
+from syncpoint.dumps.registry import save_dump
+from syncpoint.run.model import Role
+from syncpoint.run.reader import Run
+from syncpoint.server.graphs import MOST, NO_MODULE, graph
+from syncpoint.server.opened import Opened
+from syncpoint.server.states import drift
+
+
+def ints(text):
+    return np.frombuffer(base64.b64decode(text), "<i4").tolist()
+
+
+def edges(found):
+    flat = ints(found.edges)
+    return set(zip(flat[::2], flat[1::2], strict=True))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A comparison on disk, beside its two runs."""
+    folder = tmp_path_factory.mktemp("kept")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 4)).astype("f4")
+
+    def side(name, *ops):
+        made = run(*ops, inputs=[("x", x)], parameters=[("w", x)], outputs=[("out", x)])
+        save_dump(made, folder / f"{name}.run", "run")
+        return Run.open(folder / f"{name}.run")
+
+    target = side(
+        "target",
+        ("a", "mul", "net.0", ("x", "w"), x),
+        ("b", "add", "net.0", ("a", "x"), x + 1),
+        ("alone", "noise", "net.0.deep", ("b",), x * 7),
+        ("split", "chunk", "net.1", ("alone",), [x, x * 3]),
+        ("out", "relu", "net.1", ("split", "b"), x),
+    )
+    reference = side(
+        "reference",
+        ("a", "mul", "net.0", ("x", "w"), x),
+        ("b", "add", "net.0", ("a", "x"), x + 1),
+        ("split", "chunk", "net.1", ("b",), [x, x * 2]),
+        ("other", "noise", "net.1.deep", ("split",), x * 9),
+        ("out", "relu", "net.1", ("split", "b"), x),
+    )
+    result = compare(target, reference)
+    return save(result, folder / "kept.cmp")
+
+
+@pytest.mark.parametrize("side", ["target", "reference"])
+def test_entries_are_the_inputs_and_the_ops_in_execution_order(kept, side):
+    opened = Opened(kept)
+    found = graph(opened, side)
+    source = opened.run(side)
+    assert found.names == ["x", *(str(op.key) for op in source.ops)]
+    assert found.kinds == "i" + "o" * (len(source.ops) - 1) + "x"
+    assert found.complete and not found.missing
+    types, modules = ints(found.type_of), ints(found.module_of)
+    for at, op in enumerate(source.ops, 1):
+        assert found.types[types[at]] == op.type
+        assert found.modules[modules[at]] == op.module
+
+
+@pytest.mark.parametrize("side", ["target", "reference"])
+def test_edges_are_those_of_the_run_without_parameters(kept, side):
+    opened = Opened(kept)
+    found = graph(opened, side)
+    place = {name: at for at, name in enumerate(found.names)}
+    expected = {
+        (place[edge.op.op], place[op.key.op])
+        for op in opened.run(side).ops
+        for edge in op.inputs
+        if edge.role is not Role.PARAMETER
+    }
+    assert edges(found) == expected
+
+
+@pytest.mark.parametrize("side", ["target", "reference"])
+def test_every_sync_point_but_parameters_belongs_to_its_op(kept, side):
+    opened = Opened(kept)
+    found = graph(opened, side)
+    rows = opened.result.rows
+    said = dict(zip(ints(found.rows), ints(found.row_of), strict=True))
+    for at, row in enumerate(rows):
+        end = getattr(row, side)
+        if end.key.role is Role.PARAMETER:
+            assert at not in said
+        else:
+            assert found.names[said[at]] == end.key.op.op
+    split = found.names.index("split")
+    assert ints(found.row_of).count(split) == 2, "each output is a sync point of its op"
+    if side == "target":
+        evidence = dict(zip(ints(found.rows), ints(found.evidence_of), strict=True))
+        for at, which in evidence.items():
+            assert found.evidence[which].startswith(rows[at].evidence)
+
+
+def test_ops_without_a_partner_say_why(kept):
+    opened = Opened(kept)
+    for side, name in (("target", "alone"), ("reference", "other")):
+        found = graph(opened, side)
+        reasons = [found.reasons[at] for at in ints(found.reason_of)]
+        lonely = {u.op: u.reason for u in opened.result.unmatched if u.side == side}
+        assert reasons[found.names.index(name)].startswith(lonely[name])
+        assert {n for n, r in zip(found.names, reasons, strict=True) if r} == set(lonely)
+
+
+def test_groups_are_those_of_the_navigator(kept):
+    opened = Opened(kept)
+    for side in ("target", "reference"):
+        found = graph(opened, side)
+        groups = [found.groups[at] for at in ints(found.group_of)]
+        for row, entry in zip(ints(found.rows), ints(found.row_of), strict=True):
+            assert groups[entry] == opened.table.groups[row]
+        assert groups[0] == "inputs"
+    target = graph(opened, "target")
+    groups = [target.groups[at] for at in ints(target.group_of)]
+    assert groups[target.names.index("alone")] == groups[target.names.index("b")]
+
+
+def test_a_group_alone_is_that_piece_of_the_whole(kept):
+    opened = Opened(kept)
+    whole = graph(opened, "target")
+    groups = [whole.groups[at] for at in ints(whole.group_of)]
+    for group in set(groups):
+        piece = graph(opened, "target", group)
+        assert piece.names == [n for n, g in zip(whole.names, groups, strict=True) if g == group]
+        inside = {
+            (whole.names[a], whole.names[b])
+            for a, b in edges(whole)
+            if groups[a] == groups[b] == group
+        }
+        assert {(piece.names[a], piece.names[b]) for a, b in edges(piece)} == inside
+        assert piece.complete
+
+
+def test_a_run_that_is_too_large_comes_as_groups(kept):
+    opened = Opened(kept)
+    whole = graph(opened, "target")
+    groups = [whole.groups[at] for at in ints(whole.group_of)]
+    found = graph(opened, "target", most=3)
+    assert not found.complete and set(found.kinds) == {"g"}
+    assert found.names == list(dict.fromkeys(groups))
+    assert sum(ints(found.counts)) == len(whole.names)
+    between = {(groups[a], groups[b]) for a, b in edges(whole) if groups[a] != groups[b]}
+    assert {(found.names[a], found.names[b]) for a, b in edges(found)} == between
+    assert sorted(ints(found.rows)) == sorted(ints(whole.rows))
+    assert not graph(opened, "target", found.names[1], most=1).complete
+
+
+def test_without_its_runs_the_target_keeps_its_edges_and_the_reference_its_pairs(kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "moved.cmp")
+    opened, whole = Opened(tmp_path / "moved.cmp"), Opened(kept)
+    target, before = graph(opened, "target"), graph(whole, "target")
+    assert "target.run" in target.missing
+    assert target.names == before.names
+    assert {e for e in edges(before) if e[0]} == edges(target), "all but those of the input"
+    assert target.reasons == before.reasons
+    reference = graph(opened, "reference")
+    assert "reference.run" in reference.missing
+    assert sorted(reference.names) == sorted(graph(whole, "reference").names)
+    assert not edges(reference)
+
+
+def test_what_is_missing_in_the_target_is_marked_on_the_drift_strip(kept):
+    opened = Opened(kept)
+    found = drift(opened, "psnr").unmatched
+    order = {row.target.label: int(opened.table.order[at]) for at, row in enumerate(rows(opened))}
+    assert found == [order["split"]], "before the first sync point that comes after it"
+
+
+def rows(opened):
+    return opened.result.rows
+
+
+def test_a_dump_without_modules_is_one_group_that_can_be_asked_for(tmp_path):
+    x = np.ones((2, 2), "f4")
+    sides = [run(*[(f"op{at}", "t", "", (), x) for at in range(5)]) for _ in range(2)]
+    opened = Opened(save(compare(*sides), tmp_path / "plain.cmp"))
+    found = graph(opened, "target", most=2)
+    assert found.names == [NO_MODULE]
+    assert len(graph(opened, "target", NO_MODULE).names) == 5
+
+
+@pytest.mark.parametrize("side", ["target", "reference"])
+def test_a_comparison_of_all_kinds_of_rows_never_in_a_run(tmp_path, side):
+    comparison = mixed()
+    assert isinstance(comparison, Comparison)
+    opened = Opened(save(comparison, tmp_path / "mixed.cmp"))
+    found = graph(opened, side)
+    assert found.missing == "it was never kept on disk"
+    pairs = set(zip(ints(found.rows), ints(found.row_of), strict=True))
+    for at, row in enumerate(comparison.rows):
+        end = getattr(row, side)
+        if end.key.role is not Role.PARAMETER:
+            [entry] = [entry for own, entry in pairs if own == at]
+            assert found.names[entry] in (str(end.key.op), end.label)
+
+
+def test_a_target_op_inside_a_reference_op_goes_with_the_one_that_completes_it(kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "inside.cmp")
+    about = json.loads((kept / JSON_NAME).read_text())
+    for one in about["unmatched"]:
+        if one["op"] == "alone":
+            one["detail"] = "inside split"
+    (tmp_path / "inside.cmp" / JSON_NAME).write_text(json.dumps(about))
+    found = graph(Opened(tmp_path / "inside.cmp"), "target")
+    into = ints(found.into)
+    assert found.names[into[found.names.index("alone")]] == "split"
+    assert sum(at >= 0 for at in into) == 1
+
+
+def test_the_page_may_hold_many_ops():
+    assert MOST >= 10_000

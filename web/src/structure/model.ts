@@ -1,0 +1,340 @@
+// Both graphs as one tree of modules: an op and its partner share a place in it, so that the two
+// lanes stand line by line beside each other.
+import type { Graph } from "../api/source";
+import { integers } from "../decode";
+import { layer } from "./layers";
+
+export const TARGET = 0;
+export const REFERENCE = 1;
+export type Lane = 0 | 1;
+
+/** The columns of one graph, unpacked. */
+export interface Columns {
+  graph: Graph;
+  size: number;
+  typeOf: Int32Array;
+  moduleOf: Int32Array;
+  groupOf: Int32Array;
+  reasonOf: Int32Array;
+  counts: Int32Array;
+  fused: Int32Array;
+  into: Int32Array;
+  rows: Int32Array;
+  rowOf: Int32Array;
+  evidenceOf: Int32Array;
+  edges: Int32Array;
+}
+
+export interface Link {
+  lane: Lane;
+  from: Item;
+  to: Item;
+  /** Places among the children of the module that holds both. */
+  a: number;
+  b: number;
+  /** Carries damage; follows the chosen metric. */
+  hot: boolean;
+}
+
+/** A module or an op, with its partner. */
+export class Item {
+  parent: Item | null = null;
+  depth = 0;
+  /** Among the children of its parent, in execution order. */
+  place = 0;
+  children: Item[] | null = null;
+  open = false;
+  /** False for a group whose ops are still with the server. */
+  loaded = true;
+  links: Link[] = [];
+  ranks: Item[][] = [];
+  /** Entries of the two graphs; -1 where there is none. Modules have none. */
+  ends: [number, number] = [-1, -1];
+  /** The columns that `ends` speak of. */
+  of: [Columns, Columns] | null = null;
+  /** Ops without a sync point that are one with that of this one, by lane. */
+  members: [number[], number[]] = [[], []];
+  ops: [number, number] = [0, 0];
+  rows: number[] = [];
+  // By the chosen metric: the row that is worst, and the places in execution order.
+  worst = -1;
+  first = Infinity;
+  last = -1;
+  cells: number[] = [];
+  /** Whether error is made in here. */
+  makes = false;
+  found = false;
+  // Where it stands: below the top of its module, in which line and column.
+  y = 0;
+  height = 0;
+  line = 0;
+  column = 0;
+  columns = 1;
+  lines: Line[] = [];
+  short: Link[][] = [];
+  long: Link[] = [];
+
+  constructor(
+    readonly id: number,
+    public name: string,
+    public path: string,
+  ) {}
+
+  has(lane: Lane): boolean {
+    return this.ops[lane] > 0;
+  }
+}
+
+export interface Line {
+  items: Item[];
+  top: number;
+  height: number;
+}
+
+export interface Model {
+  root: Item;
+  leaves: Item[];
+  modules: Item[];
+  /** The op of every sync point. */
+  byRow: Map<number, Item>;
+  /** And that of its reference, which stands elsewhere where several share a partner. */
+  partner: Map<number, Item>;
+  links: Link[];
+  evidence: Map<number, string>;
+  complete: boolean;
+  /** Why a run is not at hand, of both; "" where it is. */
+  missing: [string, string];
+}
+
+const ints = (text: string): Int32Array => new Int32Array(integers(text).buffer);
+
+export function unpacked(graph: Graph): Columns {
+  return {
+    graph,
+    size: graph.names.length,
+    typeOf: ints(graph.type_of),
+    moduleOf: ints(graph.module_of),
+    groupOf: ints(graph.group_of),
+    reasonOf: ints(graph.reason_of),
+    counts: ints(graph.counts),
+    fused: ints(graph.fused),
+    into: ints(graph.into),
+    rows: ints(graph.rows),
+    rowOf: ints(graph.row_of),
+    evidenceOf: ints(graph.evidence_of),
+    edges: ints(graph.edges),
+  };
+}
+
+let ids = 0;
+
+/** The tree of a whole comparison. */
+export function build(target: Columns, reference: Columns): Model {
+  const root = new Item(ids++, "", "");
+  root.children = [];
+  root.open = true;
+  const model: Model = {
+    root,
+    leaves: [],
+    modules: [root],
+    byRow: new Map(),
+    partner: new Map(),
+    links: [],
+    evidence: new Map(),
+    complete: target.graph.complete && reference.graph.complete,
+    missing: [target.graph.missing, reference.graph.missing],
+  };
+  fill(model, root, target, reference);
+  return model;
+}
+
+/** Put the ops of two graphs, or of one of their groups, under a module. */
+export function fill(model: Model, top: Item, target: Columns, reference: Columns): void {
+  const columns: [Columns, Columns] = [target, reference];
+  const mates = paired(target, reference);
+  const items: [(Item | undefined)[], (Item | undefined)[]] = [new Array(target.size), new Array(reference.size)];
+  const leaves: Item[] = [];
+  const modules = new Map<string, Item>();
+  for (const [t, r] of merged(target, reference, mates)) {
+    const group = t >= 0 ? word(target.graph.groups, target.groupOf, t) : word(reference.graph.groups, reference.groupOf, r);
+    const module = (t >= 0 && word(target.graph.modules, target.moduleOf, t)) || (r >= 0 && word(reference.graph.modules, reference.moduleOf, r)) || "";
+    const [own, entry] = t >= 0 ? [target, t] : [reference, r];
+    const leaf = new Item(ids++, own.graph.names[entry] as string, module);
+    leaf.ends = [t, r];
+    leaf.of = columns;
+    if (own.graph.kinds[entry] === "g") {
+      leaf.children = [];
+      leaf.loaded = false;
+      leaf.path = group;
+      model.modules.push(leaf);
+    }
+    leaf.ops = [t >= 0 ? (target.counts[t] as number) : 0, r >= 0 ? (reference.counts[r] as number) : 0];
+    leaves.push(leaf);
+    if (t >= 0) items[TARGET][t] = leaf;
+    if (r >= 0) items[REFERENCE][r] = leaf;
+    const home = top.parent || !leaf.loaded ? top : moduleAt(model, modules, top, group, group);
+    adopt(leaf.loaded ? nested(model, modules, home, group, module) : home, leaf);
+  }
+  for (const lane of [TARGET, REFERENCE] as const)
+    for (let entry = 0; entry < columns[lane].size; entry++) {
+      const into = columns[lane].into[entry] as number;
+      const leaf = into >= 0 ? items[lane][into] : undefined;
+      if (!leaf || items[lane][entry]) continue;
+      leaf.members[lane].push(entry);
+      items[lane][entry] = leaf;
+    }
+  compress(top);
+  settle(top);
+  for (const lane of [TARGET, REFERENCE] as const) rowsOf(model, columns[lane], items[lane], lane);
+  for (const leaf of leaves) if (leaf.loaded) model.leaves.push(leaf);
+  const made = linked(columns, items);
+  for (const link of made) model.links.push(link);
+  for (const module of model.modules) if (module.children && !module.ranks.length) layer(module, model.links.length > 0);
+  model.modules = model.modules.filter((module) => module.parent !== null || module === model.root);
+}
+
+const word = (words: readonly string[], places: Int32Array, at: number): string => words[places[at] as number] ?? "";
+
+/** The entry of the reference that shares the place of each target's, or -1. */
+function paired(target: Columns, reference: Columns): Int32Array {
+  const mates = new Int32Array(target.size).fill(-1);
+  const taken = new Uint8Array(reference.size);
+  if (target.graph.kinds.includes("g")) {
+    const places = new Map(reference.graph.names.map((name, at) => [name, at]));
+    target.graph.names.forEach((name, at) => (mates[at] = places.get(name) ?? -1));
+    return mates;
+  }
+  const byRow = new Map<number, number>();
+  for (let i = 0; i < reference.rows.length; i++) byRow.set(reference.rows[i] as number, reference.rowOf[i] as number);
+  for (let i = 0; i < target.rows.length; i++) {
+    const t = target.rowOf[i] as number;
+    const r = byRow.get(target.rows[i] as number);
+    if (r === undefined || mates[t] !== -1 || taken[r]) continue;
+    mates[t] = r;
+    taken[r] = 1;
+  }
+  return mates;
+}
+
+/** Both graphs as one list: the target's order, each lone reference op after the one before it. */
+function merged(target: Columns, reference: Columns, mates: Int32Array): [number, number][] {
+  const mateOf = new Int32Array(reference.size).fill(-1);
+  mates.forEach((r, t) => {
+    if (r >= 0) mateOf[r] = t;
+  });
+  const after = new Map<number, number[]>();
+  let anchor = -1;
+  for (let r = 0; r < reference.size; r++) {
+    if ((mateOf[r] as number) >= 0) anchor = mateOf[r] as number;
+    else if ((reference.into[r] as number) < 0) {
+      const list = after.get(anchor);
+      if (list) list.push(r);
+      else after.set(anchor, [r]);
+    }
+  }
+  const found: [number, number][] = (after.get(-1) ?? []).map((r) => [-1, r]);
+  for (let t = 0; t < target.size; t++) {
+    if ((target.into[t] as number) < 0) found.push([t, mates[t] as number]);
+    for (const r of after.get(t) ?? []) found.push([-1, r]);
+  }
+  return found;
+}
+
+function moduleAt(model: Model, modules: Map<string, Item>, parent: Item, path: string, name: string): Item {
+  const key = `${parent.id} ${path}`;
+  let found = modules.get(key);
+  if (!found) {
+    found = new Item(ids++, name || "(no module)", path);
+    found.children = [];
+    modules.set(key, found);
+    model.modules.push(found);
+    adopt(parent, found);
+  }
+  return found;
+}
+
+/** The innermost module of an op inside its group. */
+function nested(model: Model, modules: Map<string, Item>, home: Item, group: string, module: string): Item {
+  if (!module.startsWith(`${group}.`) && group !== "") return home;
+  let at = home;
+  let path = group;
+  for (const name of module.slice(group ? group.length + 1 : 0).split(".").slice(0, 12)) {
+    if (!name) continue;
+    path = path ? `${path}.${name}` : name;
+    at = moduleAt(model, modules, at, path, name);
+  }
+  return at;
+}
+
+function adopt(parent: Item, child: Item): void {
+  child.parent = parent;
+  (parent.children as Item[]).push(child);
+}
+
+/** A module of one op is that op; one that holds a single module is one with it. */
+function compress(item: Item): void {
+  const children = item.children as Item[];
+  children.forEach((child, at) => {
+    let now = child;
+    while (now.children?.length === 1 && now.loaded) {
+      const only = now.children[0] as Item;
+      if (only.children && only.loaded) only.name = `${now.name}.${only.name}`;
+      now.parent = null;
+      now = only;
+    }
+    children[at] = now;
+    now.parent = item;
+    if (now.children) compress(now);
+  });
+}
+
+/** Depth, place and number of ops, from the top down. */
+function settle(item: Item): void {
+  const children = item.children as Item[];
+  if (item.loaded && children.length) item.ops = [0, 0];
+  children.forEach((child, at) => {
+    child.depth = item.depth + 1;
+    child.place = at;
+    if (child.children) settle(child);
+    for (const lane of [TARGET, REFERENCE] as const) item.ops[lane] += child.ops[lane] + child.members[lane].length;
+  });
+}
+
+function rowsOf(model: Model, columns: Columns, items: (Item | undefined)[], lane: Lane): void {
+  for (let i = 0; i < columns.rows.length; i++) {
+    const row = columns.rows[i] as number;
+    const item = items[columns.rowOf[i] as number];
+    if (!item) continue;
+    if (lane === TARGET) {
+      item.rows.push(row);
+      model.byRow.set(row, item);
+      model.evidence.set(row, columns.graph.evidence[columns.evidenceOf[i] as number] ?? "");
+    } else {
+      model.partner.set(row, item);
+      if (!model.byRow.has(row)) model.byRow.set(row, item);
+      // A second reference op of one target op has no place beside it.
+      if (item.ends[TARGET] < 0) item.rows.push(row);
+    }
+  }
+}
+
+/** Every edge, kept with the innermost module that holds both of its ends. */
+function linked(columns: [Columns, Columns], items: [(Item | undefined)[], (Item | undefined)[]]): Link[] {
+  const found: Link[] = [];
+  for (const lane of [TARGET, REFERENCE] as const) {
+    const { edges } = columns[lane];
+    for (let i = 0; i + 1 < edges.length; i += 2) {
+      const from = items[lane][edges[i] as number];
+      const to = items[lane][edges[i + 1] as number];
+      if (!from || !to || from === to) continue;
+      let [a, b] = [from, to];
+      while (a.depth > b.depth) a = a.parent as Item;
+      while (b.depth > a.depth) b = b.parent as Item;
+      while (a.parent !== b.parent) [a, b] = [a.parent as Item, b.parent as Item];
+      const link: Link = { lane, from, to, a: a.place, b: b.place, hot: false };
+      (a.parent as Item).links.push(link);
+      found.push(link);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,541 @@
+// The pane of the two graphs: what is shown of them, and what the pointer does.
+import { effect } from "@preact/signals";
+import { problemOf, type Problem } from "../api/source";
+import { cut, fitted, font, token, wide, type Context } from "../canvas";
+import * as state from "../state";
+import { layoutAll, Lanes, rectOf, relayout, shownFor, STRIP, type Rect } from "./layout";
+import { Strip } from "./minimap";
+import { build, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
+import { lit, nameOf, paint, reasonOf, visible, type Seen, type View } from "./paint";
+import { scored } from "./scores";
+
+const LEAST = 0.12;
+const MOST = 2.5;
+const READABLE = 0.6;
+/** Pixels that a press may move and still be a click. */
+const STILL = 4;
+
+export class Pane {
+  model: Model | null = null;
+  readonly lanes = new Lanes();
+  readonly view: View = { x: 0, y: 0, k: 1 };
+  private width = 0;
+  private height = 0;
+  private seen: Seen[] = [];
+  private readonly strip = new Strip();
+  private frame = 0;
+  private motion = 0;
+  private stops: (() => void)[] = [];
+  /** An op without a sync point that was clicked. */
+  private lone: Item | null = null;
+  private fittedOnce = false;
+  /** Set where something moved by hand, so that a new size does not fit again. */
+  private touched = false;
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly say: (words: string, aloud?: boolean) => void,
+    private readonly ready: (found: Model | Problem) => void,
+  ) {
+    const observer = new ResizeObserver(() => this.resize());
+    observer.observe(canvas);
+    this.stops.push(() => observer.disconnect());
+    this.listen();
+    // What is drawn where, for those who cannot see the pixels: tests.
+    Object.assign(canvas, { shown: () => this.described() });
+    this.stops.push(
+      effect(() => {
+        const whole = state.overview.value;
+        if (whole) void this.load();
+      }),
+      effect(() => {
+        const all = state.states.value;
+        if (all && this.model) this.rescore();
+      }),
+      effect(() => {
+        const row = state.selected.value;
+        this.lone = null;
+        if (row !== null) void this.reveal(row);
+        this.tell();
+        this.schedule();
+      }),
+      effect(() => {
+        void [state.hovered.value, state.theme.value, state.metric.value, state.brush.value];
+        this.schedule();
+      }),
+      effect(() => {
+        this.search(state.text.value);
+        this.schedule();
+      }),
+    );
+  }
+
+  stop(): void {
+    for (const one of this.stops) one();
+    cancelAnimationFrame(this.frame);
+    cancelAnimationFrame(this.motion);
+  }
+
+  // ---- data ---------------------------------------------------------------------------------
+
+  private async load(): Promise<void> {
+    if (this.model) return this.rescore();
+    try {
+      const [target, reference] = await Promise.all([state.source.graph("target", ""), state.source.graph("reference", "")]);
+      this.model = build(unpacked(target), unpacked(reference));
+    } catch (error) {
+      this.ready(problemOf(error));
+      return;
+    }
+    this.rescore();
+    const only = this.model.root.children as Item[];
+    // A single module tells nothing while it is closed.
+    if (only.length === 1 && only[0]?.children && only[0].loaded) only[0].open = true;
+    layoutAll(this.model);
+    this.search(state.text.peek());
+    this.ready(this.model);
+    this.resize();
+    const row = state.selected.peek();
+    if (row !== null) await this.reveal(row, true);
+    this.tell();
+  }
+
+  private rescore(): void {
+    if (!this.model) return;
+    const metric = state.overview.peek()?.metrics.find((one) => one.id === state.metric.peek());
+    scored(this.model, metric);
+    this.strip.reset();
+    this.tell();
+    this.schedule();
+  }
+
+  private search(words: string): void {
+    const wanted = words.toLowerCase();
+    const down = (item: Item): boolean => {
+      let found = false;
+      for (const child of item.children ?? []) found = down(child) || found;
+      if (!found && wanted) {
+        const names = item.of ? item.ends.map((entry, lane) => item.of?.[lane as Lane].graph.names[entry] ?? "").join("\n") : item.name;
+        found = `${names}\n${item.path}`.toLowerCase().includes(wanted);
+      }
+      return (item.found = found);
+    };
+    if (this.model) down(this.model.root);
+  }
+
+  // ---- opening and closing --------------------------------------------------------------------
+
+  async toggle(item: Item): Promise<void> {
+    if (!item.children || !item.parent) return;
+    const before = rectOf(item, TARGET, this.lanes).y;
+    if (item.open) item.open = false;
+    else await this.open(item);
+    this.laidOut(item);
+    // What was clicked stays under the pointer.
+    this.view.y += rectOf(item, TARGET, this.lanes).y - before;
+    this.touched = true;
+    this.schedule();
+  }
+
+  private laidOut(item: Item): void {
+    relayout(item);
+    this.tell();
+  }
+
+  private async open(item: Item): Promise<void> {
+    if (!item.loaded) await this.fetch(item);
+    item.open = true;
+    const down = (module: Item): void => {
+      for (const child of module.children ?? [])
+        if (child.children && child.loaded && child.makes) {
+          child.open = true;
+          down(child);
+        }
+    };
+    // Inside, what makes error is open at once.
+    down(item);
+    const up = (module: Item): void => {
+      for (const child of module.children ?? []) if (child.children && child.open && child.loaded) up(child);
+      relayout(module);
+    };
+    up(item);
+  }
+
+  /** The contents of one group of a graph that is too large to be sent whole. */
+  private async fetch(item: Item): Promise<void> {
+    if (!this.model) return;
+    try {
+      const [target, reference] = await Promise.all([state.source.graph("target", item.name), state.source.graph("reference", item.name)]);
+      if (item.loaded) return;
+      item.loaded = true;
+      fill(this.model, item, unpacked(target), unpacked(reference));
+      this.rescore();
+      this.search(state.text.peek());
+    } catch (error) {
+      this.say(`${item.name}: ${problemOf(error).found}`, true);
+    }
+  }
+
+  /** Open what holds a sync point, and bring it into view. */
+  async reveal(row: number, centred = false): Promise<void> {
+    const model = this.model;
+    if (!model) return;
+    for (let item = model.byRow.get(row); item; item = model.byRow.get(row)) {
+      const closed: Item[] = [];
+      for (let at: Item | null = item.children ? item : item.parent; at; at = at.parent) if (!at.open) closed.push(at);
+      const outer = closed.at(-1);
+      if (!outer) break;
+      await this.open(outer);
+      if (!outer.loaded) return;
+    }
+    if (state.selected.peek() !== row || !this.width) return;
+    const item = model.byRow.get(row);
+    if (item) this.bring(rectOf(item, TARGET, this.lanes), centred);
+    this.tell();
+  }
+
+  // ---- moving ---------------------------------------------------------------------------------
+
+  fit(): void {
+    const { width, height, model } = this;
+    if (!model || !width) return;
+    const tall = model.root.height;
+    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, Math.max(READABLE, height / tall));
+    const at: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
+    if (tall * k > height) {
+      // Too tall to be read as a whole: begin with what matters.
+      const row = state.selected.peek() ?? this.firstMade();
+      const item = row === null ? undefined : model.byRow.get(row);
+      const rect = item && rectOf(shownFor(item), TARGET, this.lanes);
+      at.y = rect ? rect.y - height / k / 2 : 0;
+    }
+    this.touched = false;
+    this.go(this.held(at), this.fittedOnce);
+    this.fittedOnce = true;
+  }
+
+  private firstMade(): number | null {
+    const all = state.states.peek();
+    if (!all) return null;
+    let best: number | null = null;
+    for (let row = 0; row < all.guilts.length; row++)
+      if ("gf".includes(all.guilts[row] as string) && (best === null || (all.orders[row] as number) < (all.orders[best] as number))) best = row;
+    return best;
+  }
+
+  zoom(by: number, x = (this.width - STRIP) / 2, y = this.height / 2): void {
+    const { view } = this;
+    const k = Math.min(MOST, Math.max(LEAST, view.k * by));
+    Object.assign(view, this.held({ k, x: view.x + x / view.k - x / k, y: view.y + y / view.k - y / k }));
+    this.touched = true;
+    this.schedule();
+  }
+
+  pan(dx: number, dy: number): void {
+    cancelAnimationFrame(this.motion);
+    Object.assign(this.view, this.held({ k: this.view.k, x: this.view.x + dx / this.view.k, y: this.view.y + dy / this.view.k }));
+    this.touched = true;
+    this.schedule();
+  }
+
+  /** Never out of sight of the graph. */
+  private held(at: View): View {
+    const tall = this.model?.root.height ?? 0;
+    const [w, h] = [(this.width - STRIP) / at.k, this.height / at.k];
+    const clamp = (value: number, size: number, whole: number): number =>
+      size >= whole ? Math.min(Math.max(value, whole - size), 0) : Math.min(Math.max(value, -size * 0.4), whole - size * 0.6);
+    return { k: at.k, x: clamp(at.x, w, this.lanes.whole), y: clamp(at.y, h, tall) };
+  }
+
+  private bring(rect: Rect, centred: boolean): void {
+    const { view, width, height } = this;
+    const k = Math.max(view.k, READABLE);
+    const [w, h] = [(width - STRIP) / k, height / k];
+    const at: View = { ...view, k };
+    const margin = Math.min(60, h / 4);
+    if (k !== view.k || centred || rect.y < view.y + margin || rect.y + rect.h > view.y + h - margin) at.y = rect.y + rect.h / 2 - h / 2;
+    if (k !== view.k || rect.x < view.x || rect.x + this.lanes.starts[REFERENCE] + rect.w > view.x + w) at.x = (this.lanes.whole - w) / 2;
+    this.touched = true;
+    this.go(this.held(at), !centred);
+  }
+
+  private go(to: View, moving: boolean): void {
+    cancelAnimationFrame(this.motion);
+    const from = { ...this.view };
+    const still = !moving || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (still || (from.x === to.x && from.y === to.y && from.k === to.k)) {
+      Object.assign(this.view, to);
+      this.schedule();
+      return;
+    }
+    const start = performance.now();
+    const step = (now: number): void => {
+      const t = Math.min(1, Math.max(0, (now - start) / 180));
+      const e = 1 - (1 - t) ** 3;
+      this.view.x = from.x + (to.x - from.x) * e;
+      this.view.y = from.y + (to.y - from.y) * e;
+      this.view.k = from.k + (to.k - from.k) * e;
+      this.draw();
+      if (t < 1) this.motion = requestAnimationFrame(step);
+    };
+    this.motion = requestAnimationFrame(step);
+  }
+
+  private resize(): void {
+    const { clientWidth, clientHeight } = this.canvas;
+    if (!clientWidth || !clientHeight) return;
+    const before = this.width;
+    this.width = clientWidth;
+    this.height = clientHeight;
+    this.lanes.resize(clientWidth);
+    this.strip.reset();
+    if (this.model && !this.touched) this.fit();
+    else if (before !== clientWidth) Object.assign(this.view, this.held({ ...this.view, x: (this.lanes.whole - (clientWidth - STRIP) / this.view.k) / 2 }));
+    this.draw();
+  }
+
+  // ---- drawing --------------------------------------------------------------------------------
+
+  schedule(): void {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  draw(): void {
+    const { canvas, width, height, model, view } = this;
+    if (!width) return;
+    const context = fitted(canvas, width, height);
+    if (!context) return;
+    context.clearRect(0, 0, width, height);
+    if (!model) return;
+    this.light(model);
+    const shown = visible(model, this.lanes, view.y - 8, view.y + height / view.k + 8);
+    this.seen = shown.seen;
+    context.save();
+    context.beginPath();
+    context.rect(0, 0, width - STRIP, height);
+    context.clip();
+    context.scale(view.k, view.k);
+    context.translate(-view.x, -view.y);
+    paint(context, this.lanes, view, shown);
+    this.pair(context, model, state.hovered.value, true);
+    this.pair(context, model, state.selected.value, false);
+    context.restore();
+    let [first, last] = [Infinity, -1];
+    for (const one of this.seen) {
+      if (one.lane !== TARGET || one.box || one.y + one.h < view.y || one.y > view.y + height / view.k) continue;
+      first = Math.min(first, one.item.first);
+      last = Math.max(last, one.item.last);
+    }
+    this.strip.draw(context, width, height, first, last);
+  }
+
+  private light(model: Model): void {
+    const shownOf = (row: number | null): (Item | null)[] => {
+      if (row === null) return [null, null];
+      const [target, reference] = [model.byRow.get(row), model.partner.get(row)];
+      return [target ? shownFor(target) : null, reference ? shownFor(reference) : null];
+    };
+    lit.selected = this.lone ? [this.lone, this.lone] : shownOf(state.selected.value);
+    lit.hovered = shownOf(state.hovered.value);
+  }
+
+  /** The line between the two of a sync point, with why they are a pair. */
+  private pair(context: Context, model: Model, row: number | null, quiet: boolean): void {
+    if (row === null || (quiet && row === state.selected.value)) return;
+    const [a, b] = [model.byRow.get(row), model.partner.get(row)];
+    if (!a || !b) return;
+    const from = rectOf(shownFor(a), TARGET, this.lanes);
+    const to = rectOf(shownFor(b), REFERENCE, this.lanes);
+    const stack = shownFor(a).children ? 3 : 0;
+    const [x1, y1, x2, y2] = [from.x + from.w + 3 + stack, from.y + Math.min(from.h, 28) / 2, to.x - 3, to.y + Math.min(to.h, 28) / 2];
+    context.strokeStyle = token(quiet ? "accent-line" : "accent");
+    context.fillStyle = token(quiet ? "accent-line" : "accent");
+    context.lineWidth = 1.4;
+    context.setLineDash(quiet ? [2, 3] : []);
+    context.beginPath();
+    context.moveTo(x1, y1);
+    if (Math.abs(y1 - y2) < 2) context.lineTo(x2, y2);
+    else context.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
+    context.stroke();
+    context.setLineDash([]);
+    for (const [x, y] of [[x1, y1], [x2, y2]] as const) {
+      context.beginPath();
+      context.arc(x, y, 2.4, 0, 7);
+      context.fill();
+    }
+    const style = font(10);
+    const said = cut(context, model.evidence.get(row) ?? "", style, Math.max(x2 - x1 - 28, 60));
+    if (!said) return;
+    const w = wide(context, said, style) + 16;
+    const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+    context.beginPath();
+    context.roundRect(x - w / 2, y - 8.5, w, 17, 8.5);
+    context.fillStyle = token("surface");
+    context.fill();
+    context.strokeStyle = token("accent-line");
+    context.lineWidth = 1;
+    context.stroke();
+    context.font = style;
+    context.textAlign = "center";
+    context.fillStyle = token("ink-2");
+    context.fillText(said, x, y + 3.5);
+    context.textAlign = "left";
+  }
+
+  // ---- words for what is drawn ------------------------------------------------------------------
+
+  private tell(): void {
+    const { model } = this;
+    const row = state.selected.peek();
+    if (this.lone) {
+      const lane = this.lone.ends[TARGET] >= 0 ? TARGET : REFERENCE;
+      this.say(`${lane === TARGET ? "Target" : "Reference"} op ${nameOf(this.lone, lane)}: ${reasonOf(this.lone, lane)}`, true);
+      return;
+    }
+    if (!model || row === null) return this.say("");
+    const [a, b] = [model.byRow.get(row), model.partner.get(row)];
+    if (!a) return this.say("The selected sync point has no op in the graph: it is a parameter.", true);
+    const found = state.stateOf(row);
+    const off = found?.guilt ? `, ${found.guilt}` : "";
+    const module = a.path ? ` in ${a.path}` : "";
+    const pair = b ? `; reference ${nameOf(b, REFERENCE)}, paired by ${model.evidence.get(row) ?? ""}` : "";
+    this.say(`${nameOf(a, TARGET)}${module}: ${found?.level === "none" ? "no verdict" : (found?.level ?? "")}${off}${pair}`);
+  }
+
+  private described(): object[] {
+    const { view } = this;
+    const box = this.canvas.getBoundingClientRect();
+    return this.seen.map(({ item, lane, box: open, x, y, w, h }) => ({
+      name: nameOf(item, lane),
+      path: item.path,
+      lane: lane === TARGET ? "target" : "reference",
+      kind: item.children ? (open ? "open" : "closed") : "op",
+      reason: !item.children && !item.rows.length ? reasonOf(item, lane) : "",
+      members: item.members[lane].length,
+      found: item.found,
+      selected: lit.selected[lane] === item,
+      level: item.worst >= 0 ? state.stateOf(item.worst)?.level : "",
+      x: box.left + (x + w / 2 - view.x) * view.k,
+      y: box.top + (y + Math.min(h, 20) / 2 - view.y) * view.k,
+    }));
+  }
+
+  // ---- pointer and keys ---------------------------------------------------------------------------
+
+  private at(event: { clientX: number; clientY: number }): { px: number; py: number; hit: Seen | null } {
+    const box = this.canvas.getBoundingClientRect();
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    const [x, y] = [px / this.view.k + this.view.x, py / this.view.k + this.view.y];
+    let hit: Seen | null = null;
+    if (px < this.width - STRIP)
+      for (const one of this.seen) {
+        const h = one.box ? 20 : one.h + 2;
+        if (x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + h) hit = one;
+      }
+    return { px, py, hit };
+  }
+
+  private listen(): void {
+    const { canvas } = this;
+    let from: { x: number; y: number; moved: boolean; strip: boolean } | null = null;
+    const on = <K extends keyof HTMLElementEventMap>(kind: K, act: (event: HTMLElementEventMap[K]) => void, options?: AddEventListenerOptions): void => {
+      canvas.addEventListener(kind, act, options);
+      this.stops.push(() => canvas.removeEventListener(kind, act, options));
+    };
+    on("pointerdown", (event) => {
+      if (event.button) return;
+      const strip = event.clientX - canvas.getBoundingClientRect().left > this.width - STRIP;
+      from = { x: event.clientX, y: event.clientY, moved: false, strip };
+      canvas.setPointerCapture(event.pointerId);
+      if (strip) this.jump(event);
+    });
+    on("pointermove", (event) => {
+      if (!from) {
+        const { hit } = this.at(event);
+        const row = hit && !hit.box && hit.item.worst >= 0 ? hit.item.worst : null;
+        state.hovered.value = row;
+        canvas.style.cursor = hit ? "pointer" : "grab";
+        return;
+      }
+      if (from.strip) return this.jump(event);
+      if (!from.moved && Math.hypot(event.clientX - from.x, event.clientY - from.y) < STILL) return;
+      this.pan(from.x - event.clientX, from.y - event.clientY);
+      from = { x: event.clientX, y: event.clientY, moved: true, strip: false };
+      canvas.style.cursor = "grabbing";
+    });
+    on("pointerup", (event) => {
+      if (from && !from.moved && !from.strip) this.click(this.at(event).hit);
+      from = null;
+      canvas.style.cursor = "grab";
+    });
+    on("pointercancel", () => (from = null));
+    on("pointerleave", () => {
+      if (!from) state.hovered.value = null;
+    });
+    on(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        const box = canvas.getBoundingClientRect();
+        if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY * 0.0022), event.clientX - box.left, event.clientY - box.top);
+        else this.pan(event.shiftKey ? event.deltaY : event.deltaX, event.shiftKey ? 0 : event.deltaY);
+      },
+      { passive: false },
+    );
+    on("keydown", (event) => {
+      const page = this.height * 0.8;
+      const acts: Record<string, () => void> = {
+        "+": () => this.zoom(1.25),
+        "=": () => this.zoom(1.25),
+        "-": () => this.zoom(0.8),
+        PageDown: () => this.pan(0, page),
+        PageUp: () => this.pan(0, -page),
+        Home: () => this.pan(0, -1e9),
+        End: () => this.pan(0, 1e9),
+        Enter: () => this.closeAround(),
+      };
+      const act = acts[event.key];
+      if (!act || (event.key === "Enter" && state.selected.peek() === null)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      act();
+    });
+  }
+
+  private closeAround(): void {
+    const row = state.selected.peek();
+    const item = row === null ? undefined : this.model?.byRow.get(row);
+    if (!item) return;
+    const shown = shownFor(item);
+    void this.toggle(shown.children ? shown : (item.parent as Item));
+  }
+
+  private jump(event: PointerEvent): void {
+    const row = this.strip.rowAt(event.clientY - this.canvas.getBoundingClientRect().top, this.height);
+    const item = row === null ? undefined : this.model?.byRow.get(row);
+    if (!item) return;
+    const rect = rectOf(shownFor(item), TARGET, this.lanes);
+    Object.assign(this.view, this.held({ ...this.view, y: rect.y + rect.h / 2 - this.height / this.view.k / 2 }));
+    this.touched = true;
+    this.schedule();
+  }
+
+  private click(hit: Seen | null): void {
+    if (!hit) return;
+    const { item } = hit;
+    if (item.children) return void this.toggle(item);
+    if (!item.rows.length) {
+      this.lone = item;
+      this.tell();
+      this.schedule();
+      return;
+    }
+    // The one that gives the node its colour; a second click goes to the next of its sync points.
+    const at = item.rows.indexOf(state.selected.peek() ?? -1);
+    state.select(at < 0 ? item.worst : (item.rows[(at + 1) % item.rows.length] as number));
+  }
+}

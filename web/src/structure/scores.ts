@@ -1,0 +1,100 @@
+// What the chosen metric says of ops and modules.
+import type { MetricInfo } from "../api/source";
+import { severity } from "../canvas";
+import { stateOf, states } from "../state";
+import { TARGET, type Item, type Model } from "./model";
+
+export const CELLS = 24;
+let better: MetricInfo["better"] = "higher";
+
+/** Smaller is worse; what is not finite is worst of all, what was not measured is not bad. */
+function badness(row: number): number {
+  const state = stateOf(row);
+  if (!state) return Infinity;
+  if (state.bad) return -Infinity;
+  if (Number.isNaN(state.score)) return Infinity;
+  return better === "higher" ? state.score : better === "one" ? -Math.abs(state.score - 1) : -state.score;
+}
+
+function severityOf(row: number): number {
+  const state = stateOf(row);
+  return state ? severity(state.level, state.guilt) : -2;
+}
+
+/** The worse of two sync points; the first if they are alike. */
+function worse(a: number, b: number): number {
+  if (a < 0) return b;
+  if (b < 0) return a;
+  const more = severityOf(b) - severityOf(a);
+  return more > 0 || (more === 0 && badness(b) < badness(a)) ? b : a;
+}
+
+/** Write the states into the tree: worst rows, places in execution order, damaged edges. */
+export function scored(model: Model, metric: MetricInfo | undefined): void {
+  better = metric?.better ?? "higher";
+  const all = states.peek();
+  if (!all) return;
+  const down = (item: Item): void => {
+    item.worst = -1;
+    item.first = Infinity;
+    item.last = -1;
+    item.makes = false;
+    if (item.children && item.loaded) {
+      for (const child of item.children) {
+        down(child);
+        if (child.ops[TARGET] || child.rows.length || child.worst >= 0) item.worst = worse(item.worst, child.worst);
+        item.first = Math.min(item.first, child.first);
+        item.last = Math.max(item.last, child.last);
+        item.makes ||= child.makes;
+      }
+      if (item.depth === 1) item.cells = cellsOf(item);
+      return;
+    }
+    for (const row of item.rows) {
+      item.worst = worse(item.worst, row);
+      const order = all.orders[row] as number;
+      item.first = Math.min(item.first, order);
+      item.last = Math.max(item.last, order);
+      item.makes ||= all.guilts[row] === "g" || all.guilts[row] === "f" || all.guilts[row] === "a";
+    }
+    if (item.children) item.cells = binned(item.rows);
+  };
+  down(model.root);
+  damage(model);
+}
+
+function cellsOf(item: Item): number[] {
+  const rows: number[] = [];
+  const down = (at: Item): void => {
+    for (const row of at.rows) rows.push(row);
+    for (const child of at.children ?? []) down(child);
+  };
+  for (const child of item.children as Item[]) down(child);
+  return binned(rows);
+}
+
+/** At most so many cells, each the worst of its share. */
+function binned(rows: readonly number[]): number[] {
+  const all = states.peek();
+  if (!all) return [];
+  const sorted = [...rows].sort((a, b) => (all.orders[a] as number) - (all.orders[b] as number));
+  const bins = Math.min(sorted.length, CELLS);
+  const cells = new Array<number>(bins).fill(-1);
+  sorted.forEach((row, i) => {
+    const bin = Math.floor((i * bins) / sorted.length);
+    cells[bin] = worse(cells[bin] as number, row);
+  });
+  return cells;
+}
+
+/** Damage starts where an op is off and runs on, also through what has no verdict. */
+function damage(model: Model): void {
+  const off = new Map<Item, boolean>();
+  for (const leaf of model.leaves) off.set(leaf, severityOf(leaf.worst) > 0);
+  for (const module of model.modules) if (module.children && !module.loaded) off.set(module, severityOf(module.worst) > 0);
+  // Links come in the order of the op that reads.
+  for (const link of model.links) {
+    link.hot = link.lane === TARGET && off.get(link.from) === true;
+    if (link.hot && severityOf(link.to.worst) < 0) off.set(link.to, true);
+  }
+}
