@@ -14,7 +14,6 @@ from syncpoint.comparison.storage import row_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, Limits, bound, judge_metric
-from syncpoint.reports.numbers import metric_text
 from syncpoint.run.model import Kept, Op, Role, Statistics, Tensor, TensorKey
 from syncpoint.server.opened import Opened
 from syncpoint.server.rows import briefs
@@ -39,12 +38,12 @@ _LEAD = (
 )
 """Metrics in the order in which people ask for them; the rest follow as in the catalogue."""
 _WORDS = {
-    "psnr": "against the greatest reference value",
-    "sqnr": "against the whole signal",
-    "mae": "average size of the difference",
+    "psnr": "against the peak",
+    "sqnr": "against the signal",
+    "mae": "average difference",
     "max_abs": "single worst element",
     "cosine": "direction alone",
-    "rel_l2": "the error's length over the reference's",
+    "rel_l2": "error's length ÷ reference's",
     "within_1e3": "share with a relative error under 0.001",
     "mismatched": "NaN, infinite or masked on one side only",
     "exact": "share of elements that are equal",
@@ -245,7 +244,7 @@ def _text(name: str, flat: Mapping[str, Any]) -> str:
             at = [int(i) for i in np.unravel_index(flat["max_abs_index"], shape)]
             return f"{_WORDS[name]}, at {at}"
     if name == "cosine" and flat["norm_ratio"] is not None:
-        return f"{_WORDS[name]}; norm ratio {metric_text('norm_ratio', flat['norm_ratio'])}"
+        return f"{_WORDS[name]}; norm ratio {flat['norm_ratio']:.3f}"
     return _WORDS.get(name, CATALOGUE[name].explanation)
 
 
