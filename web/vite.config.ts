@@ -16,7 +16,6 @@ export default defineConfig({
         format: "iife",
         entryFileNames: "app.js",
         assetFileNames: "app[extname]",
-        inlineDynamicImports: true,
       },
     },
   },

@@ -2,17 +2,24 @@ import { render } from "preact";
 import "./tokens.css";
 import "./app.css";
 import { liveSource } from "./api/live";
+import { reportData, reportSource } from "./api/report";
+import type { Source } from "./api/source";
 import { Frame } from "./frame";
 import { follow } from "./navigator/lines";
 import { Session } from "./session/session";
 import { start } from "./state";
 
 const root = document.getElementById("app") as HTMLElement;
-const named = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
-if (named) {
-  start(liveSource(decodeURIComponent(named)));
+
+function show(source: Source): void {
+  start(source);
   follow();
   render(<Frame />, root);
-} else {
-  render(<Session />, root);
 }
+
+const named = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
+void reportData().then((data) => {
+  if (data) show(reportSource(data));
+  else if (named) show(liveSource(decodeURIComponent(named)));
+  else render(<Session />, root);
+});

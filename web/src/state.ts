@@ -164,8 +164,10 @@ export function start(from: Source): void {
   effect(() => {
     const asked = metric.value;
     if (!overview.value) return;
+    // Without an answer the page says that the server is gone, and what is shown stays.
+    const quietly = (): void => undefined;
     void source.states(asked).then((found) => {
-      if (metric.value !== asked) return;
+      if (metric.peek() !== asked) return;
       states.value = {
         metric: found.metric,
         levels: found.levels,
@@ -174,10 +176,10 @@ export function start(from: Source): void {
         introduced: found.introduced ? floats(found.introduced) : null,
         orders: integers(found.orders),
       };
-    });
+    }, quietly);
     void source.drift(asked).then((found) => {
-      if (metric.value === asked) drift.value = found;
-    });
+      if (metric.peek() === asked) drift.value = found;
+    }, quietly);
   });
 }
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 _SHARE = 0.35
 """A module with more than this share of the ops is opened if it has modules inside."""
+_SHARE_OF_NUMBERED = 0.6
+"""The same for a numbered module, which is a group people know by its number."""
 _LEAST = 3
 """Ops that the modules inside must have on average: a group of one op tells nothing."""
 _DEPTH = 64
@@ -47,7 +49,8 @@ def _names(path: str) -> list[str]:
 def _open(node: _Node, path: str, total: int, opened: set[str]) -> None:
     numbered = any(name.isdigit() for name in node.children)
     inside = node.weight - node.own
-    tells = numbered or inside > _SHARE * total
+    share = _SHARE_OF_NUMBERED if path.rpartition(".")[2].isdigit() else _SHARE
+    tells = numbered or inside > share * total
     if path and not (tells and inside >= _LEAST * len(node.children)):
         return
     opened.add(path)

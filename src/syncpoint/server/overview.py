@@ -62,7 +62,9 @@ def overview(opened: Opened) -> Overview:
         paired=coverage["paired"],
         rows=table.size,
         counts=counts,
-        bases=_tally(table.frame.filter(pl.col("verdict") != "none"), "basis"),
+        bases=_tally(
+            table.frame.select("verdict", "basis").filter(pl.col("verdict") != "none"), "basis"
+        ),
         unmatched_target=sum(u["side"] == "target" and u["counted"] for u in lonely),
         unmatched_reference=sum(u["side"] == "reference" and u["counted"] for u in lonely),
         limits=opened.limits_name,
@@ -173,7 +175,9 @@ def _outputs(opened: Opened) -> list[OutputBrief]:
 def _trust(opened: Opened) -> list[Trust]:
     about, table = opened.about, opened.table
     lines = []
-    inputs = table.frame.filter(pl.col("target_role") == "model-input")
+    inputs = table.frame.select("target_role", "verdict").filter(
+        pl.col("target_role") == "model-input"
+    )
     if inputs.height:
         same = not inputs["verdict"].is_in(["moderate", "large"]).any()
         text = "the same on both sides" if same else "the two runs were given different inputs"

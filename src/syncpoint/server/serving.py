@@ -53,6 +53,8 @@ def bound(port: int | None) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, wanted))
+            # Whoever is told the address may connect at once, and waits until it is served.
+            listening.listen()
             return listening
         except OSError as error:
             listening.close()

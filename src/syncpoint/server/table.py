@@ -35,6 +35,9 @@ INPUTS, PARAMETERS = "inputs", "parameters"
 _HIGHER = ("psnr", "sqnr", "cosine")
 
 
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
 @dataclass(frozen=True)
 class Query:
     """Which rows, in which order."""
@@ -74,6 +77,8 @@ class Table:
         self.size = frame.height
         self._levels: dict[str, NDArray[np.int8]] = {}
         self._ranks: dict[str, NDArray[np.int64]] = {}
+        self._badness: dict[str, NDArray[np.float64]] = {}
+        self._bounds: dict[str, Bounds] = {}
         self._selections: dict[Query, Selection] = {}
 
     # ---- columns that do not depend on the metric -------------------------------------------
@@ -244,8 +249,13 @@ class Table:
             self._levels[metric] = self._judged(metric)
         return self._levels[metric]
 
-    def limits_of(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def limits_of(self, metric: str) -> Bounds:
         """The two limits of every row; NaN where the metric has none."""
+        if metric not in self._bounds:
+            self._bounds[metric] = self._limited(metric)
+        return self._bounds[metric]
+
+    def _limited(self, metric: str) -> Bounds:
         close, moderate = np.full(self.size, np.nan), np.full(self.size, np.nan)
         peak = np.nan_to_num(self._numbers("peak"), nan=0.0)
         for name in self.frame["preset"].unique():
@@ -266,6 +276,11 @@ class Table:
 
     def badness(self, metric: str) -> NDArray[np.float64]:
         """Smaller is worse; what has no score is infinite."""
+        if metric not in self._badness:
+            self._badness[metric] = self._bad_by(metric)
+        return self._badness[metric]
+
+    def _bad_by(self, metric: str) -> NDArray[np.float64]:
         score = self.scores(metric)
         better = CATALOGUE[metric].better
         key = score if better == "higher" else -np.abs(score - 1) if better == "one" else -score
@@ -279,9 +294,7 @@ class Table:
             self._ranks[metric] = np.lexsort((self.order, self.badness(metric), without))
         return self._ranks[metric]
 
-    def bars(
-        self, metric: str, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def bars(self, metric: str, rows: NDArray[np.int64]) -> Bounds:
         """Length of the bars, and where the second limit stands; the first is in the middle."""
         score = self.scores(metric)[rows]
         close, moderate = (limit[rows] for limit in self.limits_of(metric))
@@ -330,9 +343,8 @@ class Table:
             own = np.where(score <= close, CLOSE, np.where(score <= moderate, MODERATE, LARGE))
         own = np.where(np.isnan(score), NONE, own)
         levels[plain] = own[plain]
-        same = self.frame["same_input"].to_numpy()
-        inputs = (self.frame["target_role"] == "model-input").to_numpy()
-        judged = inputs & np.array([value is not None for value in same])
+        inputs = self.frame["target_role"] == "model-input"
+        judged = (inputs & self.frame["same_input"].is_not_null()).to_numpy()
         levels[judged] = by_verdict.to_numpy()[judged]
         return levels
 

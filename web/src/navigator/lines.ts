@@ -2,7 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import type { GroupBrief, RowBrief, RowQuery } from "../api/source";
 import { problemOf, type Problem } from "../api/source";
-import { grouped, open, overview, query, selected, source } from "../state";
+import { grouped, limits, open, query, selected, source } from "../state";
 
 export type Line = RowBrief | GroupBrief;
 const PAGE = 200;
@@ -70,13 +70,12 @@ export function toggle(group: string): void {
 
 /** Keep the list in step with the query and the selection. */
 export function follow(): void {
-  let shown: Map<number, Line[] | null> | null = null;
   effect(() => {
     const next = query.value;
-    if (!overview.value) return;
+    void limits.value;
+    const onlyOpen = asked !== null && sameButOpen(asked, next);
     asked = next;
     // What is on screen stays until the new lines are here: nothing blinks.
-    shown = pages;
     const fresh = new Map<number, Line[] | null>();
     void source.rows(next, 0, PAGE).then(
       (found) => {
@@ -87,9 +86,9 @@ export function follow(): void {
         matching.value = found.matching;
         counts.value = found.counts;
         problem.value = null;
-        cursor.value = null;
+        if (!onlyOpen) cursor.value = null;
         arrived.value++;
-        void show(selected.peek(), next);
+        void show(selected.peek(), next, false);
       },
       (error: unknown) => {
         if (asked !== next) return;
@@ -100,12 +99,16 @@ export function follow(): void {
   });
   effect(() => {
     const row = selected.value;
-    if (asked) void show(row, asked);
+    if (asked) void show(row, asked, true);
   });
-  void shown;
 }
 
-async function show(row: number | null, now: RowQuery): Promise<void> {
+function sameButOpen(a: RowQuery, b: RowQuery): boolean {
+  return JSON.stringify({ ...a, open: [] }) === JSON.stringify({ ...b, open: [] });
+}
+
+/** Bring a row into view; `opening` also opens its group, which closing one must not undo. */
+async function show(row: number | null, now: RowQuery, opening: boolean): Promise<void> {
   if (row === null) return;
   const here = cursor.peek();
   const line = here === null ? undefined : lineAt(here);
@@ -117,7 +120,7 @@ async function show(row: number | null, now: RowQuery): Promise<void> {
     const place = await source.place(now, row);
     if (asked !== now || selected.peek() !== row) return;
     if (grouped.peek() && place.index !== null && !open.peek().includes(place.group)) {
-      open.value = [...open.peek(), place.group];
+      if (opening) open.value = [...open.peek(), place.group];
       return;
     }
     cursor.value = place.index;

@@ -357,7 +357,10 @@ function Unmatched(): JSX.Element | null {
   useEffect(() => {
     if (!shown || !whole) return;
     let here = true;
-    void state.source.unmatched(state.text.value, 0, 200).then((found) => here && setList(found));
+    const put = (found: UnmatchedWindow): void => {
+      if (here) setList(found);
+    };
+    void state.source.unmatched(state.text.value, 0, 200).then(put, () => undefined);
     return () => {
       here = false;
     };

@@ -1,0 +1,61 @@
+"""A real server, a real browser, and real comparisons to look at.
+
+The browser is Debian's Chromium; nothing is downloaded.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import browsing
+
+WIDE = {"width": 1440, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args):
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail("expected Debian's chromium on the path, found none: apt-get install chromium")
+    return {**browser_type_launch_args, "executable_path": found, "args": ["--no-sandbox"]}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args):
+    return {**browser_context_args, "viewport": WIDE, "reduced_motion": "reduce"}
+
+
+@pytest.fixture
+def page(page):
+    """A page that fails its test where a script of ours fails."""
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_default_timeout(10_000)
+    yield page
+    assert not errors, errors
+
+
+@pytest.fixture(scope="session")
+def comparisons(tmp_path_factory) -> Path:
+    """The folder of all kinds of comparisons."""
+    folder = tmp_path_factory.mktemp("comparisons")
+    browsing.make(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(comparisons) -> Callable[[str], browsing.Served]:
+    """Serve one of the comparisons by its name; each is started once."""
+    running: dict[str, browsing.Served] = {}
+
+    def serve(name: str) -> browsing.Served:
+        if name not in running:
+            place = comparisons / ("elsewhere" if name == "missing" else ".") / f"{name}.cmp"
+            running[name] = browsing.start("view", str(place))
+        return running[name]
+
+    yield serve
+    for one in running.values():
+        browsing.stop(one)

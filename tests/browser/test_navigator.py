@@ -1,0 +1,208 @@
+"""The navigator in a real browser: what is shown, in which order, and what the keys do."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from browsing import open_page
+
+KINDS = ("guilty", "clean", "statistics", "digest", "missing", "plain", "fused")
+
+
+def names(page) -> list[str]:
+    return page.locator(".row .a > .cut").all_inner_texts()
+
+
+def scores(page) -> list[float]:
+    texts = page.locator(".row .score").all_inner_texts()
+    found = [re.match(r"[−\d.]+", text.strip()) for text in texts]
+    return [float(one[0].replace("−", "-")) for one in found if one and one[0] != "−"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_comparison_opens_with_its_rows_and_its_sentence(page, served, kind):
+    open_page(page, served(kind))
+    expect(page.locator(".hero .big")).not_to_be_empty()
+    expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
+    shown = page.locator(".cell.verdict b").inner_text()
+    assert shown == ("close" if kind == "clean" else "large")
+
+
+def test_the_guilty_op_and_its_followers_are_told_apart(page, served):
+    open_page(page, served("guilty"), text="linear_9")
+    row = page.locator(".row", has_text="linear_9")
+    expect(row).to_have_class(re.compile("guilty"))
+    expect(row.locator(".tag.guilty")).to_have_text("guilty")
+    expect(row.locator("svg.g")).to_have_attribute("aria-label", "large")
+    page.locator("#filter").fill("add_4")
+    row = page.locator(".row", has_text="add_4")
+    expect(row).to_have_class(re.compile("inh"))
+    expect(row.locator("svg.g")).to_have_attribute("aria-label", re.compile("inherited"))
+
+
+def test_another_metric_changes_order_and_scores(page, served):
+    open_page(page, served("guilty"))
+    before, numbers = names(page), scores(page)
+    page.keyboard.press("m")
+    expect(page.locator("#metric")).to_have_value("sqnr")
+    page.select_option("#metric", "max_abs")
+    expect(page.locator(".row .score").nth(6)).not_to_have_text(str(numbers[6]))
+    assert names(page) != before
+    assert "metric=max_abs" in page.url
+    finite = scores(page)[5:12]
+    assert finite == sorted(finite, reverse=True)
+
+
+def test_dots_follow_the_chosen_metric(page, served):
+    """By the share of equal elements nothing of an f16 run is close; by psnr most of it is."""
+    open_page(page, served("guilty"), sort="operation")
+    close = page.get_by_role("button", name=re.compile("^close: "))
+    psnr = close.inner_text()
+    page.select_option("#metric", "max_rel")
+    page.wait_for_timeout(300)
+    page.select_option("#metric", "psnr")
+    expect(close).to_have_text(psnr)
+
+
+def test_sorting_goes_both_ways(page, served):
+    open_page(page, served("guilty"))
+    similarity = page.get_by_role("button", name=re.compile("Similarity"))
+    first = scores(page)[4:20]
+    assert first == sorted(first)
+    similarity.click()
+    expect(page.locator(".row").first.locator("svg.g")).not_to_have_attribute("aria-label", "large")
+    assert "descending=1" in page.url
+    page.get_by_role("button", name="Operation").click()
+    expect(page.locator(".row .a").first).to_contain_text("image")
+    assert names(page)[1:4] == ["conv2d", "relu", "conv2d_1"]
+
+
+def test_filters_by_text_type_and_verdict_add_up_and_can_be_cleared(page, served):
+    open_page(page, served("guilty"))
+    matching = page.get_by_test_id("matching")
+    everything = matching.inner_text()
+    page.keyboard.press("/")
+    page.keyboard.type("blocks.1")
+    expect(matching).not_to_have_text(everything)
+    page.get_by_label("Op type").select_option("aten.linear.default")
+    expect(matching).to_have_text("6")
+    page.get_by_role("button", name=re.compile("^large: ")).click()
+    expect(matching).to_have_text("1")
+    page.get_by_role("button", name=re.compile("^moderate: ")).click()
+    page.get_by_role("button", name=re.compile("^large: ")).click()
+    expect(page.get_by_text("No sync point matches.")).to_be_visible()
+    page.get_by_role("button", name="Clear filter").click()
+    expect(matching).to_have_text(everything)
+
+
+def test_arrow_keys_step_and_every_pane_follows(page, served):
+    open_page(page, served("guilty"), sort="operation")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[aria-selected=true]").first).to_contain_text("image")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("conv2d")
+    expect(page.get_by_role("complementary", name="Inspector")).to_be_visible()
+    assert re.search(r"row=\d+", page.url)
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("image")
+    page.keyboard.press("Escape")
+    expect(page.locator(".row[aria-selected=true]")).to_have_count(0)
+    expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
+
+
+def test_g_goes_from_one_guilty_op_to_the_next(page, served):
+    open_page(page, served("guilty"))
+    page.keyboard.press("g")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
+    page.keyboard.press("g")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("log")
+    page.keyboard.press("g")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
+
+
+def test_groups_roll_up_the_worst_and_open_and_close(page, served):
+    open_page(page, served("guilty"), sort="operation")
+    page.get_by_label("Group by module").click()
+    groups = page.locator(".list .grp")
+    expect(groups.first).to_contain_text("inputs")
+    block = groups.filter(has_text="blocks.1")
+    expect(block.locator("svg.g")).to_have_attribute("aria-label", "large")
+    expect(groups.filter(has_text="blocks.0").locator("svg.g")).to_have_attribute(
+        "aria-label", "close"
+    )
+    block.click()
+    expect(block).to_have_attribute("aria-expanded", "true")
+    expect(page.locator(".row").first).to_contain_text("layer_norm_2")
+    page.keyboard.press("ArrowLeft")
+    expect(block).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("g")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
+
+
+def test_the_address_holds_what_is_seen(page, served, context):
+    open_page(page, served("guilty"), sort="operation", text="linear")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    chosen = page.locator(".row[aria-selected=true] .a > .cut").inner_text()
+    page.reload()
+    expect(page.locator(".row[aria-selected=true] .a > .cut")).to_have_text(chosen)
+    expect(page.locator("#filter")).to_have_value("linear")
+    other = context.new_page()
+    # The token is in a cookie by now: a second tab needs only the address without it.
+    other.goto(re.sub(r"\?token=[^#]*", "", page.url))
+    expect(other.locator(".row[aria-selected=true] .a > .cut")).to_have_text(chosen)
+
+
+def test_unmatched_tensors_are_listed_with_their_reason(page, served):
+    open_page(page, served("plain"))
+    page.get_by_role("button", name=re.compile("Unmatched")).click()
+    expect(page.locator(".unr").first).to_contain_text("extra")
+    expect(page.locator(".unr .chip").first).to_have_text("no counterpart")
+
+
+def test_another_preset_judges_again(page, served):
+    open_page(page, served("guilty"))
+    before = page.get_by_role("button", name=re.compile("^close: ")).inner_text()
+    page.select_option("#preset", "f32")
+    expect(page.get_by_role("button", name=re.compile("^close: "))).not_to_have_text(before)
+    assert "limits=f32" in page.url
+
+
+def test_what_is_on_screen_stays_when_the_server_is_gone(page, comparisons):
+    import browsing
+
+    own = browsing.start("view", str(comparisons / "clean.cmp"))
+    try:
+        open_page(page, own)
+        shown = names(page)
+    finally:
+        browsing.stop(own)
+    page.keyboard.press("m")
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    assert names(page) == shown
+
+
+def test_names_are_text_and_never_markup(page, tmp_path):
+    import numpy as np
+
+    import browsing
+    import syncpoint as sp
+
+    evil = "<img src=x onerror=alert(1)>"
+    x = np.ones((2, 2), np.float32)
+    np.savez(tmp_path / "a.npz", **{evil: x, "</script><b>": x})
+    np.savez(tmp_path / "b.npz", **{evil: x * 2, "</script><b>": x})
+    sp.compare(tmp_path / "b.npz", tmp_path / "a.npz", out=tmp_path / "evil.cmp")
+    own = browsing.start("view", str(tmp_path / "evil.cmp"))
+    try:
+        dialogs = []
+        page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+        open_page(page, own)
+        assert evil in names(page)
+        page.locator(".row").first.click()
+        page.wait_for_timeout(300)
+        assert not dialogs
+        assert page.locator("img").count() == 0
+    finally:
+        browsing.stop(own)

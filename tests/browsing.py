@@ -1,0 +1,98 @@
+"""Real comparisons to look at, and the real server that shows them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+import syncpoint as sp
+from models import vit
+
+
+def make(folder: Path) -> None:
+    """Comparisons of all kinds in a folder:
+
+    guilty: f16, one op guilty, another makes the first non-finite values, the rest inherited;
+    clean: all close; statistics: the target kept as statistics; digest: both as digests;
+    missing: guilty without its runs; plain: two dumps without source, modules or edges;
+    fused: ONNX Runtime as executed against PyTorch, with unmatched ops.
+    """
+    inputs = (vit.image(),)
+    reference = sp.capture(vit.model(), inputs, out=folder / "reference.run")
+    target = sp.capture(vit.broken(), inputs, out=folder / "target.run", dtype="f16")
+    sp.compare(target, reference, reference_model=vit.model(), out=folder / "guilty.cmp")
+    sp.compare(folder / "reference.run", reference, out=folder / "clean.cmp")
+    light = sp.capture(
+        vit.broken(), inputs, out=folder / "light.run", dtype="f16", record="statistics"
+    )
+    sp.compare(light, reference, out=folder / "statistics.cmp")
+    for name, net in (("a", vit.model()), ("b", vit.broken())):
+        sp.capture(net, inputs, out=folder / f"{name}.run", record="digest")
+    sp.compare(folder / "b.run", folder / "a.run", out=folder / "digest.cmp")
+    (folder / "elsewhere").mkdir()
+    shutil.copytree(folder / "guilty.cmp", folder / "elsewhere" / "missing.cmp")
+    rng = np.random.default_rng(0)
+    plain = {f"op{at}": rng.standard_normal((3, 5)).astype("f4") for at in range(6)}
+    np.savez(folder / "good.npz", **plain)
+    np.savez(folder / "bad.npz", **{**plain, "op3": plain["op3"] * 2, "extra": plain["op1"]})
+    sp.compare(folder / "bad.npz", folder / "good.npz", out=folder / "plain.cmp")
+    _fused(folder, inputs)
+
+
+def _fused(folder: Path, inputs: tuple) -> None:
+    import torch
+
+    program = torch.onnx.export(vit.broken(), inputs, dynamo=True, verbose=False)
+    program.save(folder / "vit.onnx")
+    sp.compare(
+        folder / "vit.onnx",
+        vit.model(),
+        inputs=inputs,
+        out=folder / "fused.cmp",
+        store=folder / "fused",
+    )
+
+
+class Served:
+    """A comparison that is being served."""
+
+    def __init__(self, address: str, process: subprocess.Popen) -> None:
+        self.address, self.process = address, process
+        parts = urlsplit(address)
+        self.origin = f"{parts.scheme}://{parts.netloc}"
+
+    def at(self, **state: object) -> str:
+        """The address with the state of the page in it."""
+        said = "&".join(f"{key}={value}" for key, value in state.items())
+        return f"{self.address}#{said}"
+
+
+def start(*arguments: str) -> Served:
+    """A command of ours that serves, in a process of its own."""
+    code = "from syncpoint.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, "--port", "0", "--no-browser"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    return Served(process.stdout.readline().strip(), process)
+
+
+def stop(served: Served) -> None:
+    served.process.terminate()
+    try:
+        served.process.wait(10)
+    except subprocess.TimeoutExpired:
+        served.process.kill()
+        served.process.wait(10)
+
+
+def open_page(page, served: Served, **state: object) -> None:
+    """Open a comparison and wait until its rows are there."""
+    page.goto(served.at(**state))
+    page.locator("[role=treeitem]").first.wait_for()

@@ -1,0 +1,165 @@
+"""The columns of the server say what the rows of the comparison say."""
+
+from math import isnan
+
+import numpy as np
+import pytest
+
+from served import mixed
+from syncpoint.comparison.judging import limits_of
+from syncpoint.comparison.result import badness
+from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics.limits import PRESETS, bound, judge_metric
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.server.overview import CHOOSABLE
+from syncpoint.server.table import GUILTS, LEVELS, NAMES, Query, Table
+
+
+@pytest.fixture(scope="module", params=["auto", "f16", "int4"])
+def both(request):
+    comparison = mixed()
+    if request.param != "auto":
+        comparison = comparison.rejudged(PRESETS[request.param])
+    limits = None if request.param == "auto" else PRESETS[request.param]
+    return comparison, Table(comparison.table, limits)
+
+
+@pytest.mark.parametrize("metric", CHOOSABLE)
+def test_the_level_of_every_row_is_that_of_the_metric(both, metric):
+    comparison, table = both
+    seen = set()
+    for row, level in zip(comparison.rows, table.levels(metric), strict=True):
+        limits = limits_of(row, comparison.choice)
+        if row.verdict is Verdict.NONE:
+            expected = "none"
+        elif "same_input" in (row.numbers or {}):
+            expected = row.verdict.value
+        else:
+            expected = judge_metric(metric, row.numbers, limits).value
+        assert LEVELS[level] == expected, (row.target.label, metric)
+        seen.add(expected)
+    assert len(seen) >= 3
+
+
+@pytest.mark.parametrize("metric", CHOOSABLE)
+def test_the_limits_of_every_row_are_those_of_the_judge(both, metric):
+    comparison, table = both
+    for level, column in enumerate(table.limits_of(metric)):
+        for row, found in zip(comparison.rows, column, strict=True):
+            limits = limits_of(row, comparison.choice)
+            if row.numbers is None or limits.exact:
+                continue
+            expected = bound(metric, row.numbers, limits, level)
+            assert isnan(found) if expected is None else found == pytest.approx(expected)
+
+
+def test_the_names_are_those_of_the_reports(both):
+    comparison, table = both
+    for row, name, other in zip(comparison.rows, table.labels, table.reference_labels, strict=True):
+        assert name == row.target.label
+        assert other == row.reference.label
+
+
+def test_guilt_is_told_as_the_rows_tell_it(both):
+    comparison, table = both
+    for row, guilt in zip(comparison.rows, table.guilts, strict=True):
+        said = GUILTS[guilt]
+        if row.first_non_finite:
+            assert said == "first-non-finite"
+        elif row.verdict is Verdict.INHERITED:
+            assert said == "inherited"
+        elif row.verdict in (Verdict.CLOSE, Verdict.NONE):
+            assert said == ""
+        elif row.output:
+            assert said == "output"
+        else:
+            assert said == ("guilty" if row.guilty else "unknown")
+
+
+@pytest.mark.parametrize("metric", ["psnr", "max_abs", "cosine", "exact"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_similarity_puts_the_worst_first(both, metric, descending):
+    _, table = both
+    rows = table.select(Query(metric=metric, descending=descending)).rows
+    assert sorted(rows) == list(range(table.size))
+    rows = rows[::-1] if descending else rows
+    scored = [row for row in rows if LEVELS[table.levels(metric)[row]] != "none"]
+    assert list(rows[: len(scored)]) == scored
+    keys = []
+    for row in scored:
+        score = float(table.scores(metric)[row])
+        better = CATALOGUE[metric].better
+        key = score if better == "higher" else -abs(score - 1) if better == "one" else -score
+        keys.append(-np.inf if table.bad[row] else np.inf if isnan(key) else key)
+    assert keys == sorted(keys)
+
+
+def test_operation_is_the_order_of_execution(both):
+    comparison, table = both
+    rows = table.select(Query(sort="operation")).rows
+    ops = [row for row in rows if comparison.rows[row].target.key.role.value == "output"]
+    orders = [comparison.rows[row].target.order for row in ops]
+    assert orders == sorted(orders)
+    assert comparison.rows[rows[0]].target.key.role.value == "model-input"
+    assert comparison.rows[rows[-1]].target.key.role.value == "parameter"
+
+
+def test_filters_let_through_what_they_say(both):
+    comparison, table = both
+    for query, keeps in (
+        (Query(text="OP_1"), lambda r: "op_1" in r.target.label or "op_1" in r.target.key.op.op),
+        (Query(types=("type2", "type3")), lambda r: r.target.type in ("type2", "type3")),
+        (Query(module="blocks.1"), lambda r: r.target.module.startswith("blocks.1")),
+        (Query(module="blocks"), lambda r: r.target.module.startswith("blocks.")),
+        (Query(text="nothing like it"), lambda r: False),
+        (Query(text="[("), lambda r: False),
+    ):
+        found = set(table.select(query).rows.tolist())
+        wanted = {at for at, row in enumerate(comparison.rows) if keeps(row)}
+        assert found == wanted, query
+
+
+def test_the_counts_do_not_follow_the_filter_by_level(both):
+    _, table = both
+    everything = table.select(Query()).counts
+    assert sum(everything.values()) == table.size
+    for level in NAMES:
+        found = table.select(Query(levels=(level,)))
+        assert found.counts == everything
+        assert len(found.rows) == everything[level]
+
+
+def test_a_brush_lets_through_a_stretch_of_the_execution(both):
+    _, table = both
+    rows = table.select(Query(sort="operation", start=10, stop=20)).rows
+    assert [int(table.order[row]) for row in rows] == list(range(10, 20))
+
+
+def test_groups_hold_every_row_once(both):
+    _, table = both
+    for sort in ("operation", "similarity"):
+        groups = table.select(Query(sort=sort, grouped=True)).groups
+        names = [name for name, _ in groups]
+        assert len(set(names)) == len(names)
+        assert sorted(row for _, rows in groups for row in rows) == list(range(table.size))
+        for name, rows in groups:
+            assert {table.groups[int(row)] for row in rows} == {name}
+    operation = [name for name, _ in table.select(Query(sort="operation", grouped=True)).groups]
+    assert operation == ["inputs", "stem", "blocks.0", "blocks.1", "head", "parameters"]
+
+
+def test_no_score_is_never_worse_than_one(both):
+    """A row without a verdict is not among the worst, nor is it hidden among the close ones."""
+    comparison, table = both
+    rows = table.select(Query()).rows
+    verdicts = [comparison.rows[row].verdict for row in rows]
+    first = verdicts.index(Verdict.NONE)
+    assert all(verdict is Verdict.NONE for verdict in verdicts[first:])
+    assert badness(comparison.rows[rows[0]])[0] <= 0
+
+
+def test_an_empty_table_answers_every_question():
+    empty = Table(mixed().table.clear())
+    assert empty.select(Query()).rows.tolist() == []
+    assert empty.select(Query(grouped=True, text="x", module="y", start=1)).groups == []
+    assert len(empty.levels("psnr")) == 0
