@@ -282,7 +282,7 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     if row.basis == Kept.STATISTICS:
         if not row.view and _without_ones(target.shape) != _without_ones(reference.shape):
             return replace(row, unmeasured=_shapes(target.shape, reference.shape)), None
-        both = (_statistics(sides.target, target), _statistics(sides.reference, reference))
+        both = (statistics_of(sides.target, target), statistics_of(sides.reference, reference))
         if both[0] is None or both[1] is None:
             none = target.statistics is None or reference.statistics is None
             why = "no statistics" if none else "statistics of values with several scales"
@@ -422,7 +422,7 @@ def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) ->
     return values.reshape(shape)
 
 
-def _statistics(run: Run, tensor: Tensor) -> Statistics | None:
+def statistics_of(run: Run, tensor: Tensor) -> Statistics | None:
     """The statistics of the real numbers; those of stored integers are scaled where one scale
     holds for all of them."""
     if tensor.kept is Kept.VALUES:

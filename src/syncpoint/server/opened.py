@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage import COLUMNS, JSON_NAME, SCHEMA, TABLE_NAME, is_comparison, load
 from syncpoint.errors import FormatError, InputError, SyncpointError
@@ -96,6 +97,21 @@ class Opened:
             except SyncpointError as error:
                 self.why_not[side] = str(error)
         return self.runs[side]
+
+    @cached_property
+    def sides(self) -> Sides | None:
+        """Both runs as they are compared; None where one of them is not at hand."""
+        target, reference = self.run("target"), self.run("reference")
+        return Sides(target, reference) if target and reference else None
+
+    @cached_property
+    def edges(self) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+        """Target ops with the ops they read, each by the fields of its key."""
+        said = self.about.get("edges") or []
+        try:
+            return {tuple(op): [tuple(before) for before in inputs] for op, inputs in said}
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"edges between ops in {self.path}", f"{error!r}") from error
 
     def run_path(self, side: str) -> Path | None:
         """Where the run of one side was when the two were compared."""

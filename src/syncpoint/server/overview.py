@@ -36,7 +36,7 @@ def overview(opened: Opened) -> Overview:
     about, table = opened.about, opened.table
     coverage = about["coverage"]
     result = opened.result
-    first = _first(opened)
+    first = first_divergence(opened)
     findings = _findings(opened, first)
     counts = _counts(opened)
     verdict = result.verdict.value if result is not None else about["verdict"]
@@ -116,7 +116,7 @@ def _counts(opened: Opened) -> dict[str, int]:
     }
 
 
-def _first(opened: Opened) -> list[int]:
+def first_divergence(opened: Opened) -> list[int]:
     """Rows where the two runs part."""
     table = opened.table
     if opened.result is not None:
