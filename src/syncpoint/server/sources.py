@@ -41,7 +41,7 @@ def source(opened: Opened, side: Side, file: str) -> SourceFile:
         text=text,
         why_not=why if text is None else "",
         marks=marks,
-        others=[other for other in _files(opened, side) if other != file],
+        others=[other for other in files(opened, side) if other != file],
     )
 
 
@@ -59,7 +59,8 @@ def _marks(opened: Opened, side: Side, file: str) -> list[SourceMark]:
     return [SourceMark(line=line, rows=own) for line, own in grouped.sort("line").iter_rows()]
 
 
-def _files(opened: Opened, side: Side) -> list[str]:
+def files(opened: Opened, side: Side) -> list[str]:
+    """The files that the ops of a run point to."""
     column = opened.table.frame[f"{side}_source"].fill_null("").unique(maintain_order=True)
     names = column.str.replace(r":\d+$", "").unique(maintain_order=True).to_list()
     return [name for name in names if name][:_MOST_FILES]
