@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from syncpoint.matching.map_file import MapFile
     from syncpoint.offline.mode import Outcome
     from syncpoint.recording import Recording
+    from syncpoint.reducing.outcome import Reduced
     from syncpoint.runtimes.inputs import Shape
 
 Progress = Callable[[int, int], None]
@@ -378,6 +379,37 @@ def assert_parity(
     return comparison
 
 
+def reduce(
+    source: str | Path,
+    to: str = "statistics",
+    out: str | Path | None = None,
+    *,
+    watch: bool = False,
+    delete: bool = False,
+    until_idle: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Reduced:
+    """Make a run or a dump small: `to` is statistics, digest or min-max.
+
+    The first two give a run at `out` (`NAME.statistics.run`), min-max a small file for each file,
+    beside it or below `out`. With `watch` it goes on while the dump is being written, until the
+    source says it is complete, nothing came for `until_idle` seconds, or Ctrl-C. `delete` removes
+    each file once its reduced form is on the disk and was verified. Whatever ends it, the same call
+    goes on where it stopped.
+    """
+    from syncpoint.reducing.reduce import reduce as reduce_files
+
+    return reduce_files(
+        Path(source),
+        to,
+        None if out is None else Path(out),
+        watch=watch,
+        delete=delete,
+        until_idle=until_idle,
+        progress=progress,
+    )
+
+
 def choice(preset: str, limits: str | Path | None = None) -> Choice:
     """The limits to judge by: a preset's name, or a file of one's own."""
     from syncpoint.comparison.judging import AUTO
@@ -451,5 +483,6 @@ __all__ = [
     "open_comparison",
     "open_run",
     "record",
+    "reduce",
     "save_intermediates",
 ]

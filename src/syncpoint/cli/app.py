@@ -19,6 +19,7 @@ from syncpoint.cli.convert import convert
 from syncpoint.cli.demo import demo
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
+from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 
 app = typer.Typer(
@@ -47,5 +48,5 @@ def _all(
     context.default_map = defaults()
 
 
-for command in (capture, compare, analyze, report, inspect, convert, doctor, demo):
+for command in (capture, compare, analyze, report, inspect, convert, reduce, doctor, demo):
     app.command()(command)
