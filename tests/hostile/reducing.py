@@ -5,8 +5,9 @@ some in pieces, some under another name first.
 
 `python reducing.py reduce` forks a child for each line on stdin and prints its process id; the
 child reduces the dump that the line names, and is reaped after one more line. A line with a number
-has the child kill itself at that operation on the disk. Forking spares every kill the time that
-importing takes; tables are never written here, as the threads of polars do not survive a fork.
+and what to reduce to has the child kill itself at that operation on the disk. Forking spares every
+kill the time that importing takes; tables are never written here, as the threads of polars do not
+survive a fork.
 """
 
 import io
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from syncpoint.dumps import registry
-from syncpoint.reducing import engine, watching
+from syncpoint.reducing import engine, min_max, watching
 from syncpoint.reducing.reduce import reduce
 
 SIDE = 512
@@ -79,7 +80,7 @@ def reduce_until_killed(folder, out):
     reduce(folder, "statistics", out, watch=True, delete=True)
 
 
-def reduce_once(folder, out, at):
+def reduce_once(folder, out, at, to):
     """Everything but the tables; dies at operation `at` on the disk, if there are as many."""
     done = 0
 
@@ -98,7 +99,8 @@ def reduce_once(folder, out, at):
     for name in ("pwrite", "fsync", "unlink", "replace", "rename", "mkdir", "ftruncate"):
         setattr(os, name, dying(getattr(os, name)))
     engine.assemble = lambda *_: None
-    reduce(folder, "statistics", out, delete=True)
+    min_max.find = lambda _: None  # which format it is does not matter there
+    reduce(folder, to, out, delete=True)
 
 
 def serve():
@@ -112,7 +114,7 @@ def serve():
             code = 1
             try:
                 if at:
-                    reduce_once(Path(folder), Path(out), int(at[0]))
+                    reduce_once(Path(folder), Path(out), int(at[0]), at[1])
                 else:
                     reduce_until_killed(Path(folder), Path(out))
                 code = 0

@@ -248,6 +248,13 @@ def test_a_file_that_is_a_dump_is_deleted_after_its_run_is_there(name, tmp_path)
         assert tensor.statistics.mean == pytest.approx(values[key].mean())
 
 
+def test_a_file_that_is_gone_by_now_is_still_counted(tmp_path):
+    np.savez(tmp_path / "a.npz", p=np.ones(3), q=np.zeros(2))
+    first = sp.reduce(tmp_path / "a.npz", "digest", delete=True)
+    again = sp.reduce(tmp_path / "a.npz", "digest", delete=True)
+    assert str(again) == str(first) and again.tensors == 2
+
+
 def test_a_large_tensor_is_read_window_by_window_to_the_same_figures(tmp_path, monkeypatch):
     rng = np.random.default_rng(2)
     values = (rng.standard_normal(5_000_001) * 1e3 + 1e5).astype(np.float32)
@@ -300,7 +307,7 @@ def test_a_tensor_that_the_index_does_not_name_is_not_deleted(tmp_path):
     run = sp.open_run(half.out)
     # What was kept of deleted files is there all the same, under the names of the files.
     assert half.deleted == len(run.tensors) == done.tensors and not run.info.complete
-    assert "cannot be read" in run.info.missing and "known by their names" in str(half)
+    assert "cannot be read" in run.info.missing and "known by name alone" in str(half)
     assert sorted(p.name for p in (tmp_path / "dump").rglob("*.pt")) == left
     index.write_text(whole)
     done = sp.reduce(tmp_path / "dump", "statistics", delete=True)
@@ -439,6 +446,8 @@ def test_names_that_were_too_long_are_known_by_the_mapping(tmp_path):
     run = sp.open_run(done.out)
     assert run.tensor(long.key).statistics is not None
     assert not (tmp_path / "npu" / "1234567890").exists()
+    shutil.copytree(DATA / "offline_mixed" / "npu", tmp_path / "again")
+    assert "1 file known by a number only" in str(sp.reduce(tmp_path / "again", "min-max"))
     # Damaged and odd ones of that data set are still there, and said to be.
     assert done.left and all((tmp_path / "npu" / file).exists() for file in done.left)
 
@@ -604,7 +613,7 @@ def test_min_max_goes_on_where_it_stopped(tmp_path):
     assert (folder / "l0_min_max.npy").stat().st_mtime_ns == first["l0_min_max.npy"]
     assert sp.reduce(folder, "min-max", delete=True).deleted == 3
     done = sp.reduce(folder, "min-max", delete=True)
-    assert done.exit_code() == 0 and "3 reduced files are there" in str(done)
+    assert done.exit_code() == 0 and "3 reduced files from an earlier call" in str(done)
 
 
 # The command.

@@ -26,7 +26,9 @@ def reduce(
     ] = False,
 ) -> None:
     """Keep statistics, digests or the least and greatest values in place of tensors."""
-    from syncpoint import api
+    from syncpoint import api, cli
+
+    cli.after_interrupt = "the same command goes on"
 
     def say(text: str) -> None:
         typer.echo(text, err=True)

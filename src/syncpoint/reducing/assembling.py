@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from syncpoint.dumps.registry import named
-from syncpoint.errors import InputError, SyncpointError
+from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.reducing.ledger import Kept as Known
 from syncpoint.reducing.ledger import Ledger, Record
-from syncpoint.reducing.outcome import Reduced
+from syncpoint.reducing.outcome import Reduced, counted
 from syncpoint.reducing.sources import MsprobeSource, Source
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.files import inside, one_line, read_whole, sync
@@ -158,7 +158,7 @@ def _write(
             if record.file not in ledger.deleted:
                 outcome.left.setdefault(record.file, "no index names it")
         if gone:
-            outcome.notes.append(f"{len(gone)} deleted files are known by their names alone")
+            outcome.notes.append(f"{counted(len(gone), 'deleted file')} known by name alone")
         writer.note(f"reduced to {to} from {Path(ledger.source).name}")
         missing = _missing(absent, outcome)
         if missing or not run.info.complete:
@@ -179,7 +179,9 @@ def _reduced(writer: RunWriter, tensor: Tensor, known: Known, to: Kept, folder: 
     if known.values:
         path = inside(folder / VALUES, known.digest)
         data = read_whole(path, DTYPES[tensor.dtype].nbytes(tensor.count))
-        writer.tensor(changed(tensor, digest="", digest_kind=""), data)
+        written = writer.tensor(changed(tensor, digest="", digest_kind=""), data)
+        if written.digest != known.digest:
+            raise FormatError(f"the values of {tensor.key} in {path}", "others")
         return
     writer.tensor(
         changed(
@@ -221,10 +223,10 @@ def _missing(absent: list[str], outcome: Reduced) -> str:
     said = []
     if outcome.left:
         first = next(iter(outcome.left.items()))
-        said.append(f"{len(outcome.left)} files that were not reduced ({first[0]}: {first[1]})")
+        said.append(f"{counted(len(outcome.left), 'file')} not reduced ({first[0]}: {first[1]})")
     if absent:
         shown = ", ".join(absent[:_SHOWN]) + (", ..." if len(absent) > _SHOWN else "")
-        said.append(f"{len(absent)} tensors of which no file is whole ({shown})")
+        said.append(f"{counted(len(absent), 'tensor')} of which no file is whole ({shown})")
     return "; ".join(said)
 
 

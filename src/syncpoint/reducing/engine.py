@@ -20,7 +20,7 @@ from syncpoint.reducing.assembling import VALUES, assemble
 from syncpoint.reducing.ledger import Kept as Known
 from syncpoint.reducing.ledger import Ledger, Record
 from syncpoint.reducing.measuring import measure, windows
-from syncpoint.reducing.outcome import Reduced, size_of
+from syncpoint.reducing.outcome import Reduced, counted, size_of
 from syncpoint.reducing.sources import Source, recognised
 from syncpoint.reducing.units import NothingToReduce, Place, Stamp, Unit, opened, stamp
 from syncpoint.reducing.watching import Progress, Watch
@@ -28,6 +28,7 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
 from syncpoint.run.files import one_line, replacing, sync
 from syncpoint.run.model import Kept, Role, Tensor
+from syncpoint.run.reader import Run
 from syncpoint.run.writer import DIGEST
 
 _BATCH_FILES = 64
@@ -99,13 +100,14 @@ class Reduction:
         finished = source.finished()  # asked first: what comes after that is seen
         there = source.files()
         fresh = self.watch.fresh(there)
-        fresh += [f for f in there if f not in fresh and not self._covers(source, ledger, f)]
+        known = set(fresh)
+        fresh += [f for f in there if f not in known and not self._covers(source, ledger, f)]
         batch = _Batch()
         for file in fresh:
             self._left.pop(file, None)
             self._passed.pop(file, None)
-            known = ledger.records.get(file)
-            same = known is not None and known.stamp == there[file]
+            record = ledger.records.get(file)
+            same = record is not None and record.stamp == there[file]
             if not same or not self._covers(source, ledger, file):
                 try:
                     batch.add(unit := source.unit(file), self._record(unit))
@@ -233,7 +235,12 @@ class Reduction:
         if not ledger.records and outcome.left:
             file, why = next(iter(outcome.left.items()))
             raise InputError(f"a file of {self.path} that can be reduced", f"{file}: {why}")
-        if not source.alone or there:
+        if source.alone and not there:
+            # It was deleted after its run was written.
+            outcome.files = outcome.deleted = len(ledger.records)
+            outcome.tensors = len(Run.open(self.out).tensors)
+            outcome.before = sum(record.stamp[0] for record in ledger.records.values())
+        else:
             assemble(source, ledger, self.to, outcome)
             if self.delete and source.alone and not outcome.left:
                 self._delete(ledger, self._deletable(source, ledger, there))
@@ -241,7 +248,7 @@ class Reduction:
         if self.delete:
             kept = [why for file in source.files() if (why := source.may_go(file))]
             if kept:
-                outcome.notes.append(f"{len(kept)} files were not deleted: {kept[0]}")
+                outcome.notes.append(f"{counted(len(kept), 'file')} not deleted: {kept[0]}")
         outcome.after = size_of(self.out)
 
 

@@ -75,14 +75,16 @@ def measure(
 
 def windows(run: Run, tensor: Tensor, handle: int) -> Iterator[Array]:
     """The elements in row-major order; each array is only good until the next is asked for."""
-    dense = run.place(tensor) is not None
+    if run.place(tensor) is None:
+        # Put in order once: stores do so for each window anew.
+        whole = run.values(tensor).reshape(-1)
+        for start in range(0, tensor.count, WINDOW):
+            yield whole[start : start + WINDOW]
+        return
     dtype = DTYPES[tensor.dtype]
-    buffer = np.empty(dtype.nbytes(min(WINDOW, tensor.count)) if dense else 0, np.uint8)
+    buffer = np.empty(dtype.nbytes(min(WINDOW, tensor.count)), np.uint8)
     for start in range(0, tensor.count, WINDOW):
         count = min(WINDOW, tensor.count - start)
-        if not dense:
-            yield run.window(tensor, start, start + count)
-            continue
         raw = buffer[: dtype.nbytes(count)]
         read_into(handle, raw, tensor.offset + dtype.nbytes(start), tensor)
         yield from_bytes(raw, dtype, (count,))

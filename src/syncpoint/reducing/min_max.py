@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.dumps.ascend.file_names import device_name
+from syncpoint.dumps.ascend.file_names import device_name, is_hashed
 from syncpoint.dumps.ascend.fx_folder import MIN_MAX
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
 from syncpoint.reducing.engine import check_unchanged, remove
 from syncpoint.reducing.measuring import Ends, measure
-from syncpoint.reducing.outcome import Reduced
+from syncpoint.reducing.outcome import Reduced, counted
 from syncpoint.reducing.sources import INDEX, walk
 from syncpoint.reducing.units import (
     NothingToReduce,
@@ -91,9 +91,15 @@ class MinMax:
             )
 
     def _check_found(self, outcome: Reduced, there: dict[str, Stamp]) -> None:
+        unnamed = sum(is_hashed(file.rpartition("/")[2]) for file, _ in walk(self.root))
+        if unnamed:
+            outcome.notes.append(
+                f"{counted(unnamed, 'file')} known by a number only: not reduced, as the names are"
+                " too long"
+            )
         earlier = sum(file.endswith(_REDUCED) for file, _ in walk(self.out)) - outcome.files
         if earlier > 0:
-            outcome.notes.append(f"{earlier} reduced files are there from an earlier call")
+            outcome.notes.append(f"{counted(earlier, 'reduced file')} from an earlier call")
         elif not there and not outcome.files and not self.watch.on:
             raise InputError(
                 f".npy files, or files of a device (TYPE.OP.TASK.STREAM.TIME), in {self.path}",

@@ -45,17 +45,17 @@ class Reduced:
         """In words: the result, then the remarks."""
         share = f" ({100 * self.after / self.before:.3g} %)" if self.before else ""
         text = (
-            f"{self.out}: {_count(self.tensors, 'tensor')} of {_count(self.files, 'file')} as"
+            f"{self.out}: {counted(self.tensors, 'tensor')} of {counted(self.files, 'file')} as"
             f" {self.to}, {self.before:,} bytes -> {self.after:,}{share}"
         )
         if self.deleted:
-            text += f", {_count(self.deleted, 'file')} deleted"
+            text += f", {counted(self.deleted, 'file')} deleted"
         found = [text]
         for title, those in (("left", self.left), ("passed over", self.passed)):
             if those:
                 shown = "; ".join(f"{f}: {_short(why)}" for f, why in list(those.items())[:_SHOWN])
                 more = "; ..." if len(those) > _SHOWN else ""
-                found.append(f"{title}: {_count(len(those), 'file')} ({shown}{more})")
+                found.append(f"{title}: {counted(len(those), 'file')} ({shown}{more})")
         return found + [f"note: {note}" for note in self.notes]
 
     def __str__(self) -> str:
@@ -66,7 +66,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """A number of things in words."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
