@@ -23,7 +23,7 @@ from ascend_files import DATA, dump, input_, output
 from msprobe_dumps import REAL
 from oracle_statistics import figures
 from syncpoint.errors import InputError, Unsupported
-from syncpoint.reducing import watching
+from syncpoint.reducing import sources, watching
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
@@ -373,6 +373,57 @@ def test_a_second_reading_that_finds_other_bytes_keeps_the_file(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["l1.npy"]
     assert list(done.left) == ["l1.npy"] and "other bytes" in done.left["l1.npy"]
     assert done.exit_code() == 2
+
+
+def test_a_folder_that_cannot_be_written_keeps_its_files_and_says_so(tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may delete anything")
+    folder = arrays(tmp_path / "dump")
+    folder.chmod(0o555)
+    try:
+        done = sp.reduce(folder, "statistics", delete=True)
+    finally:
+        folder.chmod(0o755)
+    assert done.deleted == 0 and done.exit_code() == 2 and "could not be deleted" in str(done)
+    assert len(sp.open_run(done.out).tensors) == 3
+
+
+def test_a_file_replaced_between_header_and_data_is_not_taken(tmp_path, monkeypatch):
+    folder = arrays(tmp_path / "dump", 1)
+    real = sources.npy_unit
+
+    def replacing_it(root, file):
+        unit = real(root, file)
+        np.save(tmp_path / "new.npy", np.full((50, 50), 8.0, np.float32))
+        (tmp_path / "new.npy").replace(folder / file)
+        return unit
+
+    monkeypatch.setattr(sources, "npy_unit", replacing_it)
+    with pytest.raises(InputError, match="it changed"):
+        sp.reduce(folder, "statistics", delete=True)
+    monkeypatch.undo()
+    run = sp.open_run(sp.reduce(folder, "statistics", delete=True).out)
+    assert run.tensors[0].statistics.max == 8
+
+
+def test_a_dump_is_recognised_by_more_than_the_name_of_its_first_file(tmp_path):
+    folder = tmp_path / "golden"
+    folder.mkdir()
+    first = folder / "conv.0.1700000000000001.npy"
+    first.touch()
+
+    def write():
+        time.sleep(0.3)
+        np.save(first, np.ones(4, np.float32))
+        np.save(folder / "relu.0.1700000000000002.npy", np.zeros(4, np.float32))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    done = sp.reduce(folder, "statistics", watch=True, until_idle=1, delete=True)
+    writer.join()
+    run = sp.open_run(done.out)
+    assert run.info.options["format"] == "ascend-golden"
+    assert [op.key.op for op in run.ops] == ["conv", "relu"]
 
 
 def test_a_file_that_others_renamed_counts_under_its_new_name_only(tmp_path):

@@ -40,7 +40,7 @@ def assemble(source: Source, ledger: Ledger, to: Kept, outcome: Reduced) -> None
     records = _present(source, ledger)
     outcome.files = len(records)
     outcome.before = sum(record.stamp[0] for record in records.values())
-    outcome.deleted = sum(file in ledger.deleted for file in records)
+    outcome.deleted = len(records.keys() - source.files().keys())
     new = ledger.folder / _NEW
     try:
         shutil.rmtree(new, ignore_errors=True)

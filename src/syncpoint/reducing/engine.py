@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,7 +109,7 @@ class Reduction:
             same = record is not None and record.stamp == there[file]
             if not same or not self._covers(source, ledger, file):
                 try:
-                    batch.add(unit := source.unit(file), self._record(unit))
+                    batch.add(unit := source.unit(file), self._record(unit, there[file]))
                 except NothingToReduce as error:
                     self._passed[file] = f"{error.found}, not {error.expected}"
                 except SyncpointError as error:
@@ -137,12 +136,12 @@ class Reduction:
         told = source.told(file)
         return record is None or told is None or told <= record.tensors.keys()
 
-    def _record(self, unit: Unit) -> Record:
-        """Read a file once; what changes while it is read is not taken."""
+    def _record(self, unit: Unit, before: Stamp) -> Record:
+        """Read a file once; what changed since it was first seen is not taken."""
         figures = self.to is Kept.STATISTICS
         tensors: dict[Place, Known] = {}
         with opened(unit.path) as handle:
-            before = stamp(os.fstat(handle))
+            check_unchanged(unit.path, handle, before)
             for tensor in unit.tensors:
                 if not tensor.count:
                     continue
@@ -209,7 +208,8 @@ class Reduction:
                 sure.append(unit)
         ledger.deleting(unit.file for unit in sure)
         for unit in sure:
-            remove(unit.path, ledger.records[unit.file].stamp)
+            if not remove(unit.path, ledger.records[unit.file].stamp):
+                self._left[unit.file] = "it is reduced, but could not be deleted"
 
     def _read_again(self, unit: Unit, record: Record) -> None:
         with opened(unit.path) as handle:
@@ -244,7 +244,8 @@ class Reduction:
             assemble(source, ledger, self.to, outcome)
             if self.delete and source.alone and not outcome.left:
                 self._delete(ledger, self._deletable(source, ledger, there))
-                outcome.deleted = len(ledger.deleted)
+                outcome.deleted = len(ledger.records.keys() - source.files().keys())
+                outcome.left |= self._left
         if self.delete:
             kept = [why for file in source.files() if (why := source.may_go(file))]
             if kept:
@@ -277,12 +278,16 @@ class _Batch:
         return found
 
 
-def remove(path: Path, seen: Stamp) -> None:
-    """Delete a regular file that is still the one that was seen."""
-    with suppress(OSError):
+def remove(path: Path, seen: Stamp) -> bool:
+    """Delete a regular file if it is still the one that was seen; whether that was done."""
+    try:
         found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and stamp(found) == seen:
-            path.unlink()
+        if not stat.S_ISREG(found.st_mode) or stamp(found) != seen:
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def check_unchanged(path: Path, handle: int, before: Stamp) -> None:

@@ -10,7 +10,6 @@ torchair` reads it. It appears whole or not at all, so that it is the record of 
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,12 +143,12 @@ class MinMax:
         digests: list[str] = []
         ends: list[Ends | None] = []
         with opened(unit.path) as handle:
-            before = stamp(os.fstat(handle))
+            check_unchanged(unit.path, handle, seen)
             for tensor in unit.tensors:
                 found = measure(unit.run, tensor, handle, ends=True)
                 digests.append(found.digest)
                 ends.append(found.ends)
-            check_unchanged(unit.path, handle, before)
+            check_unchanged(unit.path, handle, seen)
         data = _as_npy(ends[0]) if file.endswith(".npy") else _as_npz(unit, ends)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data)
@@ -160,10 +159,11 @@ class MinMax:
         if self.delete:
             with opened(unit.path) as handle:
                 again = [measure(unit.run, t, handle).digest for t in unit.tensors]
-                check_unchanged(unit.path, handle, before)
+                check_unchanged(unit.path, handle, seen)
             if again != digests:
                 raise FormatError(f"{file} as it was", "other bytes at a second reading")
-            remove(unit.path, before)
+            if not remove(unit.path, seen):
+                raise FormatError(f"leave to delete {file}", "none")
             outcome.deleted += 1
         return 1
 

@@ -6,12 +6,14 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 
 from syncpoint.dumps.ascend.batch_tree import is_tree, leaves
 from syncpoint.dumps.ascend.file_names import device_name, full_name, golden_name, read_mapping
 from syncpoint.dumps.ascend.fx_folder import fx_name
+from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.registry import find, named
 from syncpoint.dumps.safetensors import SafetensorsFile
@@ -26,7 +28,7 @@ from syncpoint.reducing.units import (
     pt_unit,
     stamp,
 )
-from syncpoint.run.files import one_line, parse_json, read_whole
+from syncpoint.run.files import one_line, open_regular, parse_json, read_whole
 from syncpoint.run.reader import Run
 
 INDEX = (".json", ".txt", ".csv")
@@ -219,7 +221,7 @@ def recognised(path: Path, known: str = "") -> Source | None:
     from syncpoint.reducing.indexed import IntermediatesSource, RunSource
 
     found = known or (f.name if (f := find(path)) is not None else "")
-    if not found:
+    if not found or (found == "npy" and not known and not _has_array(path)):
         return None
     if found == "run":
         return RunSource(path)
@@ -236,6 +238,25 @@ def recognised(path: Path, known: str = "") -> Source | None:
         f"one in the format {found}",
         f"convert it first: syncpoint convert {path} NAME.run --to run",
     )
+
+
+def _has_array(path: Path) -> bool:
+    """Whether there is an array by now: before its first bytes are there, a file with the name of
+    one may turn out to be of a dump that is known by more than names."""
+    files = [path] if path.is_file() else [path / f for f, _ in walk(path) if f.endswith(".npy")]
+    for file in files:
+        with suppress(OSError, FormatError):
+            if _start(file) == MAGIC:
+                return True
+    return False
+
+
+def _start(path: Path) -> bytes:
+    handle = open_regular(path)
+    try:
+        return os.pread(handle, len(MAGIC), 0)
+    finally:
+        os.close(handle)
 
 
 def walk(root: Path) -> Iterator[tuple[str, Stamp]]:
