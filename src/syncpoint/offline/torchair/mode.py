@@ -14,7 +14,8 @@ from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.storage import save
 from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
-from syncpoint.metrics.verdict import FAILING_REASONS, Reason
+from syncpoint.metrics.verdict import Reason
+from syncpoint.offline.completing import completed
 from syncpoint.offline.mode import Outcome
 from syncpoint.offline.torchair.asked import Asked
 from syncpoint.offline.torchair.lines import columns_beside, lines
@@ -45,7 +46,7 @@ def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None
         beside=beside,
         matchers=[PlanMatcher(case.plan.plan)],
     )
-    result = compare_runs(case.target, case.reference, options)
+    result = completed(compare_runs(case.target, case.reference, options), case.plan.plan)
     result = replace(result, warnings=(*result.warnings, *case.warnings, *_warnings(case)))
     made = list(lines(case, result, beside.found))
     report, comparison = _names(asked.output, case.rank)
@@ -55,8 +56,7 @@ def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None
     if asked.xlsx:
         others.append(report.with_suffix(".xlsx"))
         write_xlsx(others[0], asked.dialect, made)
-    failing = any(entry.reason in FAILING_REASONS for entry in case.plan.entries)
-    return Outcome(result, report, comparison, tuple(others), failing)
+    return Outcome(result, report, comparison, tuple(others))
 
 
 def _names(folder: Path, rank: int) -> tuple[Path, Path]:
