@@ -303,11 +303,15 @@ def test_the_command_writes_the_table_of_the_tool_too(tmp_path):
     paths = [str(real(f"tensor_{side}") / "dump.json") for side in ("target", "reference")]
     table = tmp_path / "msprobe.csv"
     done = subprocess.run(
-        [*command, *paths, "--msprobe-csv", str(table)], capture_output=True, text=True
+        [*command, *paths, "--msprobe-csv", str(table), "--msprobe-xlsx", f"{table}.xlsx"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1, done.stderr
     assert GUILTY in done.stdout
     assert len(table.read_text().splitlines()) > 119
+    assert Path(f"{table}.xlsx").read_bytes().startswith(b"PK")
+    assert not list(tmp_path.glob("*.tmp"))
     np.savez(tmp_path / "x.npz", a=np.ones(3))
     done = subprocess.run(
         [*command, paths[0], str(tmp_path / "x.npz"), "--msprobe-csv", str(tmp_path / "y.csv")],

@@ -12,6 +12,7 @@ from syncpoint.comparison.engine import compare as compare_runs
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.storage import save
+from syncpoint.dumps.sheets import need_xlsx
 from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
 from syncpoint.metrics.verdict import Reason
@@ -20,7 +21,7 @@ from syncpoint.offline.mode import Outcome
 from syncpoint.offline.torchair.asked import Asked
 from syncpoint.offline.torchair.lines import columns_beside, lines
 from syncpoint.offline.torchair.opening import Case, opened
-from syncpoint.offline.torchair.writing import need_xlsx, write_csv, write_xlsx
+from syncpoint.offline.torchair.writing import write_csv, write_xlsx
 from syncpoint.run.files import one_line
 
 _SHOWN = 5
@@ -32,7 +33,7 @@ def compare_torchair(
 ) -> list[Outcome]:
     """Compare two dumps, rank by rank."""
     if asked.xlsx:
-        need_xlsx()
+        need_xlsx("--xlsx")
     return [_compare(asked, case, choice, progress) for case in opened(asked)]
 
 

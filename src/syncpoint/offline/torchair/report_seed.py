@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import isinf, isnan
 
 from syncpoint.dumps.ascend.torchair_columns import METRICS_SEED, ColumnsSeed
+from syncpoint.dumps.sheets import Colour
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
 from syncpoint.offline.torchair.lines import Line
 
@@ -16,17 +16,6 @@ HEADER = (
     *("Token", "Verdict", "Remark"),
 )
 UNKNOWN = "N/A"
-
-
-class Colour(StrEnum):
-    """What a line asks of its reader."""
-
-    RED = "red"
-    """Abnormal."""
-    YELLOW = "yellow"
-    """Suspicious: it was not compared, or the rule of the manual and our verdict disagree."""
-    GREEN = "green"
-    """Normal."""
 
 
 def cells(line: Line) -> list[str]:
