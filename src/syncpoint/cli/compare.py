@@ -31,6 +31,7 @@ def compare(
     topn: offline.TopN = 20,
     dialect: offline.Dialect = None,
     xlsx: offline.Xlsx = False,
+    summary_mode: offline.SummaryMode = None,
     inputs: options.Inputs = None,
     shape: options.Shapes = None,
     output: Annotated[
@@ -122,6 +123,7 @@ def compare(
         topn,
         dialect,
         xlsx,
+        summary_mode,
     )
     if said:
         offline.refuse(

@@ -28,6 +28,8 @@ class Colour(StrEnum):
     """Normal."""
 
 
+_WORDS = frozenset({"API Name", "NPU Name", "Bench Name", "NPU MD5", "BENCH MD5"})
+"""Columns whose cells are no numbers, even where they look so: 00123456, 12345e67."""
 FILLS = {Colour.RED: "FFFFC7CE", Colour.YELLOW: "FFFFEB9C", Colour.GREEN: "FFC6EFCE"}
 """The colours, as sheets have them."""
 
@@ -60,8 +62,8 @@ def write_sheet(
         if at + 1 >= MAX_ROWS:
             raise InputError(f"less than {MAX_ROWS} lines for a sheet", "more", "use the CSV")
         made = []
-        for text in texts:
-            cell = WriteOnlyCell(sheet, value=_value(text))
+        for name, text in zip(header, texts, strict=True):
+            cell = WriteOnlyCell(sheet, value=_words(text) if name in _WORDS else _value(text))
             cell.fill = fills[colour]
             made.append(cell)
         sheet.append(made)
@@ -77,9 +79,13 @@ def _value(text: str) -> str | float | None:
     try:
         number = float(text)
     except ValueError:
-        shown = "".join(c if c.isprintable() else " " for c in text)
-        return safe(shown)[:_MAX_TEXT] or None
+        return _words(text)
     return number if number - number == 0 else text
+
+
+def _words(text: str) -> str | None:
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return safe(shown)[:_MAX_TEXT] or None
 
 
 def safe(text: str) -> str:

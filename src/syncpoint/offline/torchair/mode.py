@@ -51,12 +51,12 @@ def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None
     result = replace(result, warnings=(*result.warnings, *case.warnings, *_warnings(case)))
     made = list(lines(case, result, beside.found))
     report, comparison = _names(asked.output, case.rank)
-    write_csv(report, asked.dialect, made)
+    write_csv(report, asked, made)
     save(result, comparison)
     others: list[Path] = []
     if asked.xlsx:
         others.append(report.with_suffix(".xlsx"))
-        write_xlsx(others[0], asked.dialect, made)
+        write_xlsx(others[0], asked, made)
     return Outcome(result, report, comparison, tuple(others))
 
 

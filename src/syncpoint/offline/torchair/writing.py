@@ -9,20 +9,24 @@ from pathlib import Path
 from syncpoint.dumps.sheets import MAX_ROWS, safe, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.offline.torchair import report_26, report_seed
-from syncpoint.offline.torchair.asked import Dialect
+from syncpoint.offline.torchair.asked import Asked, Dialect
 from syncpoint.offline.torchair.lines import Line
 from syncpoint.run.files import one_line
 
 
-def rows(dialect: Dialect, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
+def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
     """The names of the columns and the lines, as text."""
-    report = report_seed if dialect is Dialect.SEED else report_26
-    return report.HEADER, [[safe(cell) for cell in report.cells(line)] for line in lines]
+    if asked.dialect is Dialect.V26_2:
+        header, body = report_26.HEADER, [report_26.cells(line) for line in lines]
+    else:
+        header = report_seed.header(asked.summary)
+        body = [report_seed.cells(line, asked.summary) for line in lines]
+    return header, [[safe(cell) for cell in cells] for cells in body]
 
 
-def write_csv(path: Path, dialect: Dialect, lines: Sequence[Line]) -> None:
+def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
     """Write the report; the file must be new."""
-    header, body = rows(dialect, lines)
+    header, body = rows(asked, lines)
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -32,10 +36,10 @@ def write_csv(path: Path, dialect: Dialect, lines: Sequence[Line]) -> None:
         raise InputError(f"room and leave to write {path}", one_line(error)) from error
 
 
-def write_xlsx(path: Path, dialect: Dialect, lines: Sequence[Line]) -> None:
+def write_xlsx(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
     """The same as a sheet, each line in the colour of what it asks for."""
     if len(lines) >= MAX_ROWS:
         raise InputError(f"less than {MAX_ROWS} lines for --xlsx", f"{len(lines)}", "use the CSV")
-    header, body = rows(dialect, lines)
+    header, body = rows(asked, lines)
     colours = (report_seed.colour(line) for line in lines)
     write_sheet(path, header, zip(colours, body, strict=True))
