@@ -296,6 +296,7 @@ def compare_torchair(
     *,
     out: str | Path = ".",
     dialect: str = "seed",
+    summary: str = "values",
     xlsx: bool = False,
     limits: Choice = "auto",
     threads: int = 0,
@@ -305,16 +306,25 @@ def compare_torchair(
 
     Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison beside it into
     `out`; one of each for every rank. `dialect` says whose columns the report has: `seed`, those
-    of the manual, or `26.2`.
+    of the manual, or `26.2`; `summary` what those of the manual are made of: `values`,
+    `statistics` or `md5`.
     """
     from syncpoint.offline.torchair.asked import Asked as AskedTorchair
-    from syncpoint.offline.torchair.asked import Dialect
+    from syncpoint.offline.torchair.asked import Dialect, Summary
     from syncpoint.offline.torchair.mode import compare_torchair as compare_all
 
     known = [str(name) for name in Dialect]
     if dialect not in known:
         raise InputError(f"a dialect {' or '.join(known)}", repr(dialect))
-    asked = AskedTorchair(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads)
+    known = [str(name) for name in Summary]
+    if summary not in known:
+        raise InputError(f"a summary of {', '.join(known)}", repr(summary))
+    if dialect != Dialect.SEED and summary != Summary.VALUES:
+        raise InputError(f"the dialect seed for a summary of {summary}", repr(dialect))
+    asked = AskedTorchair(
+        *(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads),
+        summary=Summary(summary),
+    )
     return compare_all(asked, limits, progress)
 
 

@@ -35,7 +35,7 @@ def divergence(row: Row, result: Result) -> list[str]:
     if row.numbers is None or row.basis != "values":
         if row.reason:
             lines.append(f"  {row.reason}")
-        return lines
+        return lines + _parameter_lines(row, result)
     numbers = row.numbers
     limits = limits_of(row, result.choice)
     if numbers["count"]:
@@ -79,7 +79,8 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
 def _guilt_lines(row: Row, result: Result) -> list[str]:
     made = row.introduced
     if made is None:
-        return [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+        unknown = [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+        return unknown + _parameter_lines(row, result)
     precision = _NAMES.get(made.preset, made.preset)
     if made.ratio == inf and not made.expected:
         text = "introduced here: its precision allows no error at all"
@@ -104,10 +105,10 @@ def _guilt_lines(row: Row, result: Result) -> list[str]:
 
 
 def _parameter_lines(row: Row, result: Result) -> list[str]:
-    """Parameters of the guilty module that differ: more often than not, the answer."""
+    """Parameters of the op's module that differ: more often than not, the answer."""
     module = row.target.module
     named = [
-        f"{r.target.label} ({metric_text('psnr', (r.numbers or {}).get('psnr'))} dB)"
+        f"{r.target.label} ({_how_far(r)})"
         for r in result.rows
         if r.target.key.role is Role.PARAMETER
         and r.verdict.severity
@@ -115,6 +116,15 @@ def _parameter_lines(row: Row, result: Result) -> list[str]:
         and r.target.key.op.op.rpartition(".")[0] == module
     ]
     return [f"  its parameters differ: {', '.join(named)}"] if named else []
+
+
+def _how_far(row: Row) -> str:
+    numbers = row.numbers or {}
+    if row.basis == "statistics":
+        return f"at most {metric_text('psnr', numbers.get('psnr_bound'))} dB"
+    if row.basis == "digest":
+        return "other bytes"
+    return f"{metric_text('psnr', numbers.get('psnr'))} dB"
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> str:

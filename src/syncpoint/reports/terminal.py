@@ -71,7 +71,15 @@ def _run_notes(result: Result) -> Iterator[str]:
 
 
 def _table(result: Result, metric: str, sort: str, count: int) -> Table:
-    chosen = sorted(result.rows, key=lambda row: badness(row, metric))
+    parting = {row.target.key for row in result.first_divergence}
+
+    def place(row: Row) -> tuple[Any, ...]:
+        """The worst first; among those of one verdict, the ops where the runs part lead: what
+        they damaged may be further off than they are, as small gradients are."""
+        rank, *others = badness(row, metric)
+        return (rank, row.target.key not in parting, *others)
+
+    chosen = sorted(result.rows, key=place)
     if count:
         chosen = chosen[:count]
     if sort == "operation":
