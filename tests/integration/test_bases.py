@@ -292,3 +292,28 @@ def test_inspect_shows_what_was_kept(captured, record):
     assert f"  {record}" in shown
     assert "xxh3-128" in shown
     assert ("nan 8" in shown) is (record != "digest")
+
+
+def test_what_has_no_values_is_not_said_to_be_converted(captured, tmp_path):
+    run = captured("export", "clean", "statistics")
+    words = ["convert", str(run.path), str(tmp_path / "a.npz"), "--to", "npz"]
+    found = CliRunner().invoke(app, words)
+    assert "a.npz: 1 tensors as npz" in found.stdout
+    assert f"{len(run.tensors) - 1} tensors without values are left out" in found.stderr
+
+
+def test_ends_in_place_of_tensors_are_said_to_be_no_more(tmp_path):
+    for side in ("target", "reference"):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "relu_min_max.npy", np.array([0.0, 3.5], np.float32))
+    found = CliRunner().invoke(
+        app, ["compare", str(tmp_path / "target"), str(tmp_path / "reference")]
+    )
+    assert "hold no more than the ends of a tensor" in found.stdout
+
+
+def test_pairs_without_values_are_said_to_rest_on_less(captured):
+    mine, theirs = captured("onnxruntime", "clean", "digest"), captured("export", "clean", "values")
+    assert any("no values of the target" in w for w in sp.compare(mine, theirs).warnings)
+    same = sp.compare(captured("export", "clean", "digest"), theirs)
+    assert not any("no values of the target" in w for w in same.warnings)

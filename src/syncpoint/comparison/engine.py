@@ -79,6 +79,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = [*_warnings(sides), *summary(made)]
+    warnings += _unconfirmed(sides, made)
     if confirmation is not None and confirmation.trouble:
         warnings.append(confirmation.trouble)
     if options.introduced != "off":
@@ -182,6 +183,21 @@ def _warnings(sides: Sides) -> list[str]:
                 f" ({run.info.observer.detail})"
             )
     return said
+
+
+def _unconfirmed(sides: Sides, made: list[Row]) -> list[str]:
+    """What to say where values could not choose among the ops that an op may stand for."""
+    ends = [(r.target, r.reference) for r in made if r.target.key.role is Role.OUTPUT]
+    if all((t.key.op, t.type) == (r.key.op, r.type) for t, r in ends):
+        return []
+    for name, run in (("target", sides.target), ("reference", sides.reference)):
+        kept = {t.kept for t in run.tensors if t.key.role is Role.OUTPUT}
+        if kept and Kept.VALUES not in kept:
+            return [
+                f"no values of the {name} were kept: pairs rest on names, origins and structure"
+                " alone, and a fused op may be held against the wrong op of those it stands for"
+            ]
+    return []
 
 
 def _unless_damaged(sides: Sides, row: Row) -> Row:

@@ -138,8 +138,6 @@ def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
             return Verdict.LARGE, "unequal"
         return (Verdict.LARGE, "unequal bytes") if unequal else (Verdict.CLOSE, _unsure(numbers))
     worst, reason = Verdict.CLOSE, _unsure(numbers)
-    if numbers.get("inf") and unequal:
-        worst, reason = Verdict.MODERATE, "bytes differ, and the sign of infinities is not kept"
     for metric in ("psnr", "sqnr"):
         bound = numbers[f"{metric}_bound"]
         close, moderate = getattr(limits, metric)
@@ -164,12 +162,11 @@ def _unsure(numbers: Numbers) -> str:
         said = "statistics agree and bytes differ; that hardly proves equality"
         if _alike(numbers):
             said = "the same statistics of other bytes: elements may have changed places"
-    odd = [
-        f"{numbers[f'reference_{kind}']} {name}"
-        for kind, name in (("nan", "NaN"), ("inf", "infinite"))
-        if (numbers.get(f"reference_{kind}") or 0) > 0
-    ]
-    return f"{said}; {' and '.join(odd)} on both sides, their places are not kept" if odd else said
+    for kind, name, lost in (("nan", "NaN", "places"), ("inf", "infinite", "places and signs")):
+        count = numbers.get(f"reference_{kind}") or 0
+        if count > 0:
+            said += f"; {count} {name} on both sides, their {lost} are not kept"
+    return said
 
 
 def _alike(numbers: Numbers) -> bool:
