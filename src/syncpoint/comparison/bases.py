@@ -19,6 +19,7 @@ from syncpoint.comparison.operands import (
     without_ones,
 )
 from syncpoint.comparison.rows import Row
+from syncpoint.errors import FormatError
 from syncpoint.matching.views import Seen, View
 from syncpoint.metrics import statistics
 from syncpoint.metrics.coarse import compare_statistics, incomparable, scaled
@@ -179,6 +180,11 @@ def _statistics(sides: Sides, side: int, tensor: Tensor, view: str) -> Statistic
     found, quantization = tensor.statistics, tensor.quantization
     if found is None:
         return f"no statistics of the {('target', 'reference')[side]}"
+    if found.count != tensor.count or max(found.nan, 0) + max(found.inf, 0) > found.count:
+        raise FormatError(
+            f"statistics of the {tensor.count} elements of {tensor.key}",
+            f"of {found.count}, {found.nan} NaN and {found.inf} infinite",
+        )
     if not whole:
         return f"statistics are of the whole tensor, and {view} is compared"
     if quantization is None:

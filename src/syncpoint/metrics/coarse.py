@@ -64,7 +64,7 @@ def compare_statistics(target: Statistics, reference: Statistics) -> dict[str, A
         # Statistics carry rounding of their own; a difference below it proves nothing.
         peak = max((abs(x) for x in (reference.max, reference.min) if not isnan(x)), default=0.0)
         scale = peak if isnan(reference.std) else max(peak, reference.std)
-        if least <= 1e-6 * scale / sqrt(finite):
+        if least <= 1e-6 * scale / sqrt(finite) and least < inf:
             least = 0.0
         numbers["peak"] = peak
         numbers["psnr_bound"] = _decibel(peak, least)
@@ -117,6 +117,8 @@ def scaled(stored: Statistics, scale: float, zero_point: int) -> Statistics:
 def _decibel(signal: float, noise: float) -> float:
     if noise == 0:
         return inf
+    if noise == inf:
+        return -inf
     return 20 * log10(signal / noise) if signal else -inf
 
 

@@ -356,3 +356,28 @@ def test_judging_again_keeps_to_the_basis():
     assert again.verdict is Verdict.CLOSE
     assert headline(again).startswith("● close as far as statistics tell")
     assert again.rejudged(PRESETS["exact"]).verdict is Verdict.LARGE
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": 9}, {"nan": 65}, {"nan": 40, "inf": 40}])
+def test_statistics_that_cannot_be_of_this_tensor_are_unreadable(wrong):
+    """A number of elements that is made up must not make a tensor empty, nor end in an error."""
+    x = normal(64)
+    made = kept(x, "statistics")
+    figures = replace(made.tensors[0].statistics, **wrong)
+    made.tensors = [replace(made.tensors[0], statistics=figures)]
+    for other in (kept(x, "statistics"), kept(x)):
+        found = compare(made, other)
+        assert found.rows[0].reason.startswith("unreadable: ")
+        assert found.exit_code() == 1
+
+
+@pytest.mark.parametrize("name", ["min", "max", "mean", "std", "l2"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308, np.nan])
+def test_figures_beyond_all_bounds_are_not_close_and_no_error(name, value):
+    x = normal(64)
+    odd, plain = kept(x, "statistics"), kept(x, "statistics")
+    figures = replace(odd.tensors[0].statistics, **{name: value})
+    odd.tensors = [replace(odd.tensors[0], statistics=figures)]
+    unknown = np.isnan(value)
+    assert row(odd, plain).verdict is (Verdict.CLOSE if unknown else Verdict.LARGE)
+    assert unknown or row(plain, odd).verdict is not Verdict.CLOSE
