@@ -21,13 +21,14 @@ from syncpoint.reducing.ledger import Kept as Known
 from syncpoint.reducing.ledger import Ledger, Record
 from syncpoint.reducing.outcome import Reduced, counted
 from syncpoint.reducing.sources import MsprobeSource, Source
+from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.files import inside, one_line, read_whole, sync
 from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
 from syncpoint.run.store import FileStore
-from syncpoint.run.writer import DIGEST, RunWriter
+from syncpoint.run.writer import RunWriter
 
 VALUES = "kept"
 """Folder beside the ledger with the values of model inputs."""

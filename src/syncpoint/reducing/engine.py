@@ -23,12 +23,12 @@ from syncpoint.reducing.outcome import Reduced, counted, size_of
 from syncpoint.reducing.sources import Source, recognised
 from syncpoint.reducing.units import NothingToReduce, Place, Stamp, Unit, opened, stamp
 from syncpoint.reducing.watching import Progress, Watch
+from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
 from syncpoint.run.files import one_line, replacing, sync
 from syncpoint.run.model import Kept, Role, Tensor
 from syncpoint.run.reader import Run
-from syncpoint.run.writer import DIGEST
 
 _BATCH_FILES = 64
 _BATCH_BYTES = 256 << 20
