@@ -31,6 +31,7 @@ def compare(
     topn: offline.TopN = 20,
     dialect: offline.Dialect = None,
     xlsx: offline.Xlsx = False,
+    summary_mode: offline.SummaryMode = None,
     inputs: options.Inputs = None,
     shape: options.Shapes = None,
     output: Annotated[
@@ -94,6 +95,9 @@ def compare(
         Path | None,
         typer.Option(help="Of two dumps of msProbe for PyTorch: write that tool's own table too."),
     ] = None,
+    msprobe_xlsx: Annotated[
+        Path | None, typer.Option(help="The same table as a coloured sheet (extra xlsx).")
+    ] = None,
     csv: options.Csv = None,
     json: options.Json = None,
     rows: options.Rows = 24,
@@ -119,6 +123,7 @@ def compare(
         topn,
         dialect,
         xlsx,
+        summary_mode,
     )
     if said:
         offline.refuse(
@@ -128,6 +133,7 @@ def compare(
                 **{"--introduced": introduced != "local", "--reference-model": reference_model},
                 **{"--through": through, "--no-confirm": no_confirm, "--no-store": no_store},
                 **{"--resume": resume, "--msprobe-csv": msprobe_csv},
+                **{"--msprobe-xlsx": msprobe_xlsx},
             }
         )
         shown = offline.Shown(metric, sort, rows, quiet, csv, json)
@@ -148,10 +154,10 @@ def compare(
             "nothing" if target is None else f"{target} alone",
             "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
-    if msprobe_csv is not None:
+    if msprobe_csv is not None or msprobe_xlsx is not None:
         from syncpoint.dumps.msprobe.table import write_table
 
-        write_table(target, reference, msprobe_csv)
+        write_table(target, reference, msprobe_csv, msprobe_xlsx)
     if resume and output is not None and not can_resume(output):
         typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.measuring import statistics_of
+from syncpoint.comparison.bases import statistics_of
 from syncpoint.comparison.storage import row_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
@@ -270,7 +270,11 @@ def _figures(opened: Opened, side: str, flat: Mapping[str, Any]) -> Statistics |
     tensor = run.tensor(key) if run else None
     if run is None or tensor is None:
         return None
+    if opened.sides is None:
+        return tensor.statistics if tensor.quantization is None else None
+    place = ("target", "reference").index(side)
     try:
-        return statistics_of(run, tensor)
-    except SyncpointError:
+        found = statistics_of(opened.sides, place, tensor, "" if place else flat["view"])
+    except (SyncpointError, ValueError):
         return None
+    return None if isinstance(found, str) else found

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.measuring import dequantized, prepared
+from syncpoint.comparison.measuring import prepared
+from syncpoint.comparison.operands import dequantized
 from syncpoint.comparison.storage import row_of
 from syncpoint.errors import InputError
 from syncpoint.metrics import FileRegion, Operand, Pair
