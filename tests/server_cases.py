@@ -8,11 +8,11 @@ import numpy as np
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage import save
 from syncpoint.matching.map_file import MapFile
+from syncpoint.page.opened import Opened
 from syncpoint.run.model import Edge, Frame, Kept, Op, OpKey, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
-from syncpoint.server.opened import Opened
 
 
 def write_run(path, tensors, record=Kept.VALUES, source=None, label=""):

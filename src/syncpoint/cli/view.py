@@ -19,8 +19,8 @@ def view(
     ] = False,
 ) -> None:
     """Look at a comparison in the browser; Ctrl-C ends it."""
+    from syncpoint.page.opened import name_of
     from syncpoint.server.library import Library
-    from syncpoint.server.opened import name_of
     from syncpoint.server.serving import serve
 
     library, name = Library([comparison]), name_of(comparison)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.server import details, distributions, heatmaps
-from syncpoint.server.heatmaps import Wish
+from syncpoint.page import details, distributions, heatmaps
+from syncpoint.page.heatmaps import Wish
+from syncpoint.page.schema import Distribution, HeatMap, RowDetail
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison, Metric, Row
-from syncpoint.server.schema import Distribution, HeatMap, RowDetail
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 Pixels = Annotated[int, Query(ge=1, le=1024)]

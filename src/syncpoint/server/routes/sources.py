@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.server import sources
+from syncpoint.page import sources
+from syncpoint.page.schema import Side, SourceFile
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
-from syncpoint.server.schema import Side, SourceFile
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 

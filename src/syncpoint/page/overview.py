@@ -9,9 +9,8 @@ import polars as pl
 
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.reports.numbers import metric_text, ratio_text
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import (
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import (
     Finding,
     MetricInfo,
     OutputBrief,
@@ -20,7 +19,8 @@ from syncpoint.server.schema import (
     Trust,
     number,
 )
-from syncpoint.server.table import GUILTS, LEVELS
+from syncpoint.page.table import GUILTS, LEVELS
+from syncpoint.reports.numbers import metric_text, ratio_text
 
 CHOOSABLE = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import Side, SourceFile, SourceMark
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import Side, SourceFile, SourceMark
 
 _MOST_FILES = 200
 _MOST_ROWS = 20_000

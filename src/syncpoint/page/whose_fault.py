@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from syncpoint.page.opened import Opened
+from syncpoint.page.overview import first_divergence
+from syncpoint.page.table import GUILTS
 from syncpoint.reports.numbers import metric_text, ratio_text
-from syncpoint.server.opened import Opened
-from syncpoint.server.overview import first_divergence
-from syncpoint.server.table import GUILTS
 
 Op = tuple[Any, ...]
 _OP = ("op", "call", "graph", "path", "iteration")

@@ -15,10 +15,11 @@ import polars as pl
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage import COLUMNS, JSON_NAME, SCHEMA, TABLE_NAME, is_comparison, load
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.metrics.limits import Limits, preset
+from syncpoint.page.table import Table
 from syncpoint.run.reader import Run
-from syncpoint.server.table import Table
 
 _MOST_ROWS = 200_000
 """Up to here a comparison is also read row by row, for answers that need its edges."""
@@ -91,9 +92,7 @@ class Opened:
                 elif not path.exists():
                     self.why_not[side] = f"{path.name} is not at {path.parent}"
                 else:
-                    from syncpoint.asking import recording
-
-                    self.runs[side] = recording(path)
+                    self.runs[side] = _recorded(path)
             except SyncpointError as error:
                 self.why_not[side] = str(error)
         return self.runs[side]
@@ -117,6 +116,13 @@ class Opened:
         """Where the run of one side was when the two were compared."""
         said = self.about[side]["path"]
         return Path(os.path.normpath(self.path / said)) if said else None
+
+
+def _recorded(path: Path) -> Run:
+    found = find(path)
+    if found is None:
+        raise FormatError(f"a run or a dump at {path}", "something else")
+    return found.open(path)
 
 
 def _about(path: Path) -> Mapping[str, Any]:

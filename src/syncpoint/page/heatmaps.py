@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
-from syncpoint.server.distributions import first_mismatch
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import HeatMap
-from syncpoint.server.states import packed
-from syncpoint.server.tensors import BLOCK, Floats, Index, Values, each, values_of
+from syncpoint.page.distributions import first_mismatch
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import HeatMap
+from syncpoint.page.states import packed
+from syncpoint.page.tensors import BLOCK, Floats, Index, Values, each, values_of
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 

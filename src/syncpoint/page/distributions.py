@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.metrics import value_histograms
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import Distribution, WorstElement, number
-from syncpoint.server.tensors import Index, Values, blocks, each, values_of
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import Distribution, WorstElement, number
+from syncpoint.page.tensors import Index, Values, blocks, each, values_of
 
 _WORST = 24
 _BINS = 64

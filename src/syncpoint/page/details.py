@@ -14,10 +14,9 @@ from syncpoint.comparison.storage import row_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, Limits, bound, judge_metric
-from syncpoint.run.model import Kept, Op, Role, Statistics, Tensor, TensorKey
-from syncpoint.server.opened import Opened
-from syncpoint.server.rows import briefs
-from syncpoint.server.schema import (
+from syncpoint.page.opened import Opened
+from syncpoint.page.rows import briefs
+from syncpoint.page.schema import (
     EndInfo,
     ErrorBars,
     Level,
@@ -28,7 +27,8 @@ from syncpoint.server.schema import (
     StatisticRow,
     number,
 )
-from syncpoint.server.whose_fault import PRECISIONS, fault
+from syncpoint.page.whose_fault import PRECISIONS, fault
+from syncpoint.run.model import Kept, Op, Role, Statistics, Tensor, TensorKey
 
 _UNITS = {"f32": -24, "tf32": -11, "f16": -11, "bf16": -8, "fp8": -4}
 """log2 of the unit roundoff."""

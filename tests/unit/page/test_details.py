@@ -8,15 +8,15 @@ from server_cases import array_of, compared, row_of, write_run
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import save
 from syncpoint.errors import InputError
+from syncpoint.page import tensors
+from syncpoint.page.details import detail, source_of
+from syncpoint.page.distributions import distribution
+from syncpoint.page.heatmaps import Wish, heatmap
+from syncpoint.page.opened import Opened
+from syncpoint.page.sources import source
+from syncpoint.page.tensors import axis_names, blocks
 from syncpoint.run.model import Kept, Quantization
 from syncpoint.run.reader import Run
-from syncpoint.server import tensors
-from syncpoint.server.details import detail, source_of
-from syncpoint.server.distributions import distribution
-from syncpoint.server.heatmaps import Wish, heatmap
-from syncpoint.server.opened import Opened
-from syncpoint.server.sources import source
-from syncpoint.server.tensors import axis_names, blocks
 
 
 def pooled(r, t, patch):
@@ -207,7 +207,7 @@ def test_large_tensors_are_read_in_pieces_to_the_same_numbers(tmp_path, monkeypa
     opened = compared(tmp_path, [("a", t)], [("a", r)])
     monkeypatch.setattr("syncpoint.comparison.measuring._LARGE", 100)
     monkeypatch.setattr(tensors, "BLOCK", 1 << 9)
-    monkeypatch.setattr("syncpoint.server.heatmaps.BLOCK", 1 << 9)
+    monkeypatch.setattr("syncpoint.page.heatmaps.BLOCK", 1 << 9)
     check(opened, "a", r, t, Wish(rows=20, columns=20))
     check(opened, "a", r.T, t.T, Wish(1, 0, rows=20, columns=20))
 

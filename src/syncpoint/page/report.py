@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
+from syncpoint.page import BUILT, details, distributions, graphs, heatmaps, overview, rows, sources
+from syncpoint.page.heatmaps import Wish
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import Side
+from syncpoint.page.states import drift, packed, states
+from syncpoint.page.table import Query
 from syncpoint.run.files import one_line, replacing
-from syncpoint.server import details, distributions, graphs, heatmaps, overview, rows, sources
-from syncpoint.server.app import PAGE
-from syncpoint.server.heatmaps import Wish
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import Side
-from syncpoint.server.states import drift, packed, states
-from syncpoint.server.table import Query
 
 PREVIEWS = 24
 """Sync points whose tensors are shown: where the runs part, and the worst."""
@@ -71,7 +70,7 @@ def html(opened: Opened) -> str:
 
 def _built(name: str) -> str:
     try:
-        return (PAGE / name).read_text(encoding="utf-8")
+        return (BUILT / name).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
             "the built page in this installation",

@@ -24,11 +24,11 @@ from syncpoint.comparison.storage import row_of
 from syncpoint.errors import InputError
 from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.pair import rules_of
+from syncpoint.page.opened import Opened
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.files import map_bytes
 from syncpoint.run.model import Kept, Quantization
-from syncpoint.server.opened import Opened
 
 Floats = NDArray[np.float64]
 Index = tuple[slice, ...]
