@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from syncpoint.recording import Recording
     from syncpoint.reducing.outcome import Reduced
     from syncpoint.runtimes.inputs import Shape
+    from syncpoint.viewing import View
 
 Progress = Callable[[int, int], None]
 
@@ -58,6 +60,29 @@ class Comparison(Result):
         from syncpoint.reports.json_report import write_json
 
         return write_json(self, Path(path))
+
+    def to_html(self, path: str | Path) -> Path:
+        """The page and all it shows in one file, for a browser without network or server. Tensors
+        are previewed where the runs are on disk."""
+        from syncpoint.page.opened import Opened
+        from syncpoint.page.report import write
+
+        with TemporaryDirectory() as folder:
+            saved = self.save(Path(folder) / f"{Path(path).stem}.cmp")
+            return write(Opened(saved), Path(path))
+
+    def view(self, port: int | None = None, browser: bool = True) -> View:
+        """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
+        from syncpoint.viewing import view
+
+        folder = TemporaryDirectory()
+        name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
+        return view(self.save(Path(folder.name) / f"{name}.cmp"), port, browser, folder)
+
+    def _repr_html_(self) -> str:
+        from syncpoint.reports.notebook_report import notebook_html
+
+        return notebook_html(self)
 
     def __str__(self) -> str:
         from syncpoint.reports.terminal import as_text

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -100,6 +103,7 @@ def compare(
     ] = None,
     csv: options.Csv = None,
     json: options.Json = None,
+    html: options.Html = None,
     rows: options.Rows = 24,
     sort: options.Sort = "similarity",
     quiet: options.Quiet = False,
@@ -136,7 +140,7 @@ def compare(
                 **{"--msprobe-xlsx": msprobe_xlsx},
             }
         )
-        shown = offline.Shown(metric, sort, rows, quiet, csv, json)
+        shown = offline.Shown(metric, sort, rows, quiet, csv, json, html)
         offline.compare(
             said,
             (target, reference),
@@ -162,7 +166,7 @@ def compare(
         typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:
         cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
-    with measuring() as progress:
+    with _kept(output, html) as kept, measuring() as progress:
         comparison = api.compare(
             target,
             reference,
@@ -178,20 +182,32 @@ def compare(
             target_options=options.settings(target_set, "--target-set"),
             reference_options=options.settings(reference_set, "--reference-set"),
             shapes=options.shapes(shape),
-            out=output,
-            store=None if no_store else output,
+            out=kept,
+            store=None if no_store else kept,
             resume=resume,
             threads=threads,
             progress=progress,
         )
-    options.show(
-        comparison,
-        metric=metric,
-        sort=sort,
-        rows=rows,
-        quiet=quiet,
-        csv=csv,
-        json=json,
-        saved=output,
-    )
+        options.show(
+            comparison,
+            metric=metric,
+            sort=sort,
+            rows=rows,
+            quiet=quiet,
+            csv=csv,
+            json=json,
+            html=html,
+            saved=output,
+        )
     options.finish(comparison, fail_on, min_coverage)
+
+
+@contextmanager
+def _kept(output: Path | None, html: Path | None) -> Iterator[Path | None]:
+    """Where the comparison and its runs are kept: a report shows tensors, and where nobody asked
+    to keep the runs they live until it is written."""
+    if output is not None or html is None:
+        yield output
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / f"{html.stem}.cmp"

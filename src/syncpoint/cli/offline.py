@@ -164,6 +164,7 @@ class Shown:
     quiet: bool
     csv: Path | None
     json: Path | None
+    html: Path | None = None
 
 
 def refuse(given: dict[str, object]) -> None:
@@ -201,8 +202,8 @@ def compare(
         run = _torchair if said.mode == "torchair" else _offline
         found = run(said, output if output is not None else Path(), choice, threads, progress)
     several = len(found) > 1
-    if several and (shown.csv or shown.json):
-        raise InputError("--csv and --json for one comparison", f"{len(found)} of them")
+    if several and (shown.csv or shown.json or shown.html):
+        raise InputError("--csv, --json and --html for one comparison", f"{len(found)} of them")
     for outcome in found:
         options.show(
             api.Comparison.of(outcome.result),
@@ -212,6 +213,7 @@ def compare(
             quiet=shown.quiet,
             csv=shown.csv,
             json=shown.json,
+            html=shown.html,
             saved=outcome.comparison,
         )
         typer.echo(f"report     {outcome.report}")
