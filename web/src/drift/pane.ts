@@ -84,7 +84,7 @@ export class Pane {
       this.rows[order] = row;
       const height = this.scale.of(all.scores[row] as number);
       this.total[order] = all.bad[row] === "b" ? -Infinity : height;
-      if (!Number.isNaN(this.total[order] as number)) values++;
+      if ((this.total[order] as number) > -Infinity) values++;
       if (!this.introduced || !all.introduced) continue;
       this.introduced[order] = this.scale.of(all.introduced[row] as number);
       if (!Number.isNaN(this.introduced[order] as number)) this.drawsIntroduced = true;

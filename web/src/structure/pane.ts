@@ -29,6 +29,7 @@ export class Pane {
   /** An op without a sync point that was clicked. */
   private lone: Item | null = null;
   private fittedOnce = false;
+  private marked = false;
   /** Set where something moved by hand, so that a new size does not fit again. */
   private touched = false;
 
@@ -331,6 +332,8 @@ export class Pane {
       last = Math.max(last, one.item.last);
     }
     this.strip.draw(context, width, height, first, last);
+    if (!this.marked) performance.mark("structure");
+    this.marked = true;
   }
 
   private light(model: Model): void {
