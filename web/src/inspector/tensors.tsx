@@ -59,7 +59,7 @@ export function Tensors({ found }: { found: RowDetail }): JSX.Element {
         </button>
       )}
       {shown && (shown.map.rows ? <Maps shown={shown} complex={/^c\d/.test(found.target.dtype)} /> : <p class="aside">The tensors are empty.</p>)}
-      {!shown && !answer.problem && <div class="maps blank-maps" aria-hidden="true" />}
+      {!shown && !answer.problem && <div class="blank-maps" style={{ marginBottom: `${19 * Math.max(found.reference.shape.filter((n) => n > 1).length - 2, 0)}px` }} aria-hidden="true" />}
       {shown && <Sliders map={shown.map} />}
     </div>
   );
@@ -255,6 +255,7 @@ function isZoomed(map: HeatMap): boolean {
 }
 
 function zoom(map: HeatMap, window: readonly number[] | null): void {
+  if (!state.source.live) return;
   writeSlice(sliceOf(map, { window }));
 }
 
@@ -273,7 +274,7 @@ function zoomAt(map: HeatMap, [row, column]: [number, number], factor: number): 
 }
 
 function Axes({ map }: { map: HeatMap }): JSX.Element | null {
-  if (map.shape.length < 2) return null;
+  if (map.shape.length < 2 || !state.source.live) return null;
   const choose = (which: 0 | 1, axis: number): void => {
     const axes: [number, number] = [map.row_axis, map.column_axis];
     // Choosing the other one's axis swaps the two.
@@ -285,7 +286,7 @@ function Axes({ map }: { map: HeatMap }): JSX.Element | null {
   const picker = (which: 0 | 1, word: string): JSX.Element => (
     <label>
       {word}{" "}
-      <select class="axis" value={which ? map.column_axis : map.row_axis} onChange={(event) => choose(which, Number(event.currentTarget.value))}>
+      <select class="axis" aria-label={`axis shown as ${word}`} value={which ? map.column_axis : map.row_axis} onChange={(event) => choose(which, Number(event.currentTarget.value))}>
         {map.names.map((name, axis) => (
           <option value={axis}>{name}</option>
         ))}
@@ -310,7 +311,9 @@ function moveTo(map: HeatMap, axis: number, to: number): void {
   writeSlice(sliceOf(map, { at }));
 }
 
-function Sliders({ map }: { map: HeatMap }): JSX.Element {
+function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
+  // A report holds one slice.
+  if (!state.source.live) return null;
   const at = readSlice(state.slice.value).at ?? map.at;
   return (
     <>
@@ -331,7 +334,7 @@ function Sliders({ map }: { map: HeatMap }): JSX.Element {
 function useKeys(map: HeatMap | null): void {
   useEffect(() => {
     const axis = map ? further(map)[0] : undefined;
-    if (!map || axis === undefined) return;
+    if (!map || axis === undefined || !state.source.live) return;
     const step = (by: number) => () => {
       const at = readSlice(state.slice.peek()).at ?? map.at;
       moveTo(map, axis, (at[axis] ?? 0) + by);
