@@ -12,7 +12,7 @@ PAGE := src/syncpoint/page/static/app.js
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f -print)
 NPM := PATH="$$PATH:$(abspath $(BIN))" npm
 
-.PHONY: help setup web types demo test test-all lint format bench fuzz clean
+.PHONY: help setup web types browser demo test test-all lint format bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -51,12 +51,18 @@ types: $(VENV)/.dev
 demo: $(VENV)/.user
 	@$(BIN)/syncpoint demo -o demo
 
-test: lint $(PAGE)
+# The tests of the page drive Debian's Chromium; it is installed where that is allowed.
+browser:
+	@command -v chromium > /dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
+	  { echo "expected Debian's chromium for the tests of the page, found none, and it could not be installed; apt-get install chromium" >&2; exit 1; }
+
+test: lint $(PAGE) browser
 	$(BIN)/python -m pytest
 
 # The whole suite with longer searches and many more captures and comparisons killed midway, and
 # the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
-test-all: lint $(PAGE)
+test-all: lint $(PAGE) browser
 	$(BIN)/python tools/check_arm.py
 	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 $(BIN)/python -m pytest
 

@@ -12,6 +12,8 @@ import { start } from "./state";
 const root = document.getElementById("app") as HTMLElement;
 
 function show(source: Source): void {
+  // For tests and for the curious: the same questions that the panes ask.
+  Object.assign(window, { syncpoint: { source } });
   start(source);
   follow();
   render(<Frame />, root);

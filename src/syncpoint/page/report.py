@@ -98,6 +98,7 @@ def data(opened: Opened) -> dict[str, Any]:
             ],
         },
         "rows": [brief.model_dump() for brief in rows.briefs(table, "psnr", every)],
+        "search": table.haystack.to_list(),
         "metrics": {name: _columns(opened, name) for name in names},
         "unmatched": [one.model_dump() for one in lonely.items],
         "details": {
@@ -129,6 +130,7 @@ def _columns(opened: Opened, metric: str) -> dict[str, Any]:
         "drift": drift(opened, metric).model_dump(),
         "fills": packed(fills, "<f4"),
         "ticks": packed(ticks, "<f4"),
+        "rank": packed(table.rank(metric), "<u4"),
     }
 
 

@@ -192,7 +192,8 @@ class Table:
         return self.frame["mismatched"].fill_null(0).to_numpy()
 
     @cached_property
-    def _haystack(self) -> pl.Series:
+    def haystack(self) -> pl.Series:
+        """What the filter by text looks through."""
         return self.frame.select(
             pl.concat_str(
                 [
@@ -388,7 +389,7 @@ class Table:
     def _select(self, query: Query) -> Selection:
         keep = np.ones(self.size, bool)
         if query.text:
-            keep &= self._haystack.str.contains(query.text.lower(), literal=True).to_numpy()
+            keep &= self.haystack.str.contains(query.text.lower(), literal=True).to_numpy()
         if query.types:
             keep &= self.frame["target_type"].is_in(list(query.types)).to_numpy()
         if query.module:

@@ -20,19 +20,21 @@ import {
   type SourceFile,
   type UnmatchedWindow,
 } from "./source";
-import { floats } from "../decode";
+import { floats, integers } from "../decode";
 
 interface MetricColumns {
   states: RowStates;
   drift: Drift;
   fills: string;
   ticks: string;
+  rank: string;
 }
 
 /** What the report was written with. */
 export interface ReportData {
   overview: Overview;
   rows: RowBrief[];
+  search: string[];
   metrics: Record<string, MetricColumns>;
   unmatched: UnmatchedWindow["items"];
   details: Record<string, RowDetail>;
@@ -59,7 +61,9 @@ class Column {
   readonly scores: Float32Array;
   readonly fills: Float32Array;
   readonly ticks: Float32Array;
+  /** Rows with the least similar first, and where each stands there. */
   readonly rank: number[];
+  readonly place: Map<number, number>;
 
   constructor(data: ReportData, metric: string) {
     const found = data.metrics[metric];
@@ -68,27 +72,9 @@ class Column {
     this.scores = floats(found.states.scores);
     this.fills = floats(found.fills);
     this.ticks = floats(found.ticks);
-    const better = data.overview.metrics.find((one) => one.id === metric)?.better;
-    const bad = data.rows.map((row) => row.bad);
-    const key = (row: number): number => {
-      if (bad[row]) return -Infinity;
-      const score = this.scores[row] as number;
-      const badness = better === "higher" ? score : better === "one" ? -Math.abs(score - 1) : -score;
-      return Number.isNaN(badness) ? Infinity : badness;
-    };
-    const keys = data.rows.map((_, row) => key(row));
-    this.rank = data.rows.map((_, row) => row);
-    this.rank.sort(
-      (a, b) =>
-        Number(this.levels[a] === "none") - Number(this.levels[b] === "none") ||
-        compare(keys[a] as number, keys[b] as number) ||
-        (data.rows[a] as RowBrief).order - (data.rows[b] as RowBrief).order,
-    );
+    this.rank = [...integers(found.rank)];
+    this.place = new Map(this.rank.map((row, at) => [row, at]));
   }
-}
-
-function compare(a: number, b: number): number {
-  return a === b ? 0 : a < b ? -1 : 1;
 }
 
 type Line = RowBrief | { group: string; rows: number[] };
@@ -102,7 +88,6 @@ export function reportSource(data: ReportData): Source {
     return found;
   };
   const execution = data.rows.map((_, row) => row).sort((a, b) => (data.rows[a] as RowBrief).order - (data.rows[b] as RowBrief).order);
-  const haystack = data.rows.map((row) => `${row.target}\n${row.reference}\n${row.module}`.toLowerCase());
 
   const brief = (row: number, metric: string): RowBrief => {
     const by = column(metric);
@@ -126,7 +111,7 @@ export function reportSource(data: ReportData): Source {
     const counts: Record<string, number> = { close: 0, moderate: 0, large: 0, none: 0, inherited: 0 };
     const passes = (row: number): boolean => {
       const one = data.rows[row] as RowBrief;
-      if (text && !(haystack[row] as string).includes(text)) return false;
+      if (text && !(data.search[row] as string).includes(text)) return false;
       if (query.types.length && !query.types.includes(one.type)) return false;
       const inside = one.module === query.module || one.module.startsWith(`${query.module}.`) || one.group === query.module;
       if (query.module && !inside) return false;
@@ -146,8 +131,7 @@ export function reportSource(data: ReportData): Source {
     return base - Number((data.rows[row] as RowBrief).guilt === "inherited" && base > 0);
   };
   const worst = (rows: readonly number[], metric: string): number => {
-    const rank = column(metric).rank;
-    const place = new Map(rank.map((row, at) => [row, at]));
+    const { place } = column(metric);
     return rows.reduce((a, b) => {
       const by = severity(b, metric) - severity(a, metric);
       return by > 0 || (by === 0 && (place.get(b) as number) < (place.get(a) as number)) ? b : a;
