@@ -5,6 +5,7 @@ import { useLatest, type Answer } from "../asking";
 import { isHollow } from "../marks";
 import { count, numeric, plain } from "../numbers";
 import * as state from "../state";
+import { answered } from "./slice";
 
 const WIDTH = 190;
 const HEIGHT = 66;
@@ -12,7 +13,7 @@ const FLOOR = HEIGHT - 12;
 
 export function useDistribution(found: RowDetail, wanted: boolean): Answer<Distribution> {
   const row = found.brief.row;
-  const answer = useLatest(wanted ? String(row) : null, () => state.source.distribution(row));
+  const answer = useLatest(wanted && answered.value === row ? String(row) : null, () => state.source.distribution(row));
   return answer.key === String(row) ? answer : { value: null, problem: null, key: "" };
 }
 
@@ -27,7 +28,7 @@ export function Spread({ found, spread }: { found: RowDetail; spread: Answer<Dis
           <h4>
             Values <span class="dim">reference ▇ target ─</span>
           </h4>
-          {values?.edges.length ? <Values spread={values} /> : <div class="blank" />}
+          {values?.edges.length ? <Values spread={values} /> : found.missing || values || spread.problem ? <p class="aside">{found.missing ? "Needs the values." : "No finite values."}</p> : <div class="blank" />}
         </div>
         <div data-testid="errors">
           <h4>log₂ |difference| ÷ rms(reference)</h4>

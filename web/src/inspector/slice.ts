@@ -14,6 +14,9 @@ export interface Slice {
 /** Row and column of the plane that the cursor is on, in all three maps. */
 export const cursor = signal<{ row: number; column: number } | null>(null);
 
+/** The sync point whose maps have been answered: what is less urgent is asked after them. */
+export const answered = signal<number | null>(null);
+
 const numbers = (text: string | undefined): number[] | null => {
   if (!text) return null;
   const found = text.split(",").map(Number);

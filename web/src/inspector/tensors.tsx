@@ -9,7 +9,7 @@ import { plain, signed } from "../numbers";
 import * as state from "../state";
 import { Trouble } from "./inspector";
 import { DIFFERENCE, paint, VALUES, type Ramp } from "./paint";
-import { cursor, readSlice, writeSlice, type Slice } from "./slice";
+import { answered, cursor, readSlice, writeSlice, type Slice } from "./slice";
 
 const COLUMNS = 128;
 const ROWS = 96;
@@ -45,6 +45,9 @@ export function Tensors({ found }: { found: RowDetail }): JSX.Element {
   useEffect(() => {
     cursor.value = null;
   }, [row]);
+  useEffect(() => {
+    if (answer.key) answered.value = row;
+  }, [answer.key, row]);
   useKeys(shown?.map ?? null);
   return (
     <div class="sec" data-testid="tensors">
