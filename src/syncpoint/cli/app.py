@@ -20,6 +20,7 @@ from syncpoint.cli.demo import demo
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
 from syncpoint.cli.report import report
+from syncpoint.cli.session import session
 from syncpoint.cli.view import view
 
 app = typer.Typer(
@@ -48,5 +49,5 @@ def _all(
     context.default_map = defaults()
 
 
-for command in (capture, compare, analyze, report, view, inspect, convert, doctor, demo):
+for command in (capture, compare, analyze, report, view, session, inspect, convert, doctor, demo):
     app.command()(command)

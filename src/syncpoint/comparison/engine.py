@@ -125,22 +125,23 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
 
 
 def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
-    progress, seen = options.progress, None
-    if options.watch is not None:
-        tally = Tally(options.watch, options.choice)
-        seen = tally.add
-        tally.tell(0, len(made))
+    tally = Tally(options.watch, options.choice) if options.watch is not None else None
 
-        def progress(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
+        if tally is not None:
             tally.tell(done, total)
-            if options.progress is not None:
-                options.progress(done, total)
+        if options.progress is not None:
+            options.progress(done, total)
+
+    if tally is not None:
+        tally.tell(0, len(made))
+    seen = tally.add if tally is not None else None
 
     made = measured(
         sides, made, options.threads, progress, options.log, options.beside, options.same, seen
     )
-    if options.watch is not None:
-        options.watch(Step(Stage.MEASURE, len(made), len(made), True, f"{len(made)} sync points"))
+    if tally is not None:
+        tally.finish(len(made))
     return made
 
 

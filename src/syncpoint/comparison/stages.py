@@ -64,3 +64,8 @@ class Tally:
     def tell(self, done: int, total: int) -> None:
         """Say how far it is."""
         self._watch(Step(Stage.MEASURE, done, total, counts=dict(self._counts)))
+
+    def finish(self, total: int) -> None:
+        """Say that all are measured."""
+        text = f"{total} sync points"
+        self._watch(Step(Stage.MEASURE, total, total, True, text, dict(self._counts)))
