@@ -108,12 +108,10 @@ class Jobs:
                 raise InputError(f"at most {_MOST_JOBS} comparisons that wait", "one more")
             out = self._place(plan.name)
             job = Job(plan, out, command(str(out)))
-            job.stages = {stage: _Progress() for stage in Stage}
-            if plan.introduced == "off":
-                job.stages[Stage.INTRODUCED].state = "left out"
+            job.stages = _stages(plan)
             self._jobs[job.id] = job
             self._forget()
-        return self._queued(job)
+            return self._queued(job)
 
     def go_on(self, name: str) -> Job:
         """Go on with a comparison that was cancelled or failed on the way."""
@@ -125,12 +123,8 @@ class Jobs:
                 )
             job.state, job.resume, job.cancelled, job.finished = "queued", True, False, False
             job.problem, job.ended, job.began = None, 0.0, 0.0
-            job.counts = {}
-            left_out = job.plan.introduced == "off"
-            job.stages = {stage: _Progress() for stage in Stage}
-            if left_out:
-                job.stages[Stage.INTRODUCED].state = "left out"
-        return self._queued(job)
+            job.counts, job.stages = {}, _stages(job.plan)
+            return self._queued(job)
 
     def cancel(self, name: str) -> Job:
         """Stop a comparison, whether it waits or runs; of one that is over nothing changes."""
@@ -171,6 +165,8 @@ class Jobs:
         """End what runs; for when the server ends."""
         with self._changed:
             self._closed = True
+            while self._queue:
+                _cleared(self._queue.pop())
             running = [job for job in self._jobs.values() if job.process is not None]
             for job in running:
                 job.cancelled = True
@@ -209,12 +205,12 @@ class Jobs:
             ) from error
 
     def _queued(self, job: Job) -> Job:
-        with self._changed:
-            self._queue.append(job)
-            self._touch(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True)
-                self._thread.start()
+        """With the lock held: put it at the end of the queue."""
+        self._queue.append(job)
+        self._touch(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
         return job
 
     def _forget(self) -> None:
@@ -310,6 +306,13 @@ class Jobs:
             if progress.state == "now" and job.state != "done":
                 progress.state = "waits"
         self._touch(job)
+
+
+def _stages(plan: Plan) -> dict[Stage, _Progress]:
+    stages = {stage: _Progress() for stage in Stage}
+    if plan.introduced == "off":
+        stages[Stage.INTRODUCED].state = "left out"
+    return stages
 
 
 def _cleared(job: Job) -> None:

@@ -59,12 +59,13 @@ def _seen(folders: Folders, text: str) -> Seen:
             "name what gives the model in it" if names else "it defines nothing",
             candidates=[f"{text}:{name}" for name in names[:24]],
         )
-    taken = [runtime for runtime in runtimes() if runtime.accepts(text)]
-    if taken:
-        return _model(path, text, taken)
+    # In the order of a comparison, which takes a recording for one whatever it is called.
     found = find_format(path)
     if found is not None:
         return _recording(found.open(path), path, text)
+    taken = [runtime for runtime in runtimes() if runtime.accepts(text)]
+    if taken:
+        return _model(path, text, taken)
     if path.is_dir():
         return _said(text, "folder", "a folder; nothing in it is known as a run or a dump")
     raise InputError(

@@ -73,7 +73,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
   };
   const { level, guilt } = verdictLevel(job.verdict);
   return (
-    <section class={`box job ${job.state}`} aria-label="Progress" data-state={job.state}>
+    <section class={`box job ${job.state}`} aria-label={`${TITLES[job.state]}: ${job.folder.slice(job.folder.lastIndexOf("/") + 1)}`} data-state={job.state}>
       <header>
         {job.state === "running" && <span class="spin" aria-hidden="true" />}
         {job.state === "done" && <Glyph level={level} guilt={guilt} />}
@@ -185,6 +185,7 @@ function stageText(stage: api.Job["stages"][number]): string {
   if (stage.state === "left out") return "left out";
   const unit = UNITS[stage.stage];
   if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "at work";
+  if (stage.stage === "introduced" && !stage.done) return "not known";
   return `${count(stage.done)} ${stage.stage === "introduced" ? "sync points" : unit} · ${time(stage.seconds)}`;
 }
 

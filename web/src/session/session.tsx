@@ -202,6 +202,11 @@ function NoSession({ problem }: { problem: Problem }): JSX.Element {
   return (
     <section class="box words err" role="alert">
       <Words problem={problem} />
+      <p>
+        <button type="button" class="btn" onClick={() => history.back()}>
+          Back
+        </button>
+      </p>
     </section>
   );
 }
