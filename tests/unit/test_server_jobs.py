@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import shutil
 import signal
 import time
@@ -93,6 +94,16 @@ def test_cancelling_ends_all_that_was_started_and_the_next_one_goes_on(server):
     assert server.until(second["id"], *OVER)["state"] == "done"
     assert not [p for p in (server.folder / "comparisons").iterdir() if not any(p.iterdir())]
     assert all(one["problem"] is None for one in server.ask("/past")[1]["comparisons"])
+
+
+def test_a_check_opens_a_model_and_says_what_it_takes(server):
+    _, seen = server.ask("/check", {"path": "net.py:shipped"})
+    assert (seen["sure"], seen["problem"]) == (True, None)
+    assert re.match(r"opens in \d+\.\d s; takes x$", seen["text"])
+    assert [one["name"] for one in seen["inputs"]] == ["x"]
+    _, seen = server.ask("/check", {"path": "net.py:raising"})
+    assert "no weights here" in seen["problem"]["found"]
+    assert server.ask("/check", {"path": "../net.py:shipped"})[0] == 404
 
 
 def test_a_page_that_reconnects_is_told_what_it_missed(server):

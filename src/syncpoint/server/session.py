@@ -9,6 +9,7 @@ from pathlib import Path
 
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
+from syncpoint.server.checking import Checks
 from syncpoint.server.files import Folders
 from syncpoint.server.jobs import Job, Jobs
 from syncpoint.server.library import Library
@@ -35,6 +36,7 @@ class Session:
     def __post_init__(self) -> None:
         self.jobs = Jobs(self.out, self.library.add)
         self.past = PastList(self.folders, self.out)
+        self.checks = Checks(self.folders)
 
     def info(self) -> SessionInfo:
         """What the form needs before anything is chosen."""
@@ -62,6 +64,7 @@ class Session:
     def close(self) -> None:
         """Let go of the pages that listen, and end what runs."""
         self.ending.set()
+        self.checks.close()
         self.jobs.close()
 
 

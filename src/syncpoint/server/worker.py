@@ -65,7 +65,10 @@ def main() -> None:
     order = json.loads(_line())
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     try:
-        _compare(order, teller)
+        if "check" in order:
+            _check(order["check"], teller)
+        else:
+            _compare(order, teller)
     except SyncpointError as error:
         teller.tell("problem", expected=error.expected, found=error.found, cure=error.cure)
     except KeyboardInterrupt:
@@ -76,6 +79,22 @@ def main() -> None:
         traceback.print_exc()
         found = f"{one_line(error)}"
         teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+
+
+def _check(order: dict[str, Any], teller: Teller) -> None:
+    """Open a model, run nothing, and say what it takes."""
+    from syncpoint.runtimes.protocol import Declares
+    from syncpoint.runtimes.registry import parse_options, runtime
+
+    began = time.monotonic()
+    chosen = runtime(order["runtime"])
+    session = chosen.open(order["model"], parse_options(chosen, order["options"]))
+    declared = session.inputs() if isinstance(session, Declares) else ()
+    inputs = [
+        {"name": i.name, "shape": None if i.shape is None else list(i.shape), "dtype": i.dtype}
+        for i in declared
+    ]
+    teller.tell("opened", inputs=inputs, seconds=time.monotonic() - began)
 
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:

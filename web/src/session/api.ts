@@ -23,6 +23,7 @@ const post = (body?: unknown): RequestInit => ({
 
 export const session = (): Promise<SessionInfo> => ask(at);
 export const look = (path: string): Promise<Seen> => ask(`${at}/look`, { path });
+export const check = (side: Spec["target"]): Promise<Seen> => ask(`${at}/check`, {}, post(side));
 export const files = (path: string): Promise<Listing> => ask(`${at}/files`, { path });
 export const past = (): Promise<Past> => ask(`${at}/past`);
 export const command = (spec: Spec): Promise<Command> => ask(`${at}/command`, {}, post(spec));

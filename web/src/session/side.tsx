@@ -1,6 +1,7 @@
 // One configuration: what it is, how it is run, what it is given.
-import { useId } from "preact/hooks";
 import type { JSX } from "preact";
+import { useId, useState } from "preact/hooks";
+import { problemOf } from "../api/source";
 import { Glyph } from "../marks";
 import * as api from "./api";
 import { Line, PathField, Pick, Segments } from "./controls";
@@ -76,7 +77,7 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
             list={side.from.value === "recording" ? "earlier-runs" : undefined}
           />
         </Line>
-        <Said seen={seen} onChoose={(found) => (side.path.value = found)} />
+        <Said role={role} seen={seen} />
         <Running role={role} seen={seen} />
         {role === "reference" && seen?.kind === "recording" && <ItsModel />}
         {role === "target" ? <Inputs /> : <SameInputs />}
@@ -85,8 +86,25 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
   );
 }
 
-function Said({ seen, onChoose }: { seen: api.Seen | null; onChoose: (path: string) => void }): JSX.Element | null {
+function Said({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.Element | null {
+  const [busy, setBusy] = useState(false);
   if (!seen || !seen.text) return null;
+  const side = form.sides[role];
+  const check = (): void => {
+    setBusy(true);
+    api
+      .check(form.spec.value[role])
+      .then(
+        (found) => {
+          if (side.path.value.trim() === found.path) side.seen.value = found;
+        },
+        (error: unknown) => {
+          const problem = problemOf(error);
+          side.seen.value = { ...seen, text: problem.found, problem };
+        },
+      )
+      .finally(() => setBusy(false));
+  };
   const bad = seen.problem !== null;
   const good = !bad && seen.sure && (seen.kind === "model" || seen.kind === "recording");
   return (
@@ -100,10 +118,15 @@ function Said({ seen, onChoose }: { seen: api.Seen | null; onChoose: (path: stri
       ) : (
         <span>{seen.text}</span>
       )}
+      {seen.kind === "model" && !seen.sure && (
+        <button type="button" class="btn s check" disabled={busy} title="Open it now, which runs its code, and see what it takes" onClick={check}>
+          {busy ? "Opening…" : "Check"}
+        </button>
+      )}
       {seen.candidates.length > 0 && (
         <span class="cands">
           {seen.candidates.slice(0, 8).map((one) => (
-            <button type="button" class="btn s" onClick={() => onChoose(one)}>
+            <button type="button" class="btn s" onClick={() => (side.path.value = one)}>
               {one.slice(one.lastIndexOf(":") + 1)}
             </button>
           ))}

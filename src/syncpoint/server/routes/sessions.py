@@ -23,6 +23,7 @@ from syncpoint.server.session_schema import (
     Seen,
     SessionInfo,
     SessionSpec,
+    SideSpec,
 )
 
 router = APIRouter(prefix="/session", responses=ERRORS)
@@ -76,6 +77,12 @@ def get_files(session: Current, path: Path = "") -> Listing:
 def get_look(session: Current, path: Path) -> Seen:
     """What is at a path. Nothing is run."""
     return look(session.folders, path)
+
+
+@router.post("/check", dependencies=Json)
+def post_check(session: Current, side: SideSpec) -> Seen:
+    """What is at a path, once a model there has been opened: this runs its code."""
+    return session.checks.check(side)
 
 
 @router.get("/past")
