@@ -13,6 +13,7 @@ from syncpoint.analysis.result import AnalysisResult
 from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, with_session
 from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
+from syncpoint.comparison.stages import Watch, unwatched
 from syncpoint.errors import InputError, SyncpointError
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ def compare(
     resume: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Comparison:
     """Compare two runs, dumps or models (which are captured on the way, into `store` if given).
 
@@ -221,6 +223,7 @@ def compare(
     `through` is a third run, dump or model between the two, such as the quantized program in
     PyTorch: it splits each error in what compressing cost and what the runtime adds.
     `confirm` runs both models once more, on another input, if tensors are paired by values alone.
+    `progress` is told how many sync points are measured of how many; `watch` of every stage.
     """
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
@@ -243,7 +246,9 @@ def compare(
     )
     asked = in_step(asked)
     with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
-        target_run, reference_run = both(asked, store, resume, introduced != "off")
+        target_run, reference_run = both(
+            asked, store, resume, introduced != "off", watch or unwatched
+        )
         if reference_model is not None:
             reference_run = with_session(reference_run, reference_model, asked.reference_options)
         samples = inputs_of(target_run) if introduced == "replay" else None
@@ -259,6 +264,7 @@ def compare(
                 progress,
                 log,
                 again(asked, target_run, reference_run) if confirm else None,
+                watch=watch,
             ),
         )
         if through is not None:

@@ -8,11 +8,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.capturing import GIVE_INPUTS, capture, describe, open_run
+from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.errors import InputError
+
+_OF_CAPTURE = ("runtime", "record", "filter", "max_bytes")
+"""Options of a side that are capture's own, not its runtime's."""
 
 if TYPE_CHECKING:
     from syncpoint.comparison.engine import Options as EngineOptions
@@ -102,8 +107,11 @@ def _steps(steps: bool) -> dict[str, Any]:
 def _settings(model: object, options: Mapping[str, Any]) -> dict[str, Any]:
     from syncpoint.runtimes.registry import find, parse_options
 
-    settings = dict(options)
-    return parse_options(find(model, settings.pop("runtime", None)), settings)
+    return parse_options(find(model, options.get("runtime")), _of_runtime(options))
+
+
+def _of_runtime(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _OF_CAPTURE}
 
 
 def _file_of(thing: object) -> Path | None:
@@ -117,9 +125,18 @@ def _file_of(thing: object) -> Path | None:
     return None
 
 
-def both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool) -> tuple[Run, Run]:
+def both(
+    asked: Asked,
+    store: str | Path | None,
+    resume: bool,
+    evaluates: bool,
+    watch: Watch = unwatched,
+) -> tuple[Run, Run]:
     """Both sides as runs. What is recorded is opened first, since its inputs serve the other."""
-    found = {side: recording(getattr(asked, side)) for side in ("target", "reference")}
+    found = {}
+    for side in ("reference", "target"):
+        found[side] = recording(getattr(asked, side))
+        _tell(watch, side, found[side], "opened")
     settings = {"target": asked.target_options, "reference": asked.reference_options}
     for side in ("reference", "target"):
         if found[side] is not None:
@@ -131,6 +148,7 @@ def both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool) 
             if side == "reference" and evaluates and asked.reference_model is None:
                 run = with_session(run, model, settings[side])
             found[side] = run
+            _tell(watch, side, run, "captured before")
             continue
         other = found["target" if side == "reference" else "reference"]
         fed = asked.inputs if asked.inputs is not None else inputs_of(other)
@@ -140,13 +158,33 @@ def both(asked: Asked, store: str | Path | None, resume: bool, evaluates: bool) 
                 "none",
                 GIVE_INPUTS,
             )
+        watch(Step(Stage(side)))
         found[side] = capture(
-            model, fed, out=out, shapes=asked.shapes, overwrite=True, **settings[side]
+            model,
+            fed,
+            out=out,
+            shapes=asked.shapes,
+            overwrite=True,
+            progress=partial(_recorded, watch, side),
+            **settings[side],
         )
+        _tell(watch, side, found[side], "captured")
     made_target, made_reference = found["target"], found["reference"]
     if made_target is None or made_reference is None:
         raise AssertionError("both sides were resolved above")
     return made_target, made_reference
+
+
+def _recorded(watch: Watch, side: str, ops: int) -> None:
+    watch(Step(Stage(side), ops))
+
+
+def _tell(watch: Watch, side: str, run: Run | None, how: str) -> None:
+    if run is None:
+        return
+    facts = ", ".join(part for part in (run.info.runtime, run.info.precision) if part)
+    text = f"{how}: {len(run.ops)} ops{f' ({facts})' if facts else ''}"
+    watch(Step(Stage(side), len(run.ops), len(run.ops), True, text))
 
 
 def split(
@@ -217,7 +255,7 @@ def with_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     inputs = inputs_of(run)
     if inputs is None:
         raise InputError("recorded inputs in the reference run", "none")
-    again = capture(model, inputs, record="digest", **options)
+    again = capture(model, inputs, **{**options, "record": "digest"})
     pairs = [(t, run.tensor(t.key)) for t in again.tensors]
     both = [(mine, theirs) for mine, theirs in pairs if theirs is not None]
     unlike = [str(a.key) for a, b in both if again.content(a) != run.content(b)]
@@ -262,9 +300,8 @@ def again(asked: Asked, target: Run, reference: Run) -> Again | None:
 def _opened(model: object, options: Mapping[str, Any]) -> Session:
     from syncpoint.runtimes.registry import find, parse_options
 
-    settings = dict(options)
-    chosen = find(model, settings.pop("runtime", None))
-    return chosen.open(model, parse_options(chosen, settings))
+    chosen = find(model, options.get("runtime"))
+    return chosen.open(model, parse_options(chosen, _of_runtime(options)))
 
 
 def _run_again(session: object, samples: list[Inputs]) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,13 @@ def capture(
     max_bytes: int | None = None,
     shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
     overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Run:
     """Run a model and record every intermediate tensor.
 
     Without `out` the run lives in a temporary folder for as long as the returned object does.
+    `progress` is told how many ops have been recorded.
     """
     from syncpoint.run.folder import check_folder
     from syncpoint.run.model import Kept, Part, RunInfo
@@ -51,6 +53,8 @@ def capture(
 
     if inputs is None:
         raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
+    if progress is not None and not callable(progress):
+        raise InputError("a function as progress", repr(progress))  # `--set progress=...`
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
     if out is not None:
@@ -72,7 +76,9 @@ def capture(
         record=Kept(record),
     )
     with RunWriter(Path(out), info, overwrite=overwrite) as writer:
-        recorder = Recorder(writer, record=Kept(record), filter=filter, max_bytes=max_bytes)
+        recorder = Recorder(
+            writer, record=Kept(record), filter=filter, max_bytes=max_bytes, seen=progress
+        )
         for number, sample in enumerate(samples):
             part = Part(sample=number) if len(samples) > 1 else Part()
             session.run(sample, recorder.for_part(part))

@@ -136,15 +136,20 @@ function written(): string {
   return said.toString();
 }
 
-/** Begin: read the address, keep it, and load what the metric asks for. */
-export function start(from: Source): void {
-  source = from;
+/** Light or dark, as chosen before or as the system wishes. */
+export function startTheme(): void {
   const kept = localStore("theme");
   const wish = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   theme.value = kept === "dark" || kept === "light" ? kept : wish;
   effect(() => {
     document.documentElement.dataset["theme"] = theme.value;
   });
+}
+
+/** Begin: read the address, keep it, and load what the metric asks for. */
+export function start(from: Source): void {
+  source = from;
+  startTheme();
   read();
   addEventListener("hashchange", () => {
     if (location.hash.slice(1) !== written()) read();

@@ -21,6 +21,7 @@ from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
 from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
+from syncpoint.cli.session import session
 from syncpoint.cli.view import view
 
 app = typer.Typer(
@@ -50,6 +51,7 @@ def _all(
 
 
 for command in (
-    *(capture, compare, analyze, report, view, inspect, convert, reduce, doctor, demo),
+    *(capture, compare, analyze, report, view, session),
+    *(inspect, convert, reduce, doctor, demo),
 ):
     app.command()(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ def capture(
     """Run a model and record every intermediate tensor."""
     from syncpoint import api
 
-    chosen = options.settings(set_)
+    chosen: dict[str, Any] = {**options.settings(set_)}
     for name, value in (("fusion", fusion), ("dtype", dtype)):
         if value is not None:
             chosen[name] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from syncpoint.comparison.reordered import note_reordered
 from syncpoint.comparison.replayed import add_replayed
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.stages import Stage, Step, Tally, Watch, unwatched
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.confirming import Again, Confirmation
@@ -58,6 +60,8 @@ class Options:
     """Target tensors that need not be measured since another holds the same bytes."""
     matchers: Sequence[Matcher] = ()
     """In place of the usual chain, where something else says what belongs together."""
+    watch: Watch | None = None
+    """Told of every stage, beside `progress`, which is told of the measuring alone."""
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
@@ -66,15 +70,16 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     confirmation = Confirmation(options.again) if options.again is not None else None
     confirm = confirmation.agrees if confirmation is not None else None
+    watch = options.watch or unwatched
+    watch(Step(Stage.MATCH))
     matching = match(target, reference, matchers, confirm)
+    watch(Step(Stage.MATCH, len(matching.pairs), 0, True, _in_words(matching)))
     said = options.map_file.masks if options.map_file is not None else ()
     sides = Sides(target, reference, Masks(said, target, reference) if said else None)
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
-    made = measured(
-        sides, made, options.threads, options.progress, options.log, options.beside, options.same
-    )
+    made = _measured(sides, made, options)
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
@@ -83,17 +88,20 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     if confirmation is not None and confirmation.trouble:
         warnings.append(confirmation.trouble)
     if options.introduced != "off":
+        watch(Step(Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
                 made = _replayed(sides, made, options.samples)
             else:
-                made = add_introduced(sides, made, reference.session, options.log)
+                made = add_introduced(sides, made, reference.session, options.log, watch)
             warnings += _without_values(made)
         else:
             warnings.append(
                 "introduced error is not known: the reference is a recording; name its model to"
                 " have its ops run again"
             )
+        known = sum(row.introduced is not None for row in made)
+        watch(Step(Stage.INTRODUCED, known, known, True, f"known for {known} sync points"))
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
     made = note_reordered(sides, made)
@@ -120,6 +128,36 @@ def _without_values(made: list[Row]) -> list[str]:
         f"introduced error{count} is not known: only statistics or digests were kept; record"
         " values to tell who is guilty from who inherited"
     ]
+
+
+def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
+    tally = Tally(options.watch, options.choice) if options.watch is not None else None
+
+    def progress(done: int, total: int) -> None:
+        if tally is not None:
+            tally.tell(done, total)
+        if options.progress is not None:
+            options.progress(done, total)
+
+    if tally is not None:
+        tally.tell(0, len(made))
+    seen = tally.add if tally is not None else None
+
+    made = measured(
+        sides, made, options.threads, progress, options.log, options.beside, options.same, seen
+    )
+    if tally is not None:
+        tally.finish(len(made))
+    return made
+
+
+def _in_words(matching: Matching) -> str:
+    """How many pairs, by what evidence, and how many are left."""
+    evidence = Counter(pair.evidence.partition(":")[0] for pair in matching.pairs)
+    by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
+    left = Counter(unmatched.side for unmatched in matching.unmatched() if unmatched.counted)
+    alone = ", ".join(f"{left[side]} of the {side}" for side in ("target", "reference"))
+    return f"{len(matching.pairs)} pairs ({by}); unmatched: {alone}"
 
 
 def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:

@@ -25,6 +25,7 @@ from syncpoint.comparison.precision import Between, rounded
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.regions import NoRegion, Regions
 from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.names import op_kind
 from syncpoint.matching.views import View
@@ -51,10 +52,14 @@ _ACCUMULATING = frozenset(
 
 
 def add_introduced(
-    sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None = None
+    sides: Sides,
+    rows: list[Row],
+    session: Evaluates,
+    log: ProgressLog | None = None,
+    watch: Watch = unwatched,
 ) -> list[Row]:
     """The rows with what each op introduced, or why that is not known."""
-    return Introducer(sides, rows, session, log).all()
+    return Introducer(sides, rows, session, log, watch).all()
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,18 @@ class Introducer:
     """Goes through the rows, one reference op at a time."""
 
     def __init__(
-        self, sides: Sides, rows: list[Row], session: Evaluates, log: ProgressLog | None
+        self,
+        sides: Sides,
+        rows: list[Row],
+        session: Evaluates,
+        log: ProgressLog | None,
+        watch: Watch = unwatched,
     ) -> None:
         self.sides = sides
         self.rows = rows
         self.session = session
         self.log = log
+        self.watch = watch
         self.by_reference = {row.reference.key: row for row in rows if _has_values(sides, row)}
         self.regions = Regions(sides.reference, set(self.by_reference))
         self.paired = {row.target.key for row in self.by_reference.values()}
@@ -89,7 +100,8 @@ class Introducer:
             row = out[at]
             if is_computed(row) and not row.unmeasured and row.basis == Kept.VALUES:
                 groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(at)
-        for (op, part), members in groups.items():
+        for number, ((op, part), members) in enumerate(groups.items()):
+            self.watch(Step(Stage.INTRODUCED, number, len(groups)))
             found = self._settled(op, part, [out[m] for m in members])
             for at, row in zip(members, found, strict=True):
                 out[at] = row

@@ -172,15 +172,19 @@ def measured(
     log: ProgressLog | None = None,
     beside: Beside | None = None,
     same: Mapping[TensorKey, TensorKey] | None = None,
+    seen: Callable[[list[Row]], None] | None = None,
 ) -> list[Row]:
     """The rows with their numbers. The result does not depend on the number of threads, nor on
     how much of it an earlier attempt has left in the log. `same` are target tensors that hold the
-    very bytes of another one which has the same reference and view: it is measured for both."""
+    very bytes of another one which has the same reference and view: it is measured for both.
+    `seen` is shown the rows as they come."""
     same = same or {}
     done = [log.measured(row) if log is not None else None for row in made]
     left = [at for at, row in enumerate(done) if row is None and made[at].target.key not in same]
     places = iter(left)
     ready = len(made) - len(left)
+    if seen is not None:
+        seen([row for row in done if row is not None])
     for batch in batches(sides, [made[at] for at in left]):
         found = _measure_batch(sides, batch, threads, beside)
         if log is not None:
@@ -188,6 +192,8 @@ def measured(
         for row in found:
             done[next(places)] = row
         ready += len(found)
+        if seen is not None:
+            seen(found)
         if progress:
             progress(ready, len(made))
     known = {row.target.key: row for row in done if row is not None} if same else {}

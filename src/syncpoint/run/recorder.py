@@ -8,6 +8,7 @@ the run (a sample, a step, a rank) is recorded through `for_part`, into the same
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -52,14 +53,15 @@ class Recorder:
         filter: str | re.Pattern[str] | None = None,
         max_bytes: int | None = None,
         part: Part = WHOLE,
+        seen: Callable[[int], None] | None = None,
     ) -> None:
         """`filter` is searched in op names and module paths; other ops' tensors are left out.
 
         After `max_bytes` of values only statistics are kept. Model inputs are always kept as
-        values, whatever the filter, the mode or the budget.
+        values, whatever the filter, the mode or the budget. `seen` is told how many ops there are.
         """
         self.part = part
-        self._shared = _Shared(writer, record, _pattern(filter), max_bytes)
+        self._shared = _Shared(writer, record, _pattern(filter), max_bytes, seen)
 
     @property
     def writer(self) -> RunWriter:
@@ -91,6 +93,8 @@ class Recorder:
             shared.pipeline.put(partial(shared.writer.op, made))
             for frame in op.source:
                 self.source(frame.file)
+            if shared.seen is not None:
+                shared.seen(len(shared.wanted))
         else:
             shared.pipeline.check()
         return key
@@ -186,8 +190,10 @@ class _Shared:
         record: Kept,
         pattern: re.Pattern[str] | None,
         max_bytes: int | None,
+        seen: Callable[[int], None] | None = None,
     ) -> None:
         self.writer = writer
+        self.seen = seen
         # By the rows of keys; the writer says why.
         self.calls: dict[tuple[Any, ...], int] = {}
         self.wanted: dict[tuple[Any, ...], bool] = {}

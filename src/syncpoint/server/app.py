@@ -12,18 +12,20 @@ from syncpoint.page import BUILT
 from syncpoint.page.schema import Problem
 from syncpoint.server.guard import Guard
 from syncpoint.server.library import Library
-from syncpoint.server.routes import comparisons, details, graphs, sources
+from syncpoint.server.routes import comparisons, details, graphs, sessions, sources
+from syncpoint.server.session import Session
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
 
 
-def create_app(library: Library) -> FastAPI:
+def create_app(library: Library, session: Session | None = None) -> FastAPI:
     """The API and the page, without the guard; tests and the making of types use it as it is."""
     app = FastAPI(
         title="Syncpoint", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.library = library
-    for part in (comparisons, details, graphs, sources):
+    app.state.session = session
+    for part in (comparisons, details, graphs, sources, sessions):
         app.include_router(part.router, prefix="/api")
 
     @app.exception_handler(SyncpointError)
@@ -62,6 +64,6 @@ def problem(expected: str, found: str, cure: str, status: int) -> Response:
     return JSONResponse(said.model_dump(), status)
 
 
-def guarded(library: Library, token: str, port: int) -> Guard:
+def guarded(library: Library, token: str, port: int, session: Session | None = None) -> Guard:
     """What is put on the network."""
-    return Guard(create_app(library), token, port)
+    return Guard(create_app(library, session), token, port)

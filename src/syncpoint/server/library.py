@@ -37,6 +37,8 @@ class Library:
         found = dict(self._known)
         for folder in self.folders:
             for path in folder.glob(f"*/{JSON_NAME}"):
+                if not path.parent.resolve().is_relative_to(folder.resolve()):
+                    continue  # a link that leads out
                 found.setdefault(name_of(path.parent), path.parent)
         there = {name: path for name, path in found.items() if is_comparison(path)}
         return dict(sorted(there.items(), key=lambda item: -(item[1] / JSON_NAME).stat().st_mtime))

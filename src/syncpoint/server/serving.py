@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from syncpoint.errors import InputError, MissingExtra
 from syncpoint.server.library import Library
+
+if TYPE_CHECKING:
+    from syncpoint.server.session import Session
 
 HOST = "127.0.0.1"
 PORT = 7410
@@ -23,10 +28,13 @@ def serve(
     *,
     port: int | None = None,
     browser: bool = True,
+    session: Session | None = None,
 ) -> None:
-    """Serve until interrupted. `say` is given the address to open; `page` is a path in it."""
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise MissingExtra("fastapi and uvicorn", "web", "view")
+    """Serve until interrupted. `say` is given the address to open; `page` is a path in it.
+
+    With a session comparisons can be made too; those that run are ended with the server.
+    """
+    require_web("view")
     import uvicorn
 
     from syncpoint.server.app import guarded
@@ -38,12 +46,26 @@ def serve(
         say(address)
         say(f"from another machine: ssh -L {found}:{HOST}:{found} {socket.gethostname()}")
         config = uvicorn.Config(
-            guarded(library, token, found), log_level="warning", access_log=False
+            guarded(library, token, found, session), log_level="warning", access_log=False
         )
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                # Before the wait for open connections: a page that listens would never let go.
+                if session is not None:
+                    await asyncio.to_thread(session.close)
+                await super().shutdown(sockets)
+
         if browser:
             _open(address)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            Server(config).run(sockets=[listening])
+
+
+def require_web(command: str) -> None:
+    """A MissingExtra where the packages of the server are not installed."""
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise MissingExtra("fastapi and uvicorn", "web", command)
 
 
 def bound(port: int | None) -> socket.socket:

@@ -224,10 +224,244 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Session
+         * @description What the form needs before anything is chosen.
+         */
+        get: operations["get_session_api_session_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Files
+         * @description A folder's files to choose from; without a path, the folders there are.
+         */
+        get: operations["get_files_api_session_files_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/look": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Look
+         * @description What is at a path. Nothing is run.
+         */
+        get: operations["get_look_api_session_look_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Check
+         * @description What is at a path, once a model there has been opened: this runs its code.
+         */
+        post: operations["post_check_api_session_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/past": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Past
+         * @description Comparisons and runs in the folders of the session.
+         */
+        get: operations["get_past_api_session_past_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/command": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Command
+         * @description The comparison as a command line. Nothing is run.
+         */
+        post: operations["post_command_api_session_command_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Jobs
+         * @description All comparisons that were asked for, newest first.
+         */
+        get: operations["get_jobs_api_session_jobs_get"];
+        put?: never;
+        /**
+         * Post Job
+         * @description Make a comparison: this runs models.
+         */
+        post: operations["post_job_api_session_jobs_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/jobs/{job}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Job
+         * @description How far one is.
+         */
+        get: operations["get_job_api_session_jobs__job__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/jobs/{job}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Cancel
+         * @description Stop one.
+         */
+        post: operations["post_cancel_api_session_jobs__job__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/jobs/{job}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Resume
+         * @description Go on with one that was stopped: this runs models.
+         */
+        post: operations["post_resume_api_session_jobs__job__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Events
+         * @description All jobs, again whenever one of them has changed.
+         */
+        get: operations["get_events_api_session_events_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Command
+         * @description The same comparison on the command line.
+         */
+        Command: {
+            /** Command */
+            command: string;
+            /** Warnings */
+            warnings: string[];
+        };
         /**
          * Distribution
          * @description Histograms of both sides, and the worst elements.
@@ -334,6 +568,25 @@ export interface components {
             };
             /** Stack */
             stack: string[];
+        };
+        /**
+         * Entry
+         * @description A file or folder to choose.
+         */
+        Entry: {
+            /** Name */
+            name: string;
+            /** Path */
+            path: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "folder" | "model" | "recording" | "comparison" | "python" | "inputs" | "file";
+            /** Size */
+            size: number | null;
+            /** Modified */
+            modified: number;
         };
         /**
          * ErrorBars
@@ -533,6 +786,112 @@ export interface components {
             names: string[];
         };
         /**
+         * InputForm
+         * @description An input that a model declares or that a run was given.
+         */
+        InputForm: {
+            /** Name */
+            name: string;
+            /** Shape */
+            shape: number[] | null;
+            /** Dtype */
+            dtype: string;
+        };
+        /**
+         * JobList
+         * @description All jobs of this session, newest first.
+         */
+        JobList: {
+            /** Version */
+            version: number;
+            /** Jobs */
+            jobs: components["schemas"]["JobState"][];
+        };
+        /**
+         * JobState
+         * @description A comparison that is asked for, being made, or over.
+         */
+        JobState: {
+            /** Id */
+            id: string;
+            /** Version */
+            version: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "running" | "done" | "failed" | "cancelled";
+            /** Target */
+            target: string;
+            /** Reference */
+            reference: string;
+            /** Metric */
+            metric: string;
+            /** Command */
+            command: string;
+            /** Folder */
+            folder: string;
+            /** Created */
+            created: number;
+            /** Seconds */
+            seconds: number;
+            /** Stages */
+            stages: components["schemas"]["StageState"][];
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Log */
+            log: components["schemas"]["LogLine"][];
+            problem: components["schemas"]["Problem"] | null;
+            /** Warnings */
+            warnings: string[];
+            /** Verdict */
+            verdict: string;
+            /** Headline */
+            headline: string;
+            /** Comparison */
+            comparison: string;
+            /** Can Resume */
+            can_resume: boolean;
+        };
+        /**
+         * Listing
+         * @description One of the folders that may be looked into; all of them where no folder is named.
+         */
+        Listing: {
+            /** Path */
+            path: string;
+            /** Parent */
+            parent: string | null;
+            /** Entries */
+            entries: components["schemas"]["Entry"][];
+            /** Left Out */
+            left_out: number;
+        };
+        /**
+         * LogLine
+         * @description Something that was said on the way.
+         */
+        LogLine: {
+            /** Seconds */
+            seconds: number;
+            /** Stage */
+            stage: string;
+            /** Text */
+            text: string;
+        };
+        /**
+         * MetricChoice
+         * @description A metric to show and to sort by.
+         */
+        MetricChoice: {
+            /** Id */
+            id: string;
+            /** Title */
+            title: string;
+        };
+        /**
          * MetricInfo
          * @description One metric that may be chosen.
          */
@@ -568,6 +927,25 @@ export interface components {
             limits: (number | ("nan" | "inf" | "-inf") | null)[];
             /** Text */
             text: string;
+        };
+        /**
+         * OptionForm
+         * @description A setting of a runtime, as a field of a form.
+         */
+        OptionForm: {
+            /** Name */
+            name: string;
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "boolean" | "choice" | "integer" | "number" | "text";
+            /** Default */
+            default: string;
+            /** Help */
+            help: string;
+            /** Choices */
+            choices: string[];
         };
         /**
          * OutputBrief
@@ -655,6 +1033,75 @@ export interface components {
             trust: components["schemas"]["Trust"][];
             /** Warnings */
             warnings: string[];
+        };
+        /**
+         * Past
+         * @description What lies in the folders of this session.
+         */
+        Past: {
+            /** Folder */
+            folder: string;
+            /** Comparisons */
+            comparisons: components["schemas"]["PastComparison"][];
+            /** Runs */
+            runs: components["schemas"]["PastRun"][];
+        };
+        /**
+         * PastComparison
+         * @description A comparison that was made earlier.
+         */
+        PastComparison: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Path */
+            path: string;
+            /** When */
+            when: number;
+            /** Target */
+            target: string;
+            /** Target Facts */
+            target_facts: string;
+            /** Reference */
+            reference: string;
+            /** Verdict */
+            verdict: string;
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "close" | "moderate" | "large" | "none";
+            /**
+             * Guilt
+             * @enum {string}
+             */
+            guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
+            /** First */
+            first: string;
+            /** Output */
+            output: number | ("nan" | "inf" | "-inf") | null;
+            /** Coverage */
+            coverage: number | null;
+            /** Guilty */
+            guilty: number | null;
+            /** Rows */
+            rows: number;
+            problem: components["schemas"]["Problem"] | null;
+        };
+        /**
+         * PastRun
+         * @description A run that can serve as a side.
+         */
+        PastRun: {
+            /** Path */
+            path: string;
+            /** Model */
+            model: string;
+            /** Facts */
+            facts: string;
+            /** When */
+            when: number;
         };
         /**
          * Problem
@@ -845,6 +1292,125 @@ export interface components {
             };
         };
         /**
+         * RuntimeForm
+         * @description A runtime that takes the model.
+         */
+        RuntimeForm: {
+            /** Name */
+            name: string;
+            /** Version */
+            version: string;
+            /** Cure */
+            cure: string;
+            /** Options */
+            options: components["schemas"]["OptionForm"][];
+        };
+        /**
+         * Seen
+         * @description What is at a path. Looking runs no model.
+         */
+        Seen: {
+            /** Path */
+            path: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "model" | "recording" | "comparison" | "inputs" | "folder" | "nothing";
+            /** Text */
+            text: string;
+            /** Sure */
+            sure: boolean;
+            /** Precision */
+            precision: string;
+            /** Runtimes */
+            runtimes: components["schemas"]["RuntimeForm"][];
+            /** Inputs */
+            inputs: components["schemas"]["InputForm"][];
+            /** Recorded */
+            recorded: boolean;
+            /** Candidates */
+            candidates: string[];
+            problem: components["schemas"]["Problem"] | null;
+        };
+        /**
+         * SessionInfo
+         * @description What the form needs before anything is chosen.
+         */
+        SessionInfo: {
+            /** Target */
+            target: string;
+            /** Reference */
+            reference: string;
+            /** Folders */
+            folders: string[];
+            /** Out */
+            out: string;
+            /** Metrics */
+            metrics: components["schemas"]["MetricChoice"][];
+            /** Presets */
+            presets: string[];
+        };
+        /**
+         * SessionSpec
+         * @description A comparison to make.
+         */
+        SessionSpec: {
+            target: components["schemas"]["SideSpec"];
+            reference: components["schemas"]["SideSpec"];
+            /**
+             * Inputs
+             * @default
+             */
+            inputs: string;
+            /** Shapes */
+            shapes?: string[];
+            /**
+             * Metric
+             * @default psnr
+             */
+            metric: string;
+            /**
+             * Preset
+             * @default auto
+             */
+            preset: string;
+            /**
+             * Introduced
+             * @default local
+             * @enum {string}
+             */
+            introduced: "local" | "replay" | "off";
+            /**
+             * Reference Model
+             * @default
+             */
+            reference_model: string;
+        };
+        /**
+         * SideSpec
+         * @description One configuration.
+         */
+        SideSpec: {
+            /** Path */
+            path: string;
+            /**
+             * Runtime
+             * @default
+             */
+            runtime: string;
+            /** Options */
+            options?: {
+                [key: string]: string;
+            };
+            /**
+             * Record
+             * @default values
+             * @enum {string}
+             */
+            record: "values" | "statistics" | "digest";
+        };
+        /**
          * SourceFile
          * @description A file of the source snapshot of a run.
          */
@@ -874,6 +1440,30 @@ export interface components {
             line: number;
             /** Rows */
             rows: number[];
+        };
+        /**
+         * StageState
+         * @description One stage of a job.
+         */
+        StageState: {
+            /**
+             * Stage
+             * @enum {string}
+             */
+            stage: "reference" | "target" | "match" | "measure" | "introduced";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waits" | "now" | "done" | "left out";
+            /** Done */
+            done: number;
+            /** Total */
+            total: number;
+            /** Text */
+            text: string;
+            /** Seconds */
+            seconds: number;
         };
         /**
          * StatisticRow
@@ -1446,6 +2036,492 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SourceFile"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_session_api_session_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionInfo"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_files_api_session_files_get: {
+        parameters: {
+            query?: {
+                path?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listing"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_look_api_session_look_get: {
+        parameters: {
+            query: {
+                path: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Seen"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_check_api_session_check_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SideSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Seen"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_past_api_session_past_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Past"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_command_api_session_command_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Command"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_jobs_api_session_jobs_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_job_api_session_jobs_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_job_api_session_jobs__job__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_cancel_api_session_jobs__job__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_resume_api_session_jobs__job__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_events_api_session_events_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                "last-event-id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events named `jobs`: each holds a whole JobList, so that one that was missed is made up for by the next. `Last-Event-ID` says what is known already. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
                 };
             };
             /** @description Not Found */

@@ -1,6 +1,212 @@
 // A new comparison, and those of the past.
+import { signal } from "@preact/signals";
 import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { problemOf, type Problem } from "../api/source";
+import { Brand, ThemeButton } from "../topbar";
+import { Glyph } from "../marks";
+import { startTheme } from "../state";
+import * as api from "./api";
+import { Pick, Words } from "./controls";
+import * as form from "./form";
+import { loadPast, past, PastComparisons } from "./past";
+import { Picker } from "./picker";
+import { addressOf, isOver, jobs, own, Progress } from "./progress";
+import { Side } from "./side";
+import "./session.css";
+
+const info = signal<api.SessionInfo | null>(null);
+const failure = signal<Problem | null>(null);
+const lost = signal(false);
+const sending = signal(false);
+
+/** What the server says of its jobs: the list of the past follows, and this tab's own is opened. */
+function told(all: api.JobList): void {
+  const before = new Map(jobs.value.map((job) => [job.id, job]));
+  const ended = all.jobs.filter((job) => isOver(job) && before.get(job.id)?.state !== job.state);
+  jobs.value = all.jobs;
+  if (ended.length) void loadPast();
+  const mine = all.jobs.find((job) => job.id === own());
+  if (mine?.state === "done") {
+    own(null);
+    location.assign(addressOf(mine));
+  }
+}
+
+async function begin(): Promise<() => void> {
+  try {
+    info.value = await api.session();
+  } catch (error) {
+    failure.value = problemOf(error);
+    return () => undefined;
+  }
+  form.begin(info.value);
+  void loadPast();
+  return api.listen(told, (gone) => (lost.value = gone));
+}
+
+async function compare(): Promise<void> {
+  if (sending.value || !form.ready.value) return;
+  sending.value = true;
+  try {
+    const job = await api.compare(form.spec.value);
+    own(job.id);
+    form.refusal.value = null;
+    if (!jobs.value.some((one) => one.id === job.id)) jobs.value = [job, ...jobs.value];
+  } catch (error) {
+    form.refusal.value = problemOf(error);
+  } finally {
+    sending.value = false;
+  }
+}
 
 export function Session(): JSX.Element {
-  return <main class="session" />;
+  useEffect(() => {
+    startTheme();
+    document.title = "New comparison · Syncpoint";
+    const ending = begin();
+    const keys = (event: KeyboardEvent): void => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        void compare();
+      }
+    };
+    addEventListener("keydown", keys);
+    return () => {
+      removeEventListener("keydown", keys);
+      void ending.then((end) => end());
+    };
+  }, []);
+  return (
+    <div class="session">
+      <header class="top">
+        <Brand />
+        <h1>New comparison</h1>
+        <span class="sp" />
+        <span class="dim">{location.host}</span>
+        <div class="tools">
+          <ThemeButton />
+        </div>
+      </header>
+      <main class="body">
+        <div class="wrap">
+          {failure.value && <NoSession problem={failure.value} />}
+          {info.value && (
+            <>
+              <div class="ab">
+                <Side role="target" />
+                <div class="swap">
+                  <button type="button" title="Swap A and B" aria-label="Swap A and B" onClick={form.swap}>
+                    <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
+                      <path d="M1 4.5h11M9 1.5l3 3-3 3M13 9.5H2M5 6.5l-3 3 3 3" fill="none" stroke="currentColor" stroke-width="1.3" />
+                    </svg>
+                  </button>
+                </div>
+                <Side role="reference" />
+              </div>
+              <Go info={info.value} />
+              <Progress />
+              <PastComparisons />
+              <datalist id="earlier-runs">
+                {past.value?.runs.map((run) => (
+                  <option value={run.path}>
+                    {run.model} · {run.facts}
+                  </option>
+                ))}
+              </datalist>
+            </>
+          )}
+        </div>
+      </main>
+      {lost.value && (
+        <div class="gone" role="alert">
+          <b>The session at {location.host} does not answer.</b> What is on screen stays; it is tried again.
+        </div>
+      )}
+      <Picker />
+    </div>
+  );
+}
+
+function Go({ info }: { info: api.SessionInfo }): JSX.Element {
+  const warnings = form.command.value?.warnings ?? [];
+  // What is wrong with a path is said beside it already.
+  const refusal = Object.values(form.sides).some((side) => side.seen.value?.problem) ? null : form.refusal.value;
+  return (
+    <section class="box" aria-label="Compare">
+      <div class="go">
+        <Choice label="Metric" value={form.metric.value} choices={info.metrics.map((one) => [one.id, one.title])} onChoose={(id) => (form.metric.value = id)} />
+        <Choice label="Preset" value={form.preset.value} choices={info.presets.map((one) => [one, one])} onChoose={(id) => (form.preset.value = id)} />
+        <Choice
+          label="Introduced error"
+          value={form.introduced.value}
+          choices={["local", "replay", "off"].map((one) => [one, one])}
+          onChoose={(id) => (form.introduced.value = id as api.Spec["introduced"])}
+        />
+        <Choice
+          label="Record"
+          value={form.record.value}
+          choices={["values", "statistics", "digest"].map((one) => [one, one])}
+          onChoose={(id) => (form.record.value = id as api.Spec["target"]["record"])}
+        />
+        <span class="sp" />
+        <Copy />
+        <button type="button" class="btn pri" disabled={!form.ready.value || sending.value} onClick={() => void compare()}>
+          Compare <kbd>{navigator.platform.startsWith("Mac") ? "⌘⏎" : "Ctrl ⏎"}</kbd>
+        </button>
+      </div>
+      {warnings.map((text) => (
+        <p class="words warn" role="status">
+          <Glyph level="moderate" /> {text}{" "}
+          <button type="button" class="link" onClick={form.swap}>
+            Swap them
+          </button>
+        </p>
+      ))}
+      {refusal && (
+        <div class="words err" role="alert">
+          <Words problem={refusal} />
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Choice({ label, value, choices, onChoose }: { label: string; value: string; choices: [string, string][]; onChoose: (id: string) => void }): JSX.Element {
+  return (
+    <label class="opt">
+      <small>{label}</small>
+      <Pick value={value} choices={choices} onChoose={onChoose} />
+    </label>
+  );
+}
+
+function Copy(): JSX.Element {
+  const [copied, setCopied] = useState(false);
+  const line = form.command.value?.command ?? "";
+  useEffect(() => setCopied(false), [line]);
+  const copy = (): void => {
+    navigator.clipboard.writeText(line).then(
+      () => setCopied(true),
+      () => prompt("The same comparison as a command", line),
+    );
+  };
+  return (
+    <button type="button" class="btn" disabled={!line} title={line || "Fill in both configurations"} data-command={line} onClick={copy}>
+      {copied ? "Copied" : "Copy as command"}
+    </button>
+  );
+}
+
+function NoSession({ problem }: { problem: Problem }): JSX.Element {
+  return (
+    <section class="box words err" role="alert">
+      <Words problem={problem} />
+      <p>
+        <button type="button" class="btn" onClick={() => history.back()}>
+          Back
+        </button>
+      </p>
+    </section>
+  );
 }

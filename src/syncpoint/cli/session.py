@@ -1,0 +1,40 @@
+"""`syncpoint session`: make comparisons in the browser, and look at those of the past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def session(
+    target: Annotated[
+        str, typer.Argument(help="Fill in the target: a model, a run or a dump.")
+    ] = "",
+    reference: Annotated[
+        str, typer.Argument(help="Fill in the reference: a model, a run or a dump.")
+    ] = "",
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder whose files may be chosen; else the current one."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder that comparisons are kept in.")
+    ] = Path("comparisons"),
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one."),
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address only.")
+    ] = False,
+) -> None:
+    """Compare models, runs and dumps in the browser; Ctrl-C ends it and what it runs."""
+    from syncpoint.server.serving import require_web, serve
+
+    require_web("session")
+    from syncpoint.server.session import open_session
+
+    opened, library = open_session(folder or [Path()], output, target, reference)
+    serve(library, "/", typer.echo, port=port, browser=not no_browser, session=opened)

@@ -1,0 +1,382 @@
+"""The comparisons of a session: one at a time, each in a process of its own.
+
+What a job has come to is kept here, so that a page that is reloaded, a second one, or one that lost
+its connection asks and sees the same.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from syncpoint.comparison.progress_log import can_resume
+from syncpoint.comparison.stages import Stage
+from syncpoint.comparison.storage import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.errors import InputError, SyncpointError
+from syncpoint.page.schema import Problem
+from syncpoint.run.files import one_line
+from syncpoint.run.journal import read_journal
+from syncpoint.run.opening import open_run
+from syncpoint.server.plan import Plan
+from syncpoint.server.process import PATIENCE, Process, how_it_ended
+from syncpoint.server.session_schema import JobList, JobState, LogLine, StageState, State
+
+_MOST_LINES = 200
+_SHOWN_LINES = 40
+_MOST_JOBS = 100
+_WITH_LOG = 3
+"""Jobs whose last lines are in the list of all."""
+OVER = ("done", "failed", "cancelled")
+
+
+@dataclass
+class _Progress:
+    """How far one stage is."""
+
+    state: str = "waits"
+    done: int = 0
+    total: int = 0
+    text: str = ""
+    began: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass
+class Job:
+    """One comparison that was asked for."""
+
+    plan: Plan
+    out: Path
+    command: str
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
+    created: float = field(default_factory=time.time)
+    state: State = "queued"
+    version: int = 0
+    resume: bool = False
+    began: float = 0.0
+    ended: float = 0.0
+    stages: dict[Stage, _Progress] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    log: deque[LogLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
+    problem: Problem | None = None
+    warnings: list[str] = field(default_factory=list)
+    verdict: str = ""
+    headline: str = ""
+    comparison: str = ""
+    can_resume: bool = False
+    process: Process | None = None
+    cancelled: bool = False
+    finished: bool = False
+    """Whether the process has said that the comparison is saved."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since it began."""
+        if not self.began:
+            return 0.0
+        return (self.ended or time.monotonic()) - self.began
+
+
+class Jobs:
+    """The queue, and the thread that works on it."""
+
+    def __init__(self, out: Path, made: Callable[[Path], str]) -> None:
+        """`out` is where comparisons are kept; `made` is told of each, and gives its name."""
+        self.out = out
+        self.version = 0
+        self._made = made
+        self._jobs: dict[str, Job] = {}
+        self._queue: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, plan: Plan, command: Callable[[str], str]) -> Job:
+        """Ask for a comparison; `command` gives its command line for a folder's text."""
+        with self._changed:
+            waiting = sum(job.state not in OVER for job in self._jobs.values())
+            if waiting >= _MOST_JOBS:
+                raise InputError(f"at most {_MOST_JOBS} comparisons that wait", "one more")
+            out = self._place(plan.name)
+            job = Job(plan, out, command(str(out)))
+            job.stages = _stages(plan)
+            self._jobs[job.id] = job
+            self._forget()
+            return self._queued(job)
+
+    def go_on(self, name: str) -> Job:
+        """Go on with a comparison that was cancelled or failed on the way."""
+        job = self.get(name)
+        with self._changed:
+            if job.state not in ("failed", "cancelled") or not job.can_resume:
+                raise InputError(
+                    "an unfinished comparison to go on with", f"one that is {job.state}"
+                )
+            job.state, job.resume, job.cancelled, job.finished = "queued", True, False, False
+            job.problem, job.ended, job.began = None, 0.0, 0.0
+            job.counts, job.stages = {}, _stages(job.plan)
+            return self._queued(job)
+
+    def cancel(self, name: str) -> Job:
+        """Stop a comparison, whether it waits or runs; of one that is over nothing changes."""
+        job = self.get(name)
+        with self._changed:
+            if job.state == "queued":
+                self._queue.remove(job)
+                job.state = "cancelled"
+                _cleared(job)
+            elif job.state == "running":
+                job.cancelled = True
+            self._touch(job)
+            process = job.process
+        if process is not None and job.cancelled:
+            threading.Thread(target=process.end, daemon=True).start()
+        return job
+
+    def get(self, name: str) -> Job:
+        """The job called `name`."""
+        found = self._jobs.get(name)
+        if found is None:
+            raise InputError("a comparison of this session", repr(name))
+        return found
+
+    def state_of(self, job: Job) -> JobState:
+        """What the page is told of a job."""
+        with self._changed:
+            return _shown(job)
+
+    def listed(self) -> JobList:
+        """All of them, newest first."""
+        with self._changed:
+            jobs = sorted(self._jobs.values(), key=lambda job: -job.created)
+            shown = [_shown(job, at < _WITH_LOG) for at, job in enumerate(jobs)]
+            return JobList(version=self.version, jobs=shown)
+
+    def close(self) -> None:
+        """End what runs; for when the server ends."""
+        with self._changed:
+            self._closed = True
+            while self._queue:
+                _cleared(self._queue.pop())
+            running = [job for job in self._jobs.values() if job.process is not None]
+            for job in running:
+                job.cancelled = True
+            self._changed.notify_all()
+        for job in running:
+            if job.process is not None:
+                job.process.end()
+        if self._thread is not None:
+            self._thread.join(2 * PATIENCE)
+
+    def free(self, name: str) -> Path:
+        """Where a comparison of that name would be kept: with a number where there is one."""
+        path, number = self.out / f"{name}.cmp", 1
+        while os.path.lexists(path):
+            number += 1
+            path = self.out / f"{name}-{number}.cmp"
+        return path
+
+    def busy(self) -> set[Path]:
+        """The folders of comparisons that are being made."""
+        with self._changed:
+            return {job.out for job in self._jobs.values() if job.state not in OVER}
+
+    def _place(self, name: str) -> Path:
+        """A new folder of that name; nothing is overwritten, whoever else writes there."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            while True:
+                path = self.free(name)
+                with suppress(FileExistsError):
+                    path.mkdir()
+                    return path
+        except OSError as error:
+            raise InputError(
+                f"a folder that can be written at {self.out}", one_line(error)
+            ) from error
+
+    def _queued(self, job: Job) -> Job:
+        """With the lock held: put it at the end of the queue."""
+        self._queue.append(job)
+        self._touch(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+        return job
+
+    def _forget(self) -> None:
+        over = [job for job in self._jobs.values() if job.state in OVER]
+        for job in sorted(over, key=lambda job: job.created)[: max(0, len(over) - _MOST_JOBS)]:
+            del self._jobs[job.id]
+
+    def _touch(self, job: Job) -> None:
+        """With the lock held: something about the job is new."""
+        self.version += 1
+        job.version = self.version
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._queue)
+                if self._closed:
+                    return
+                job = self._queue.popleft()
+                job.state, job.began = "running", time.monotonic()
+                self._touch(job)
+            try:
+                self._run(job)
+            except Exception as error:
+                job.problem = Problem(expected="the comparison to be made", found=one_line(error))
+            with self._changed:
+                self._settle(job)
+
+    def _run(self, job: Job) -> None:
+        order = {"call": _plain(job.plan.call()), "out": str(job.out), "resume": job.resume}
+        process = Process(order)
+        with self._changed:
+            job.process = process
+            ending = job.cancelled or self._closed
+        if ending:
+            process.end()
+        printed = threading.Thread(target=self._listen, args=(job, process), daemon=True)
+        printed.start()
+        for event in process.events():
+            with suppress(ValueError, KeyError, TypeError):
+                self._take(job, event)
+        code = process.wait()
+        printed.join(PATIENCE)
+        with self._changed:
+            job.process = None
+            if job.problem is None and not job.finished and not job.cancelled:
+                job.problem = how_it_ended(code)
+
+    def _take(self, job: Job, event: dict[str, Any]) -> None:
+        with self._changed:
+            if event["kind"] == "step":
+                self._step(job, event)
+            elif event["kind"] == "problem":
+                job.problem = Problem(**{k: str(event[k]) for k in ("expected", "found", "cure")})
+            elif event["kind"] == "done":
+                job.finished = True
+                job.verdict, job.headline = str(event["verdict"]), str(event["headline"])
+                job.warnings = [str(text) for text in event["warnings"]]
+            self._touch(job)
+
+    @staticmethod
+    def _step(job: Job, event: dict[str, Any]) -> None:
+        stage = Stage(event["stage"])
+        progress = job.stages[stage]
+        if progress.state != "now":
+            progress.state, progress.began = "now", job.now
+        progress.done, progress.total = int(event["done"]), int(event["total"])
+        progress.seconds = job.now - progress.began
+        if event["counts"]:
+            job.counts = {str(k): int(v) for k, v in event["counts"].items()}
+        if event["finished"]:
+            progress.state, progress.text = "done", str(event["text"])
+            job.log.append(LogLine(seconds=job.now, stage=stage.value, text=progress.text))
+
+    def _listen(self, job: Job, process: Process) -> None:
+        for text in process.printed():
+            with self._changed:
+                job.log.append(LogLine(seconds=job.now, stage="", text=text))
+                self._touch(job)
+
+    def _settle(self, job: Job) -> None:
+        """With the lock held: the process is gone; what did it leave?"""
+        job.ended = time.monotonic()
+        if job.finished and is_comparison(job.out):
+            # Also where it was cancelled in the very last moment: it is whole.
+            job.state = "done"
+            job.comparison = self._made(job.out)
+        else:
+            job.state = "cancelled" if job.cancelled else "failed"
+            _cleared(job)
+        for progress in job.stages.values():
+            if progress.state == "now" and job.state != "done":
+                progress.state = "waits"
+        self._touch(job)
+
+
+def _stages(plan: Plan) -> dict[Stage, _Progress]:
+    stages = {stage: _Progress() for stage in Stage}
+    if plan.introduced == "off":
+        stages[Stage.INTRODUCED].state = "left out"
+    return stages
+
+
+def _cleared(job: Job) -> None:
+    """Keep what can be gone on from, and nothing else."""
+    job.can_resume = _worth_keeping(job.out)
+    if job.can_resume or not job.out.is_dir():
+        return
+    if all(is_own(entry) for entry in job.out.iterdir()):
+        shutil.rmtree(job.out, ignore_errors=True)
+
+
+def _worth_keeping(folder: Path) -> bool:
+    """Whether the log of a comparison is there, and with it numbers or a run that is whole."""
+    if not can_resume(folder) or is_comparison(folder):
+        return False
+    with suppress(SyncpointError, OSError):
+        if any(kind == "measured" for kind, _ in read_journal(folder / PROGRESS_LOG).frames):
+            return True
+    for path in folder.glob("*.run"):
+        with suppress(SyncpointError, OSError):
+            if open_run(path).info.complete:
+                return True
+    return False
+
+
+def _plain(call: dict[str, Any]) -> dict[str, Any]:
+    shapes = {name: (list(shape.dims), shape.dtype) for name, shape in call["shapes"].items()}
+    return {**call, "shapes": shapes}
+
+
+def _shown(job: Job, log: bool = True) -> JobState:
+    stages = []
+    for stage, progress in job.stages.items():
+        seconds = progress.seconds
+        if progress.state == "now":
+            seconds = job.now - progress.began
+        stages.append(
+            StageState(
+                stage=stage.value,
+                state=progress.state,  # type: ignore[arg-type]
+                done=progress.done,
+                total=progress.total,
+                text=progress.text,
+                seconds=seconds,
+            )
+        )
+    return JobState(
+        id=job.id,
+        version=job.version,
+        state=job.state,
+        target=job.plan.target,
+        reference=job.plan.reference,
+        metric=job.plan.metric,
+        command=job.command,
+        folder=str(job.out),
+        created=job.created,
+        seconds=job.now,
+        stages=stages,
+        counts=job.counts,
+        log=list(job.log)[-_SHOWN_LINES:] if log else [],
+        problem=job.problem,
+        warnings=job.warnings,
+        verdict=job.verdict,
+        headline=job.headline,
+        comparison=job.comparison,
+        can_resume=job.can_resume,
+    )

@@ -1,0 +1,237 @@
+"""Comparisons of the past, each read as little as its line in the list needs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from syncpoint.comparison.storage import (
+    JSON_NAME,
+    PROGRESS_LOG,
+    TABLE_NAME,
+    is_comparison,
+    load,
+)
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.page.opened import name_of
+from syncpoint.page.schema import Level, Number, Problem, number
+from syncpoint.run.files import one_line, parse_json, read_whole
+from syncpoint.run.folder import RUN_JSON
+from syncpoint.server.files import Folders
+from syncpoint.server.looking import problem_of
+from syncpoint.server.session_schema import Past, PastComparison, PastRun
+
+_HEAD = 1 << 20
+"""Of a larger comparison.json only so much is read; the long lists stand behind the facts."""
+_MOST = 500
+_EXACT_ROWS = 2000
+"""Up to here the place where two runs part is found as the comparison itself says it."""
+_COLUMNS = (
+    *("target_op", "target_order", "verdict", "output", "psnr"),
+    *("introduced_verdict", "first_non_finite"),
+)
+_OFF = ["moderate", "large"]
+_GUILTY = (
+    pl.col("verdict").is_in(_OFF)
+    & pl.col("introduced_verdict").is_in(_OFF)
+    & ~(pl.col("output") | pl.col("first_non_finite"))
+)
+"""As the navigator has it."""
+
+
+@dataclass
+class PastList:
+    """The list, with what has been read of it once; a comparison that changes is read again."""
+
+    folders: Folders
+    out: Path
+    _read: dict[Path, tuple[tuple[int, int], PastComparison]] = field(default_factory=dict)
+
+    def all(self, busy: Collection[Path] = ()) -> Past:
+        """Everything there is now, newest first, but what is being made."""
+        places = dict.fromkeys(self._places(JSON_NAME))
+        unfinished = [p for p in self._places(PROGRESS_LOG) if p not in places and p not in busy]
+        found = [self._comparison(path) for path in list(places)[:_MOST]]
+        found += [self._unfinished(path) for path in dict.fromkeys(unfinished[:_MOST])]
+        found.sort(key=lambda one: -one.when)
+        runs = [run for path in dict.fromkeys(self._runs()) if (run := self._run(path))]
+        runs.sort(key=lambda run: -run.when)
+        return Past(folder=self.folders.text_of(self.out), comparisons=found, runs=runs[:_MOST])
+
+    def _places(self, name: str) -> Iterator[Path]:
+        """Folders, one level down, that hold a file of that name and lead nowhere else."""
+        for root in dict.fromkeys((*self.folders.roots, self.out)):
+            for file in sorted(root.glob(f"*/{name}")):
+                with suppress(InputError):
+                    yield self.folders.resolve(str(file.parent))
+
+    def _runs(self) -> Iterator[Path]:
+        for name in (RUN_JSON, f"*/{RUN_JSON}"):
+            yield from self._places(name)
+
+    def _comparison(self, path: Path) -> PastComparison:
+        file = path / JSON_NAME
+        try:
+            facts = file.stat()
+            stamp = (facts.st_mtime_ns, facts.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != stamp:
+                known = self._read[path] = (stamp, self._summary(path, facts.st_mtime))
+            return known[1]
+        except (SyncpointError, OSError) as error:
+            said = (
+                error
+                if isinstance(error, SyncpointError)
+                else InputError(f"a comparison at {path.name}", one_line(error))
+            )
+            return self._broken(path, problem_of(said))
+
+    def _unfinished(self, path: Path) -> PastComparison:
+        return self._broken(
+            path,
+            Problem(
+                expected="a finished comparison",
+                found="one that was interrupted",
+                cure="go on with it by its command and --resume",
+            ),
+        )
+
+    def _broken(self, path: Path, problem: Problem) -> PastComparison:
+        when = 0.0
+        with suppress(OSError):
+            when = path.stat().st_mtime
+        return PastComparison(
+            id="",
+            name=path.name.removesuffix(".cmp"),
+            path=self.folders.text_of(path),
+            when=when,
+            target="",
+            target_facts="",
+            reference="",
+            verdict="none",
+            level="none",
+            guilt="",
+            first="",
+            output=None,
+            coverage=None,
+            guilty=None,
+            rows=0,
+            problem=problem,
+        )
+
+    def _summary(self, path: Path, modified: float) -> PastComparison:
+        about = _about(path)
+        try:
+            frame = pl.read_parquet(path / TABLE_NAME, columns=list(_COLUMNS))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            found = str(error).splitlines()[0]
+            raise FormatError(f"a whole comparison in {path.name}", found) from error
+        verdict = str(about.get("verdict", "none"))
+        level: Level = "none"
+        if verdict in ("close", "moderate", "large"):
+            level = verdict  # type: ignore[assignment]
+        known = frame.filter(pl.col("introduced_verdict") != "none").height
+        guilty = frame.filter(_GUILTY).height if known else None
+        try:
+            target, reference = about["target"], about["reference"]
+            return PastComparison(
+                id=name_of(path),
+                name=path.name.removesuffix(".cmp"),
+                path=self.folders.text_of(path),
+                when=_when(about, modified),
+                target=_label(target),
+                target_facts=" · ".join(
+                    str(target.get(k)) for k in ("runtime", "device", "precision") if target.get(k)
+                ),
+                reference=_label(reference),
+                verdict=verdict,
+                level="large" if verdict == "amplified" else level,
+                guilt="amplified" if verdict == "amplified" else "",
+                first=_first(path, frame, verdict),
+                output=_output(frame),
+                coverage=float(about["coverage"]["target"]),
+                guilty=guilty,
+                rows=frame.height,
+                problem=None,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"a whole comparison in {path.name}", repr(error)) from error
+
+    def _run(self, path: Path) -> PastRun | None:
+        file = path / RUN_JSON
+        try:
+            body = parse_json(read_whole(file, 1 << 20), RUN_JSON)
+            facts = [body.get(k) for k in ("runtime", "device", "precision")]
+            return PastRun(
+                path=self.folders.text_of(path),
+                model=str(body.get("model") or path.name),
+                facts=" · ".join(str(fact) for fact in facts if fact),
+                when=file.stat().st_mtime,
+            )
+        except (SyncpointError, OSError, AttributeError):
+            return None
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """The facts of comparison.json; of a long one those that stand before its lists."""
+    file = path / JSON_NAME
+    if not is_comparison(path):
+        raise InputError(f"a comparison (a folder with {JSON_NAME})", path.name)
+    with file.open("rb") as stream:
+        text = stream.read(_HEAD)
+        whole = not stream.read(1)
+    if not whole:
+        head, mark, _ = text.partition(b'\n "unmatched": ')
+        text = head.rstrip().rstrip(b",") + b"}" if mark else file.read_bytes()
+    try:
+        about = json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"a whole comparison in {path.name}", one_line(error)) from error
+    if not isinstance(about, dict):
+        raise FormatError(f"a whole comparison in {path.name}", f"a {type(about).__name__}")
+    return about
+
+
+def _when(about: dict[str, Any], modified: float) -> float:
+    try:
+        return datetime.fromisoformat(about["created"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return modified
+
+
+def _label(side: dict[str, Any]) -> str:
+    said = str(side.get("model") or side.get("path") or "in memory")
+    return os.path.basename(said.rstrip("/")) or said  # noqa: PTH119
+
+
+def _output(frame: pl.DataFrame) -> Number:
+    """PSNR of the worst model output; none where one of them has no verdict."""
+    outputs = frame.filter(pl.col("output"))
+    least = outputs["psnr"].min()
+    if (outputs["verdict"] == "none").any() or not isinstance(least, float) or math.isnan(least):
+        return None
+    return number(least)
+
+
+def _first(path: Path, frame: pl.DataFrame, verdict: str) -> str:
+    if verdict == "close":
+        return ""
+    if frame.height <= _EXACT_ROWS:
+        rows = load(path).first_divergence
+        if rows:
+            more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+            return f"{rows[0].target.label}{more}"
+    else:
+        guilty = frame.filter(pl.col("introduced_verdict") == "large").sort("target_order")
+        if guilty.height:
+            return str(guilty["target_op"][0])
+    return "nobody guilty, amplified" if verdict == "amplified" else ""

@@ -1,0 +1,233 @@
+"""What the page of a session and the server say to each other: forms, jobs, past comparisons."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from syncpoint.page.schema import Guilt, Level, Number, Problem, Schema
+
+Text = Annotated[str, Field(max_length=4000)]
+Word = Annotated[str, Field(max_length=200)]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+class OptionForm(Schema):
+    """A setting of a runtime, as a field of a form."""
+
+    name: str
+    type: Literal["boolean", "choice", "integer", "number", "text"]
+    default: str
+    help: str
+    choices: list[str]
+
+
+class RuntimeForm(Schema):
+    """A runtime that takes the model."""
+
+    name: str
+    version: str
+    """"" where it is not installed."""
+    cure: str
+    """How to install it, where it is not."""
+    options: list[OptionForm]
+
+
+class InputForm(Schema):
+    """An input that a model declares or that a run was given."""
+
+    name: str
+    shape: list[int] | None
+    """-1 for an axis that is left open; null where nothing is known."""
+    dtype: str
+
+
+class Seen(Schema):
+    """What is at a path. Looking runs no model."""
+
+    path: str
+    kind: Literal["model", "recording", "comparison", "inputs", "folder", "nothing"]
+    text: str
+    """In words: "opens; 61 ops, f16, 11.4 MB"."""
+    sure: bool
+    """Whether it was opened, or only recognised by its name."""
+    precision: str
+    runtimes: list[RuntimeForm]
+    inputs: list[InputForm]
+    recorded: bool
+    """Whether it is a run that kept what it was given."""
+    candidates: list[str]
+    """What a Python file defines, where a path names none of it."""
+    problem: Problem | None
+
+
+class Entry(Schema):
+    """A file or folder to choose."""
+
+    name: str
+    path: str
+    kind: Literal["folder", "model", "recording", "comparison", "python", "inputs", "file"]
+    size: int | None
+    modified: float
+
+
+class Listing(Schema):
+    """One of the folders that may be looked into; all of them where no folder is named."""
+
+    path: str
+    parent: str | None
+    """Null where there is no way up."""
+    entries: list[Entry]
+    left_out: int
+    """Entries beyond those that one answer holds."""
+
+
+class SideSpec(Schema):
+    """One configuration."""
+
+    path: Text
+    runtime: Word = ""
+    """"" takes the first that accepts the model."""
+    options: Annotated[dict[Word, Text], Field(max_length=64, default_factory=dict)]
+    """By name, as text, as `--target-set` has them; those left out have their defaults."""
+    record: Literal["values", "statistics", "digest"] = "values"
+
+
+class SessionSpec(Schema):
+    """A comparison to make."""
+
+    target: SideSpec
+    reference: SideSpec
+    inputs: Text = ""
+    """As `--inputs`; "" for those that one side has recorded."""
+    shapes: Annotated[list[Word], Field(max_length=64, default_factory=list)]
+    metric: Word = "psnr"
+    preset: Word = "auto"
+    introduced: Literal["local", "replay", "off"] = "local"
+    reference_model: Text = ""
+
+
+class Command(Schema):
+    """The same comparison on the command line."""
+
+    command: str
+    warnings: list[str]
+    """What looks wrong before anything is run."""
+
+
+class StageState(Schema):
+    """One stage of a job."""
+
+    stage: Literal["reference", "target", "match", "measure", "introduced"]
+    state: Literal["waits", "now", "done", "left out"]
+    done: int
+    total: int
+    text: str
+    seconds: float
+
+
+class LogLine(Schema):
+    """Something that was said on the way."""
+
+    seconds: float
+    stage: str
+    text: str
+
+
+class JobState(Schema):
+    """A comparison that is asked for, being made, or over."""
+
+    id: str
+    version: int
+    state: State
+    target: str
+    reference: str
+    metric: str
+    command: str
+    folder: str
+    """Where it is, or will be, kept."""
+    created: float
+    """Seconds since 1970."""
+    seconds: float
+    """Since it began; how long it took, where it is over."""
+    stages: list[StageState]
+    counts: dict[str, int]
+    log: list[LogLine]
+    problem: Problem | None
+    warnings: list[str]
+    verdict: str
+    headline: str
+    comparison: str
+    """Its name in addresses, once it is saved."""
+    can_resume: bool
+    """Whether what is finished of it is kept, to go on from."""
+
+
+class JobList(Schema):
+    """All jobs of this session, newest first."""
+
+    version: int
+    jobs: list[JobState]
+
+
+class PastComparison(Schema):
+    """A comparison that was made earlier."""
+
+    id: str
+    name: str
+    path: str
+    when: float
+    target: str
+    target_facts: str
+    reference: str
+    verdict: str
+    level: Level
+    guilt: Guilt
+    first: str
+    """Where the two part; words where that is not known."""
+    output: Number
+    """PSNR of the worst model output in dB."""
+    coverage: float | None
+    guilty: int | None
+    """Null where introduced error is not known."""
+    rows: int
+    problem: Problem | None
+    """Why it cannot be opened."""
+
+
+class PastRun(Schema):
+    """A run that can serve as a side."""
+
+    path: str
+    model: str
+    facts: str
+    when: float
+
+
+class Past(Schema):
+    """What lies in the folders of this session."""
+
+    folder: str
+    """Where new comparisons are kept."""
+    comparisons: list[PastComparison]
+    runs: list[PastRun]
+
+
+class MetricChoice(Schema):
+    """A metric to show and to sort by."""
+
+    id: str
+    title: str
+
+
+class SessionInfo(Schema):
+    """What the form needs before anything is chosen."""
+
+    target: str
+    reference: str
+    """As named on the command line."""
+    folders: list[str]
+    out: str
+    metrics: list[MetricChoice]
+    presets: list[str]

@@ -1,0 +1,73 @@
+"""Whoever watches a comparison is told of every stage, in order, with counts that add up."""
+
+import numpy as np
+import torch
+from torch import nn
+
+import syncpoint as sp
+from syncpoint.comparison.stages import Stage
+
+
+def net(scale=1.0):
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh()).eval()
+    with torch.no_grad():
+        made[2].weight *= scale
+    return made
+
+
+INPUTS = (torch.ones(2, 8),)
+
+
+def steps_of(*sides, **options):
+    steps = []
+    comparison = sp.compare(*sides, watch=steps.append, **options)
+    return comparison, steps
+
+
+def test_every_stage_is_told_of_in_order_and_finished():
+    comparison, steps = steps_of(net(2.0), net(), inputs=INPUTS)
+    finished = [step for step in steps if step.finished]
+    assert [step.stage for step in finished] == list(Stage)
+    assert finished[0].done == finished[1].done == len(sp.capture(net(), INPUTS).ops)
+    assert "captured" in finished[0].text
+    assert finished[2].text.startswith(f"{len(comparison.rows)} pairs (")
+    assert finished[3].done == finished[3].total == len(comparison.rows)
+    looked = [s for s in steps if s.stage is Stage.INTRODUCED and s.total and not s.finished]
+    assert [s.done for s in looked] == list(range(looked[0].total))
+
+
+def test_the_counts_while_measuring_are_those_of_the_total_error():
+    comparison, steps = steps_of(net(2.0), net(), inputs=INPUTS, introduced="off")
+    counts = [step.counts for step in steps if step.counts][-1]
+    found = comparison.table["verdict"].value_counts()
+    assert counts == dict(found.iter_rows())
+    assert counts["large"] >= 1
+    assert Stage.INTRODUCED not in [step.stage for step in steps]
+
+
+def test_recordings_are_opened_not_captured(tmp_path):
+    for side in ("target", "reference"):
+        np.savez(tmp_path / f"{side}.npz", a=np.ones(4, np.float32))
+    _, steps = steps_of(tmp_path / "target.npz", tmp_path / "reference.npz")
+    opened = [step for step in steps if step.stage in (Stage.TARGET, Stage.REFERENCE)]
+    assert [step.finished for step in opened] == [True, True]
+    assert all(step.text.startswith("opened") for step in opened)
+
+
+def test_capture_says_how_many_ops_it_has_seen():
+    seen = []
+    run = sp.capture(net(), INPUTS, progress=seen.append)
+    assert seen[-1] == len(run.ops)
+    assert seen == sorted(seen)
+
+
+def test_statistics_of_a_side_are_recorded_where_the_options_say_so(tmp_path):
+    comparison, _ = steps_of(
+        net(),
+        net(),
+        inputs=INPUTS,
+        target_options={"record": "statistics", "steps": False},
+        store=tmp_path,
+    )
+    assert "statistics" in comparison.table["basis"].to_list()

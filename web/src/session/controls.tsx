@@ -1,0 +1,112 @@
+// Fields of the form: choices side by side, lists, text, and errors in three parts.
+import type { ComponentChildren, JSX } from "preact";
+import type { Problem } from "../api/source";
+
+export function Segments<T extends string>({
+  label,
+  value,
+  choices,
+  onChoose,
+}: {
+  label: string;
+  value: T;
+  choices: readonly (readonly [T, string])[];
+  onChoose: (value: T) => void;
+}): JSX.Element {
+  return (
+    <div class="seg l" role="group" aria-label={label}>
+      {choices.map(([id, text]) => (
+        <button type="button" aria-pressed={id === value} onClick={() => onChoose(id)}>
+          {text}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function Pick({
+  id,
+  value,
+  choices,
+  onChoose,
+  label,
+}: {
+  id?: string;
+  value: string;
+  choices: readonly (readonly [string, string])[];
+  onChoose: (value: string) => void;
+  label?: string;
+}): JSX.Element {
+  return (
+    <select id={id} class="in sel" aria-label={label} value={value} onChange={(event) => onChoose(event.currentTarget.value)}>
+      {choices.map(([name, text]) => (
+        <option value={name}>{text}</option>
+      ))}
+    </select>
+  );
+}
+
+export function PathField({
+  id,
+  value,
+  placeholder,
+  onInput,
+  onChoose,
+  list,
+}: {
+  id: string;
+  value: string;
+  placeholder: string;
+  onInput: (value: string) => void;
+  onChoose: () => void;
+  list?: string | undefined;
+}): JSX.Element {
+  return (
+    <div class="in">
+      <input
+        id={id}
+        type="text"
+        spellcheck={false}
+        autocomplete="off"
+        list={list}
+        value={value}
+        placeholder={placeholder}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      <button type="button" class="btn s" onClick={onChoose} aria-label={`Choose for ${id.replaceAll("-", " ")}`}>
+        Choose…
+      </button>
+    </div>
+  );
+}
+
+/** One line of the form. */
+export function Line({ label, of, children, title }: { label: string; of?: string | undefined; children: ComponentChildren; title?: string }): JSX.Element {
+  return (
+    <>
+      {of ? (
+        <label for={of} title={title}>
+          {label}
+        </label>
+      ) : (
+        <span class="lb" title={title}>
+          {label}
+        </span>
+      )}
+      {children}
+    </>
+  );
+}
+
+export function Words({ problem }: { problem: Problem }): JSX.Element {
+  return (
+    <dl class="ev">
+      <dt>expected</dt>
+      <dd>{problem.expected}</dd>
+      <dt>found</dt>
+      <dd>{problem.found}</dd>
+      {problem.cure && <dt>cure</dt>}
+      {problem.cure && <dd>{problem.cure}</dd>}
+    </dl>
+  );
+}

@@ -1,0 +1,203 @@
+// What is filled in, kept in this tab so that a reload loses nothing.
+import { batch, computed, effect, signal, type Signal } from "@preact/signals";
+import { problemOf, type Problem } from "../api/source";
+import * as api from "./api";
+
+export type From = "model" | "recording" | "intermediates";
+export type Role = "target" | "reference";
+export type InputKind = "recorded" | "zeros" | "ones" | "random" | "file";
+
+export interface SideForm {
+  from: Signal<From>;
+  path: Signal<string>;
+  runtime: Signal<string>;
+  options: Signal<Record<string, string>>;
+  /** What is at the path; null while that is being found out. */
+  seen: Signal<api.Seen | null>;
+}
+
+const side = (): SideForm => ({
+  from: signal<From>("model"),
+  path: signal(""),
+  runtime: signal(""),
+  options: signal<Record<string, string>>({}),
+  seen: signal<api.Seen | null>(null),
+});
+
+export const sides: Record<Role, SideForm> = { target: side(), reference: side() };
+export const referenceModel = signal("");
+/** Empty until somebody chooses: then what fits the sides is taken. */
+export const chosenInputs = signal<InputKind | "">("");
+export const seed = signal("0");
+export const inputFile = signal("");
+export const shapes = signal("");
+export const metric = signal("psnr");
+export const preset = signal("auto");
+export const introduced = signal<api.Spec["introduced"]>("local");
+export const record = signal<api.Spec["target"]["record"]>("values");
+
+export const recordedBy = computed<Role | null>(() => {
+  for (const role of ["reference", "target"] as const) if (sides[role].seen.value?.recorded) return role;
+  return null;
+});
+export const inputKind = computed<InputKind>(() => chosenInputs.value || (recordedBy.value ? "recorded" : "random"));
+/** Whether a model is run at all. */
+export const runs = computed(() => Object.values(sides).some((one) => one.seen.value?.kind !== "recording"));
+
+export function inputsText(): string {
+  if (!runs.value) return "";
+  switch (inputKind.value) {
+    case "recorded":
+      return "";
+    case "random":
+      return `random:${seed.value || 0}`;
+    case "file":
+      return inputFile.value.trim();
+    default:
+      return inputKind.value;
+  }
+}
+
+function sideSpec(role: Role): api.Spec["target"] {
+  const one = sides[role];
+  const taken = one.seen.value?.runtimes ?? [];
+  const runtime = taken.find((r) => r.name === one.runtime.value) ?? taken[0];
+  const options: Record<string, string> = {};
+  for (const option of runtime?.options ?? []) {
+    const value = one.options.value[option.name];
+    if (value !== undefined && value !== option.default) options[option.name] = value;
+  }
+  return { path: one.path.value.trim(), runtime: one.runtime.value && runtime ? runtime.name : "", options, record: record.value };
+}
+
+export const spec = computed<api.Spec>(() => ({
+  target: sideSpec("target"),
+  reference: sideSpec("reference"),
+  inputs: inputsText(),
+  shapes: ["random", "zeros", "ones"].includes(inputKind.value) ? shapes.value.split(/\s+/).filter(Boolean) : [],
+  metric: metric.value,
+  preset: preset.value,
+  introduced: introduced.value,
+  reference_model: sides.reference.seen.value?.kind === "recording" ? referenceModel.value.trim() : "",
+}));
+
+export const ready = computed(() => Boolean(sides.target.path.value.trim() && sides.reference.path.value.trim()));
+export const command = signal<api.Command | null>(null);
+export const refusal = signal<Problem | null>(null);
+
+export function swap(): void {
+  batch(() => {
+    const { target, reference } = sides;
+    for (const field of ["from", "path", "runtime", "options", "seen"] as const) {
+      const kept = target[field].value;
+      target[field].value = reference[field].value as never;
+      reference[field].value = kept as never;
+    }
+    if (target.from.value === "intermediates") target.from.value = "recording";
+  });
+}
+
+/** Do something once a value has rested. */
+function rested<T>(read: () => T, act: (value: T) => void, pause: number): void {
+  let timer = 0;
+  effect(() => {
+    const value = read();
+    clearTimeout(timer);
+    timer = setTimeout(() => act(value), pause);
+  });
+}
+
+const STORE = "syncpoint.session";
+type Kept = Record<string, string>;
+
+function kept(): Kept {
+  try {
+    return JSON.parse(sessionStorage.getItem(STORE) ?? "{}") as Kept;
+  } catch {
+    return {};
+  }
+}
+
+const plain: Record<string, Signal<string>> = {
+  referenceModel,
+  chosenInputs: chosenInputs as Signal<string>,
+  seed,
+  inputFile,
+  shapes,
+  metric,
+  preset,
+  introduced: introduced as Signal<string>,
+  record: record as Signal<string>,
+};
+for (const role of ["target", "reference"] as const) {
+  for (const field of ["from", "path", "runtime"] as const) plain[`${role}.${field}`] = sides[role][field] as Signal<string>;
+}
+
+/** Fill in what this tab had, or else what the command line named; then follow what is typed. */
+export function begin(info: api.SessionInfo): void {
+  const before = kept();
+  batch(() => {
+    sides.target.path.value = info.target;
+    sides.reference.path.value = info.reference;
+    for (const [name, field] of Object.entries(plain)) if (before[name] !== undefined) field.value = before[name];
+    for (const role of ["target", "reference"] as const) {
+      const options = before[`${role}.options`];
+      if (options) sides[role].options.value = JSON.parse(options) as Record<string, string>;
+    }
+  });
+  effect(() => {
+    const all: Kept = {};
+    for (const [name, field] of Object.entries(plain)) all[name] = field.value;
+    for (const role of ["target", "reference"] as const) all[`${role}.options`] = JSON.stringify(sides[role].options.value);
+    try {
+      sessionStorage.setItem(STORE, JSON.stringify(all));
+    } catch {
+      // Without a place to remember it, the form is lost with the tab.
+    }
+  });
+  for (const one of Object.values(sides)) {
+    rested(
+      () => one.path.value.trim(),
+      (path) => {
+        if (one.seen.value?.path === path) return;
+        if (!path) {
+          one.seen.value = null;
+          return;
+        }
+        api.look(path).then(
+          (found) => {
+            if (one.path.value.trim() !== path) return;
+            batch(() => {
+              one.seen.value = found;
+              if (found.kind === "model") one.from.value = "model";
+              if (found.kind === "recording" && one.from.value === "model") one.from.value = "recording";
+            });
+          },
+          () => undefined,
+        );
+      },
+      200,
+    );
+  }
+  rested(
+    () => (ready.value ? spec.value : null),
+    (asked) => {
+      if (!asked) {
+        command.value = refusal.value = null;
+        return;
+      }
+      const settle = (made: api.Command | null, problem: Problem | null): void => {
+        if (spec.value !== asked) return;
+        batch(() => {
+          command.value = made;
+          refusal.value = problem;
+        });
+      };
+      api.command(asked).then(
+        (made) => settle(made, null),
+        (error: unknown) => settle(null, problemOf(error)),
+      );
+    },
+    250,
+  );
+}

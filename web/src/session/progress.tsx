@@ -1,0 +1,222 @@
+// Comparisons that are asked for, being made, or just over.
+import { signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { problemOf, type Level, type Problem } from "../api/source";
+import { Glyph } from "../marks";
+import { count } from "../numbers";
+import { short, verdictLevel } from "../topbar";
+import * as api from "./api";
+import { Words } from "./controls";
+
+export const jobs = signal<readonly api.Job[]>([]);
+const dismissed = signal<readonly string[]>([]);
+const trouble = signal<Problem | null>(null);
+
+export const isOver = (job: api.Job): boolean => job.state === "done" || job.state === "failed" || job.state === "cancelled";
+
+const OWN = "syncpoint.job";
+
+/** Remember the job that this tab asked for: it is opened here when it is done. */
+export function own(job?: string | null): string | null {
+  try {
+    if (job === null) sessionStorage.removeItem(OWN);
+    else if (job !== undefined) sessionStorage.setItem(OWN, job);
+    return sessionStorage.getItem(OWN);
+  } catch {
+    return null;
+  }
+}
+
+export const addressOf = (job: api.Job): string => `/c/${job.comparison}${job.metric === "psnr" ? "" : `#metric=${job.metric}`}`;
+
+export function Progress(): JSX.Element {
+  const mine = own();
+  const live = jobs.value.filter((job) => !isOver(job));
+  const running = live.filter((job) => job.state === "running");
+  const queued = live.filter((job) => job.state === "queued").reverse();
+  const over = jobs.value.filter((job) => isOver(job) && !dismissed.value.includes(job.id));
+  const last = over.find((job) => job.id === mine) ?? over[0];
+  return (
+    <>
+      {running.map((job) => (
+        <Card key={job.id} job={job} />
+      ))}
+      {queued.map((job) => (
+        <Card key={job.id} job={job} />
+      ))}
+      {last && <Card key={last.id} job={last} />}
+      {trouble.value && (
+        <section class="box err" role="alert">
+          <Words problem={trouble.value} />
+        </section>
+      )}
+    </>
+  );
+}
+
+const TITLES: Record<api.Job["state"], string> = { queued: "Waits", running: "Comparing", done: "Compared", failed: "Could not compare", cancelled: "Cancelled" };
+
+function Card({ job }: { job: api.Job }): JSX.Element {
+  const [asked, setAsked] = useState(false);
+  const seconds = useSeconds(job);
+  useEffect(() => setAsked(false), [job.state]);
+  const act = (what: (id: string) => Promise<api.Job>): void => {
+    setAsked(true);
+    what(job.id).then(
+      () => (trouble.value = null),
+      (error: unknown) => {
+        setAsked(false);
+        trouble.value = problemOf(error);
+      },
+    );
+  };
+  const { level, guilt } = verdictLevel(job.verdict);
+  return (
+    <section class={`box job ${job.state}`} aria-label={`${TITLES[job.state]}: ${job.folder.slice(job.folder.lastIndexOf("/") + 1)}`} data-state={job.state}>
+      <header>
+        {job.state === "running" && <span class="spin" aria-hidden="true" />}
+        {job.state === "done" && <Glyph level={level} guilt={guilt} />}
+        <h2 aria-live="polite">{job.state === "running" && asked ? "Cancelling" : TITLES[job.state]}</h2>
+        <span class="dim cut">
+          {short(job.target)} with {short(job.reference)}
+          {job.state !== "queued" && ` · ${time(seconds)}`}
+        </span>
+        <span class="sp" />
+        <SoFar job={job} />
+        {job.state === "done" && (
+          <a class="btn s" href={addressOf(job)}>
+            Open
+          </a>
+        )}
+        {!isOver(job) && (
+          <button type="button" class="btn s" disabled={asked} onClick={() => act(api.cancel)}>
+            Cancel
+          </button>
+        )}
+        {isOver(job) && job.can_resume && (
+          <button type="button" class="btn s" disabled={asked} onClick={() => act(api.resume)}>
+            Go on
+          </button>
+        )}
+        {isOver(job) && (
+          <button type="button" class="btn s" onClick={() => (dismissed.value = [...dismissed.value, job.id])}>
+            Dismiss
+          </button>
+        )}
+      </header>
+      {job.state !== "queued" && <Stages job={job} />}
+      {job.problem && (
+        <div class="words" role="alert">
+          <Words problem={job.problem} />
+        </div>
+      )}
+      {job.state === "cancelled" && (
+        <p class="words dim">{job.can_resume ? `What is finished is kept in ${short(job.folder)}; Go on takes it up from there.` : "Nothing is left of it."}</p>
+      )}
+      {job.warnings.length > 0 && (
+        <ul class="words warn">
+          {job.warnings.map((text) => (
+            <li>
+              <Glyph level="moderate" /> {text}
+            </li>
+          ))}
+        </ul>
+      )}
+      {job.state === "done" && job.headline && <p class="words mid">{job.headline}</p>}
+      {job.log.length > 0 && <Log job={job} />}
+    </section>
+  );
+}
+
+function SoFar({ job }: { job: api.Job }): JSX.Element | null {
+  const found = (["large", "moderate", "close", "none"] as Level[]).filter((level) => job.counts[level]);
+  if (!found.length || job.state !== "running") return null;
+  return (
+    <span class="sofar" title="By their total error so far; who only inherited it is known at the end">
+      {found.map((level) => (
+        <span>
+          <Glyph level={level} /> {count(job.counts[level] as number)}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+const STAGES: Record<api.Job["stages"][number]["stage"], string> = {
+  reference: "Capture reference",
+  target: "Capture target",
+  match: "Match",
+  measure: "Measure",
+  introduced: "Introduced error",
+};
+const UNITS: Record<api.Job["stages"][number]["stage"], string> = { reference: "ops", target: "ops", match: "pairs", measure: "sync points", introduced: "ops" };
+
+function Stages({ job }: { job: api.Job }): JSX.Element {
+  return (
+    <ol class="stages" aria-label="Stages">
+      {job.stages.map((stage) => {
+        const share = stage.state === "done" ? 1 : stage.state === "now" && stage.total ? stage.done / stage.total : 0;
+        const busy = stage.state === "now" && !stage.total;
+        const opened = stage.state === "done" && stage.text.startsWith("opened");
+        return (
+          <li class={`st ${stage.state === "now" ? "now" : stage.state === "done" ? "" : "wait"} ${busy ? "busy" : ""}`}>
+            <div class="tr">
+              <i style={{ width: `${share * 100}%` }} />
+            </div>
+            <b>
+              {stage.state === "done" && (
+                <svg width="10" height="10" viewBox="0 0 10 10" aria-label="done" role="img">
+                  <path d="m1.5 5.5 2.3 2.3 4.7-5.3" fill="none" stroke="var(--ink-2)" stroke-width="1.6" />
+                </svg>
+              )}
+              {opened ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage]}
+            </b>
+            <span>{stageText(stage)}</span>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function stageText(stage: api.Job["stages"][number]): string {
+  if (stage.state === "waits") return "waits";
+  if (stage.state === "left out") return "left out";
+  const unit = UNITS[stage.stage];
+  if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "at work";
+  if (stage.stage === "introduced" && !stage.done) return "not known";
+  return `${count(stage.done)} ${stage.stage === "introduced" ? "sync points" : unit} · ${time(stage.seconds)}`;
+}
+
+function Log({ job }: { job: api.Job }): JSX.Element {
+  const lines = job.log.slice(isOver(job) && job.state === "done" ? -3 : -6);
+  return (
+    <div class="log" tabIndex={0} role="log" aria-label="Log">
+      {lines.map((line) => (
+        <div>
+          <span class="dim">{`${line.seconds.toFixed(1)} s`.padStart(7)}</span> {(line.stage ? STAGES[line.stage as keyof typeof STAGES]?.toLowerCase() : "model").padEnd(18)} {line.text}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** The seconds of a job, which go on between two events. */
+function useSeconds(job: api.Job): number {
+  const [now, setNow] = useState(0);
+  useEffect(() => {
+    setNow(0);
+    if (job.state !== "running") return;
+    const began = Date.now();
+    const timer = setInterval(() => setNow((Date.now() - began) / 1000), 500);
+    return () => clearInterval(timer);
+  }, [job.version, job.state]);
+  return job.seconds + now;
+}
+
+export function time(seconds: number): string {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}
