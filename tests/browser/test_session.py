@@ -2,29 +2,14 @@
 
 import re
 from contextlib import chdir
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from session_places import Server, gone, write_dumps, write_models
 
-CHROMIUM = "/usr/bin/chromium"
 SLOW = 60_000
-
-pytestmark = pytest.mark.skipif(
-    not Path(CHROMIUM).exists()
-    or not (Path(__file__).parents[2] / "src/syncpoint/server/static/index.html").exists(),
-    reason="no Chromium, or the page is not built (make web)",
-)
-
-
-@pytest.fixture(scope="session")
-def browser_type_launch_args():
-    return {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 
 
 @pytest.fixture(scope="module")
