@@ -28,6 +28,9 @@ export class Pane {
   private scale: Scale = scaleOf("psnr", "PSNR", "dB", "higher");
   private span: [number, number] = [0, 1];
   private flags: (Placed & { text: string; row: number; kind: string })[] = [];
+  private readonly layer = document.createElement("canvas");
+  private kept = "";
+  private readings = 0;
   private drag: { from: number; to: number } | null = null;
   private pointed: number | null = null;
   private stops: (() => void)[] = [];
@@ -71,6 +74,7 @@ export class Pane {
     const known = state.drift.peek();
     const info = state.overview.peek()?.metrics.find((one) => one.id === all?.metric);
     if (!all || !known) return;
+    this.readings++;
     this.points = known.points;
     this.scale = scaleOf(all.metric, info?.title ?? all.metric, info?.unit ?? "", info?.better ?? "higher");
     this.rows = new Int32Array(this.points).fill(-1);
@@ -143,15 +147,29 @@ export class Pane {
     context.clearRect(0, 0, this.width, this.height);
     context.textBaseline = "alphabetic";
     if (!this.points) return;
-    this.flags = this.placeFlags(context);
-    this.ground(context);
+    this.still(context);
     this.stretches(context);
     this.brush(context);
-    if (this.introduced && this.drawsIntroduced) this.curve(context, this.introduced, token("reference"), 1.2);
-    this.curve(context, this.total, token("ink"), 1.5);
     this.lines(context);
-    this.marks(context);
     this.words(context);
+  }
+
+  /** What does not follow the pointer is drawn once and kept: there may be a million points. */
+  private still(context: Context): void {
+    const key = `${this.width} ${this.height} ${devicePixelRatio} ${state.theme.value} ${this.readings}`;
+    if (key !== this.kept) {
+      this.kept = key;
+      this.flags = this.placeFlags(context);
+      const layer = fitted(this.layer, this.width, this.height);
+      if (!layer) return;
+      layer.clearRect(0, 0, this.width, this.height);
+      this.ground(layer);
+      if (this.introduced && this.drawsIntroduced) this.curve(layer, this.introduced, token("reference"), 1.2);
+      this.curve(layer, this.total, token("ink"), 1.5);
+      this.stems(layer);
+      this.marks(layer);
+    }
+    context.drawImage(this.layer, 0, 0, this.width, this.height);
   }
 
   private ground(context: Context): void {
@@ -206,7 +224,7 @@ export class Pane {
         context.fillRect(a, 4, Math.max(b - a, 1), this.height - 6);
         context.globalAlpha = 1;
       }
-      if (b - lastLine > 3) {
+      if (b - lastLine > 12) {
         context.strokeStyle = token("line");
         stroke(context, b, 8, b, this.height - 4);
         lastLine = b;
@@ -301,7 +319,7 @@ export class Pane {
     }
   }
 
-  private lines(context: Context): void {
+  private stems(context: Context): void {
     for (const flag of this.flags) {
       const x = this.x(state.states.value?.orders[flag.row] as number);
       const stem = flag.kind === "non-finite";
@@ -311,6 +329,10 @@ export class Pane {
       stroke(context, x, flag.w ? flag.y + 8 : 6, x, this.floor - (stem ? 8 : 0));
       context.setLineDash([]);
     }
+    context.lineWidth = 1;
+  }
+
+  private lines(context: Context): void {
     const vertical = (row: number | null, colour: string, thick: number): void => {
       const order = row === null ? undefined : (state.states.value?.orders[row] as number | undefined);
       if (order === undefined || order >= this.points) return;

@@ -30,6 +30,7 @@ export class Pane {
   private lone: Item | null = null;
   private fittedOnce = false;
   private marked = false;
+  private placed = false;
   /** Set where something moved by hand, so that a new size does not fit again. */
   private touched = false;
 
@@ -46,12 +47,8 @@ export class Pane {
     Object.assign(canvas, { shown: () => this.described() });
     this.stops.push(
       effect(() => {
-        const whole = state.overview.value;
-        if (whole) void this.load();
-      }),
-      effect(() => {
-        const all = state.states.value;
-        if (all && this.model) this.rescore();
+        void [state.overview.value, state.states.value];
+        this.rescore();
       }),
       effect(() => {
         const row = state.selected.value;
@@ -69,6 +66,7 @@ export class Pane {
         this.schedule();
       }),
     );
+    void this.load();
   }
 
   stop(): void {
@@ -80,7 +78,6 @@ export class Pane {
   // ---- data ---------------------------------------------------------------------------------
 
   private async load(): Promise<void> {
-    if (this.model) return this.rescore();
     try {
       const [target, reference] = await Promise.all([state.source.graph("target", ""), state.source.graph("reference", "")]);
       this.model = build(unpacked(target), unpacked(reference));
@@ -106,6 +103,11 @@ export class Pane {
     const metric = state.overview.peek()?.metrics.find((one) => one.id === state.metric.peek());
     scored(this.model, metric);
     this.strip.reset();
+    // Only now is it known what matters.
+    if (!this.placed && state.states.peek() && this.width) {
+      this.placed = true;
+      if (!this.touched) this.fit();
+    }
     this.tell();
     this.schedule();
   }
@@ -201,7 +203,8 @@ export class Pane {
     const { width, height, model } = this;
     if (!model || !width) return;
     const tall = model.root.height;
-    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, Math.max(READABLE, height / tall));
+    const all = height / tall;
+    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, all < READABLE ? 1 : all);
     const at: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
     if (tall * k > height) {
       // Too tall to be read as a whole: begin with what matters.
