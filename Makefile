@@ -8,7 +8,7 @@ FORMATTED := $(wildcard src/syncpoint/metrics/native/*.cpp src/syncpoint/metrics
 INPUTS := pyproject.toml constraints.txt Makefile $(NATIVE)
 
 # The page: built by the machine's Node, or by the one from PyPI where there is none.
-PAGE := src/syncpoint/server/static/app.js
+PAGE := src/syncpoint/page/static/app.js
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f -print)
 NPM := PATH="$$PATH:$(abspath $(BIN))" npm
 

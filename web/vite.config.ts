@@ -4,7 +4,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   base: "/static/",
   build: {
-    outDir: "../src/syncpoint/server/static",
+    outDir: "../src/syncpoint/page/static",
     emptyOutDir: true,
     assetsDir: "",
     target: "es2022",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         open_comparison,
         open_run,
         record,
+        reduce,
         save_intermediates,
     )
     from syncpoint.recording import Recording
@@ -44,6 +45,7 @@ __all__ = [
     "open_comparison",
     "open_run",
     "record",
+    "reduce",
     "save_intermediates",
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from syncpoint.matching.map_file import MapFile
     from syncpoint.offline.mode import Outcome
     from syncpoint.recording import Recording
+    from syncpoint.reducing.outcome import Reduced
     from syncpoint.runtimes.inputs import Shape
+    from syncpoint.viewing import View
 
 Progress = Callable[[int, int], None]
 
@@ -57,6 +60,29 @@ class Comparison(Result):
         from syncpoint.reports.json_report import write_json
 
         return write_json(self, Path(path))
+
+    def to_html(self, path: str | Path) -> Path:
+        """The page and all it shows in one file, for a browser without network or server. Tensors
+        are previewed where the runs are on disk."""
+        from syncpoint.page.opened import Opened
+        from syncpoint.page.report import write
+
+        with TemporaryDirectory() as folder:
+            saved = self.save(Path(folder) / f"{Path(path).stem}.cmp")
+            return write(Opened(saved), Path(path))
+
+    def view(self, port: int | None = None, browser: bool = True) -> View:
+        """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
+        from syncpoint.viewing import view
+
+        folder = TemporaryDirectory()
+        name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
+        return view(self.save(Path(folder.name) / f"{name}.cmp"), port, browser, folder)
+
+    def _repr_html_(self) -> str:
+        from syncpoint.reports.notebook_report import notebook_html
+
+        return notebook_html(self)
 
     def __str__(self) -> str:
         from syncpoint.reports.terminal import as_text
@@ -295,6 +321,7 @@ def compare_torchair(
     *,
     out: str | Path = ".",
     dialect: str = "seed",
+    summary: str = "values",
     xlsx: bool = False,
     limits: Choice = "auto",
     threads: int = 0,
@@ -304,16 +331,25 @@ def compare_torchair(
 
     Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison beside it into
     `out`; one of each for every rank. `dialect` says whose columns the report has: `seed`, those
-    of the manual, or `26.2`.
+    of the manual, or `26.2`; `summary` what those of the manual are made of: `values`,
+    `statistics` or `md5`.
     """
     from syncpoint.offline.torchair.asked import Asked as AskedTorchair
-    from syncpoint.offline.torchair.asked import Dialect
+    from syncpoint.offline.torchair.asked import Dialect, Summary
     from syncpoint.offline.torchair.mode import compare_torchair as compare_all
 
     known = [str(name) for name in Dialect]
     if dialect not in known:
         raise InputError(f"a dialect {' or '.join(known)}", repr(dialect))
-    asked = AskedTorchair(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads)
+    known = [str(name) for name in Summary]
+    if summary not in known:
+        raise InputError(f"a summary of {', '.join(known)}", repr(summary))
+    if dialect != Dialect.SEED and summary != Summary.VALUES:
+        raise InputError(f"the dialect seed for a summary of {summary}", repr(dialect))
+    asked = AskedTorchair(
+        *(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads),
+        summary=Summary(summary),
+    )
     return compare_all(asked, limits, progress)
 
 
@@ -376,6 +412,37 @@ def assert_parity(
 
         raise AssertionError(summary(comparison, fail_on, min_coverage))
     return comparison
+
+
+def reduce(
+    source: str | Path,
+    to: str = "statistics",
+    out: str | Path | None = None,
+    *,
+    watch: bool = False,
+    delete: bool = False,
+    until_idle: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Reduced:
+    """Make a run or a dump small: `to` is statistics, digest or min-max.
+
+    The first two give a run at `out` (`NAME.statistics.run`), min-max a small file for each file,
+    beside it or below `out`. With `watch` it goes on while the dump is being written, until the
+    source says it is complete, nothing came for `until_idle` seconds, or Ctrl-C. `delete` removes
+    each file once its reduced form is on the disk and was verified. Whatever ends it, the same call
+    goes on where it stopped.
+    """
+    from syncpoint.reducing.reduce import reduce as reduce_files
+
+    return reduce_files(
+        Path(source),
+        to,
+        None if out is None else Path(out),
+        watch=watch,
+        delete=delete,
+        until_idle=until_idle,
+        progress=progress,
+    )
 
 
 def choice(preset: str, limits: str | Path | None = None) -> Choice:
@@ -451,5 +518,6 @@ __all__ = [
     "open_comparison",
     "open_run",
     "record",
+    "reduce",
     "save_intermediates",
 ]

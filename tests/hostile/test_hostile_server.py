@@ -15,9 +15,9 @@ from schemathesis.specs.openapi import checks as openapi
 
 from conftest import FACTOR
 from served import mixed
+from syncpoint.page.opened import name_of
 from syncpoint.server.app import create_app
 from syncpoint.server.library import Library
-from syncpoint.server.opened import name_of
 
 
 @pytest.fixture(scope="module")

@@ -362,12 +362,12 @@ def test_files_are_written_even_if_nobody_reads_the_table(place, tmp_path):
 
 
 def test_statistics_say_what_they_cannot_prove(place, tmp_path):
-    for name in "rt":
+    for name, model in (("r", "reference"), ("t", "faulty")):
         syncpoint(
-            "capture", "net.py:reference", "--inputs", "x.npz", "-o", tmp_path / f"{name}.run",
+            "capture", f"net.py:{model}", "--inputs", "x.npz", "-o", tmp_path / f"{name}.run",
             "--record", "statistics", cwd=place, code=0,
         )  # fmt: skip
-    found = syncpoint("compare", tmp_path / "t.run", tmp_path / "r.run", cwd=place, code=0)
+    found = syncpoint("compare", tmp_path / "t.run", tmp_path / "r.run", cwd=place, code=1)
     assert "hardly equality" in found.stdout.splitlines()[-1]
 
 

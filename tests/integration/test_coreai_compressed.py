@@ -8,7 +8,7 @@ import pytest
 import syncpoint as sp
 from models.coreai_compressed import compressed, compressed_asset
 from models.coreai_files import NETS, decomposed, save
-from syncpoint.comparison.measuring import dequantized, operand_of
+from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.runtimes.coreai_quantization import meaning, rows

@@ -179,6 +179,7 @@ def test_the_public_names_are_those_of_the_interface():
         "open_comparison",
         "open_run",
         "record",
+        "reduce",
         "save_intermediates",
     }
     for name in sp.__all__:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_cli import syncpoint
 
 import syncpoint as sp
 from msprobe_dumps import REAL, edited, figures, real, tensor, write
@@ -86,6 +87,52 @@ def test_each_task_says_what_it_can_tell():
     assert reasons["tensor"] == {""}
     assert reasons["statistics"] == {"statistics agree; that hardly proves equality"}
     assert reasons["md5"] == {"same bytes"}
+
+
+SAID = {
+    "tensor": ("16.1", "greatest difference 0.53 at", "blks.1.fc.weight (14.2 dB)", ""),
+    "statistics": (
+        "≤29.6", "psnr is at most 29.6 dB", "blks.1.fc.weight (at most 26.8 dB)",
+        "; 112 by statistics, which can prove a difference, hardly equality",
+    ),
+    "md5": (
+        "differ", "bytes differ; a digest cannot say by how much", "blks.1.fc.weight (other bytes)",
+        "; 112 by digest, which tell equal from unequal only",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_terminal_and_the_reports_lead_with_the_layer_and_say_what_they_rest_on(task, tmp_path):
+    score, words, weight, caveat = SAID[task]
+    found = syncpoint(
+        "compare", *(real(f"{task}_{side}") for side in ("target", "reference")),
+        "--rows", 0, "--csv", "rows.csv", "--json", "rows.json", cwd=tmp_path, code=1,
+    )  # fmt: skip
+    lines = found.stdout.splitlines()
+    assert sum(line.startswith("■ large  ") for line in lines) == 71
+    first = next(line for line in lines if line.startswith("■ large  "))
+    assert first.split()[2:4] == [GUILTY, score]
+    at = next(at for at, line in enumerate(lines) if line.startswith(f"■ large: {GUILTY} "))
+    told = "\n".join(lines[at + 1 : at + 6])
+    assert words in told and f"its parameters differ: {weight}" in told
+    headline = next(line for line in lines if "target tensors" in line)
+    assert headline.endswith(f"preset auto (assumed f32){caveat}")
+    body = json.loads((tmp_path / "rows.json").read_text())
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    for reasons in (
+        {row["reason"] or "" for row in body["sync_points"] if row["verdict"] == "close"},
+        {row["reason"] for row in table if row["verdict"] == "close"},
+    ):
+        assert (
+            reasons
+            == {
+                "tensor": {""},
+                "statistics": {"statistics agree; that hardly proves equality"},
+                "md5": {"same bytes"},
+            }[task]
+        )
 
 
 @pytest.mark.parametrize(
@@ -256,11 +303,15 @@ def test_the_command_writes_the_table_of_the_tool_too(tmp_path):
     paths = [str(real(f"tensor_{side}") / "dump.json") for side in ("target", "reference")]
     table = tmp_path / "msprobe.csv"
     done = subprocess.run(
-        [*command, *paths, "--msprobe-csv", str(table)], capture_output=True, text=True
+        [*command, *paths, "--msprobe-csv", str(table), "--msprobe-xlsx", f"{table}.xlsx"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1, done.stderr
     assert GUILTY in done.stdout
     assert len(table.read_text().splitlines()) > 119
+    assert Path(f"{table}.xlsx").read_bytes().startswith(b"PK")
+    assert not list(tmp_path.glob("*.tmp"))
     np.savez(tmp_path / "x.npz", a=np.ones(3))
     done = subprocess.run(
         [*command, paths[0], str(tmp_path / "x.npz"), "--msprobe-csv", str(tmp_path / "y.csv")],

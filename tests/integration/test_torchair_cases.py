@@ -9,7 +9,10 @@ import pytest
 from test_cli import syncpoint
 
 import syncpoint as sp
+from ascend_files import dump, input_, output
 from syncpoint.errors import InputError
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.run.model import Role
 from torchair_files import Dumps, lines, numbers
 
 
@@ -221,6 +224,45 @@ def test_files_that_cannot_be_used_are_a_divergence(dumps):
     assert "unreadable" in found["Fine_2.output.0"]["Remark"]
     assert found["Relu_1.output.0"]["Verdict"] == "close"
     assert outcome.exit_code() == 1
+    for result in (outcome.result, sp.open_comparison(outcome.comparison)):
+        assert result.verdict is Verdict.LARGE
+        bad = {row.target.label: row.reason for row in result.worst(2)}
+        assert set(bad) == {"Broken_1 [step=0]", "Fine_2 [step=0]"}
+        assert all(reason.startswith("unreadable: the ") for reason in bad.values())
+        assert (result.coverage.compared, result.coverage.target_tensors) == (2, 4)
+        assert not [u for u in result.unmatched if u.side == "target"]
+
+
+def test_a_file_with_one_tensor_that_cannot_be_read_has_a_row_for_it_beside_the_others(dumps):
+    x = simple(dumps)
+    path = dumps.device("Relu", "Part_1", [x], [x])
+    data = x.tobytes()
+    int2 = input_(x.shape, x.nbytes, 30)
+    path.write_bytes(dump(int2, output(x.shape, x.nbytes, 1), data=data + data))
+    dumps.node("part-aten.relu.default", [x], [x])
+    dumps.op("Part_1", "Relu", [], ["part-aten.relu.default.OUTPUT.0"])
+    outcome = dumps.compare()[0]
+    rows = {row.target.label: row for row in outcome.result.rows}
+    assert rows["Part_1 [step=0]"].verdict is Verdict.CLOSE
+    assert "unreadable" in rows["Part_1 (input 0) [step=0]"].reason
+    assert len(sp.open_comparison(outcome.comparison).rows) == len(outcome.result.rows) == 4
+
+
+def test_a_file_damaged_in_one_token_leaves_the_others_as_they_are(dumps):
+    x = numbers(4, 8)
+    for token in (0, 1, 2):
+        dumps.device("Relu", "Relu_1", [x], [x], token)
+        dumps.node("relu-aten.relu.default", [x], [x], token)
+    dumps.op("Relu_1", "Relu", [], ["relu-aten.relu.default.OUTPUT.0"])
+    made = next((dumps.root / "fx/2").rglob("*OUTPUT*.npy"))
+    made.write_bytes(made.read_bytes()[:100])
+    next((dumps.root / "fx/3").rglob("*OUTPUT*.npy")).unlink()
+    result = dumps.compare()[0].result
+    outputs = [row for row in result.rows if row.target.key.role is Role.OUTPUT]
+    found = {row.target.key.part.step: row.verdict for row in outputs}
+    assert found == {0: Verdict.CLOSE, 1: Verdict.NONE}
+    assert [u.reason for u in result.unmatched if u.side == "target"] == [Reason.NO_COUNTERPART]
+    assert result.coverage.target_tensors == 6 and result.coverage.compared == 4
 
 
 def test_the_last_of_several_executions_is_compared_and_the_line_says_so(dumps):

@@ -8,3 +8,4 @@ function bytes(text: string): ArrayBuffer {
 
 export const floats = (text: string): Float32Array => new Float32Array(bytes(text));
 export const integers = (text: string): Uint32Array => new Uint32Array(bytes(text));
+export const doubles = (text: string): Float64Array => new Float64Array(bytes(text));

@@ -62,7 +62,7 @@ const actions: Record<string, () => void> = {
   "?": () => (help.value = !help.value),
 };
 
-async function step(by: number): Promise<void> {
+export async function step(by: number): Promise<void> {
   const next = Math.min(Math.max((cursor.value ?? (by > 0 ? -1 : total.value)) + by, 0), total.value - 1);
   if (next < 0) return;
   cursor.value = next;

@@ -19,6 +19,7 @@ from syncpoint.cli.convert import convert
 from syncpoint.cli.demo import demo
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
+from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 from syncpoint.cli.view import view
 
@@ -48,5 +49,7 @@ def _all(
     context.default_map = defaults()
 
 
-for command in (capture, compare, analyze, report, view, inspect, convert, doctor, demo):
+for command in (
+    *(capture, compare, analyze, report, view, inspect, convert, reduce, doctor, demo),
+):
     app.command()(command)

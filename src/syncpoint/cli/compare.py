@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -31,6 +34,7 @@ def compare(
     topn: offline.TopN = 20,
     dialect: offline.Dialect = None,
     xlsx: offline.Xlsx = False,
+    summary_mode: offline.SummaryMode = None,
     inputs: options.Inputs = None,
     shape: options.Shapes = None,
     output: Annotated[
@@ -94,8 +98,12 @@ def compare(
         Path | None,
         typer.Option(help="Of two dumps of msProbe for PyTorch: write that tool's own table too."),
     ] = None,
+    msprobe_xlsx: Annotated[
+        Path | None, typer.Option(help="The same table as a coloured sheet (extra xlsx).")
+    ] = None,
     csv: options.Csv = None,
     json: options.Json = None,
+    html: options.Html = None,
     rows: options.Rows = 24,
     sort: options.Sort = "similarity",
     quiet: options.Quiet = False,
@@ -119,6 +127,7 @@ def compare(
         topn,
         dialect,
         xlsx,
+        summary_mode,
     )
     if said:
         offline.refuse(
@@ -128,9 +137,10 @@ def compare(
                 **{"--introduced": introduced != "local", "--reference-model": reference_model},
                 **{"--through": through, "--no-confirm": no_confirm, "--no-store": no_store},
                 **{"--resume": resume, "--msprobe-csv": msprobe_csv},
+                **{"--msprobe-xlsx": msprobe_xlsx},
             }
         )
-        shown = offline.Shown(metric, sort, rows, quiet, csv, json)
+        shown = offline.Shown(metric, sort, rows, quiet, csv, json, html)
         offline.compare(
             said,
             (target, reference),
@@ -148,15 +158,15 @@ def compare(
             "nothing" if target is None else f"{target} alone",
             "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
-    if msprobe_csv is not None:
+    if msprobe_csv is not None or msprobe_xlsx is not None:
         from syncpoint.dumps.msprobe.table import write_table
 
-        write_table(target, reference, msprobe_csv)
+        write_table(target, reference, msprobe_csv, msprobe_xlsx)
     if resume and output is not None and not can_resume(output):
         typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:
         cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
-    with measuring() as progress:
+    with _kept(output, html) as kept, measuring() as progress:
         comparison = api.compare(
             target,
             reference,
@@ -172,20 +182,32 @@ def compare(
             target_options=options.settings(target_set, "--target-set"),
             reference_options=options.settings(reference_set, "--reference-set"),
             shapes=options.shapes(shape),
-            out=output,
-            store=None if no_store else output,
+            out=kept,
+            store=None if no_store else kept,
             resume=resume,
             threads=threads,
             progress=progress,
         )
-    options.show(
-        comparison,
-        metric=metric,
-        sort=sort,
-        rows=rows,
-        quiet=quiet,
-        csv=csv,
-        json=json,
-        saved=output,
-    )
+        options.show(
+            comparison,
+            metric=metric,
+            sort=sort,
+            rows=rows,
+            quiet=quiet,
+            csv=csv,
+            json=json,
+            html=html,
+            saved=output,
+        )
     options.finish(comparison, fail_on, min_coverage)
+
+
+@contextmanager
+def _kept(output: Path | None, html: Path | None) -> Iterator[Path | None]:
+    """Where the comparison and its runs are kept: a report shows tensors, and where nobody asked
+    to keep the runs they live until it is written."""
+    if output is not None or html is None:
+        yield output
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / f"{html.stem}.cmp"

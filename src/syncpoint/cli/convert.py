@@ -18,7 +18,11 @@ def convert(
     """Write a run or dump in another format."""
     from syncpoint import api
     from syncpoint.dumps.registry import save_dump
+    from syncpoint.run.model import Kept
 
     run = api.open_run(source)
     save_dump(run, destination, to)
-    typer.echo(f"{destination}: {len(run.tensors)} tensors as {to}")
+    left = 0 if to == "run" else sum(tensor.kept is not Kept.VALUES for tensor in run.tensors)
+    typer.echo(f"{destination}: {len(run.tensors) - left} tensors as {to}")
+    if left:
+        typer.echo(f"note: {left} tensors without values are left out", err=True)

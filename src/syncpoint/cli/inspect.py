@@ -123,15 +123,18 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
     from syncpoint.run.model import Kept
 
     typer.echo(f"{tensor.key}  {_form(tensor)}  {tensor.kept}")
-    found = tensor.statistics
+    found, what = tensor.statistics, ""
+    if tensor.quantization is not None and tensor.kept is not Kept.VALUES:
+        what = "  (of the stored integers)"
     if tensor.kept is Kept.VALUES:
         values = run.values(tensor)
         found = statistics(Operand(values, tensor.dtype, tensor.quantization))
     if found is not None:
         typer.echo(
-            f"  min {found.min:.6g}  max {found.max:.6g}  mean {found.mean:.6g}"
-            f"  std {found.std:.6g}  l2 {found.l2:.6g}"
+            f"  min {_figure(found.min)}  max {_figure(found.max)}  mean {_figure(found.mean)}"
+            f"  std {_figure(found.std)}  l2 {_figure(found.l2)}"
             f"  nan {_number(found.nan)}  inf {_number(found.inf)}  zero {_number(found.zero)}"
+            f"{what}"
         )
     if tensor.digest:
         typer.echo(f"  {tensor.digest_kind} {tensor.digest}")
@@ -140,6 +143,11 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
             shown = values.astype(np.float64) if values.dtype.kind == "V" else values
             for line in str(shown).splitlines()[:40]:
                 typer.echo(f"  {line}")
+
+
+def _figure(value: float) -> str:
+    """A statistic over the finite elements; a dash where there is none."""
+    return f"{value:.6g}" if value == value else "–"
 
 
 def _number(count: int) -> str:

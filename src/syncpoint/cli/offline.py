@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PANEL = "Dumps of an Ascend device (--mode offline_data or torchair)"
 _MODES = ("offline_data", "torchair")
 _DIALECTS = ("seed", "26.2")
+_SUMMARIES = ("values", "statistics", "md5")
 
 Mode = Annotated[
     str | None,
@@ -115,6 +116,14 @@ Dialect = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+SummaryMode = Annotated[
+    str | None,
+    typer.Option(
+        "--summary_mode",
+        help="torchair: columns of the manual for values, statistics or md5.",
+        rich_help_panel=_PANEL,
+    ),
+]
 Xlsx = Annotated[
     bool,
     typer.Option(
@@ -139,6 +148,7 @@ class Said:
     topn: int
     dialect: str | None = None
     xlsx: bool = False
+    summary_mode: str | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) for f in fields(self) if f.name != "topn")
@@ -154,6 +164,7 @@ class Shown:
     quiet: bool
     csv: Path | None
     json: Path | None
+    html: Path | None = None
 
 
 def refuse(given: dict[str, object]) -> None:
@@ -191,8 +202,8 @@ def compare(
         run = _torchair if said.mode == "torchair" else _offline
         found = run(said, output if output is not None else Path(), choice, threads, progress)
     several = len(found) > 1
-    if several and (shown.csv or shown.json):
-        raise InputError("--csv and --json for one comparison", f"{len(found)} of them")
+    if several and (shown.csv or shown.json or shown.html):
+        raise InputError("--csv, --json and --html for one comparison", f"{len(found)} of them")
     for outcome in found:
         options.show(
             api.Comparison.of(outcome.result),
@@ -202,6 +213,7 @@ def compare(
             quiet=shown.quiet,
             csv=shown.csv,
             json=shown.json,
+            html=shown.html,
             saved=outcome.comparison,
         )
         typer.echo(f"report     {outcome.report}")
@@ -218,7 +230,7 @@ def _offline(
     from syncpoint import api
 
     assert said.target_path is not None and said.golden_path is not None
-    _refuse(said, ("dialect", "xlsx"), "torchair")
+    _refuse(said, ("dialect", "xlsx", "summary_mode"), "torchair")
     return api.compare_offline(
         said.target_path,
         said.golden_path,
@@ -249,6 +261,7 @@ def _torchair(
         said.golden_path,
         out=output,
         dialect=options.one_of(said.dialect or _DIALECTS[0], _DIALECTS, "--dialect"),
+        summary=options.one_of(said.summary_mode or _SUMMARIES[0], _SUMMARIES, "--summary_mode"),
         xlsx=said.xlsx,
         limits=choice,
         threads=threads,

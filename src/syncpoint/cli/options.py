@@ -34,6 +34,9 @@ MinCoverage = Annotated[
 ]
 Csv = Annotated[Path | None, typer.Option(help="Write all rows and columns as CSV.")]
 Json = Annotated[Path | None, typer.Option(help="Write everything as strict JSON.")]
+Html = Annotated[
+    Path | None, typer.Option(help="Write one HTML file that shows it all without a server.")
+]
 Rows = Annotated[int, typer.Option(min=0, help="Rows to print; 0 prints all.")]
 Sort = Annotated[str, typer.Option(help="similarity (worst first) or operation (as executed).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]
@@ -108,6 +111,7 @@ def show(
     quiet: bool,
     csv: Path | None,
     json: Path | None,
+    html: Path | None = None,
     saved: Path | None = None,
 ) -> None:
     """Write the files that were asked for, then print: a reader of the output that goes away,
@@ -122,6 +126,8 @@ def show(
         written.append(f"csv        {comparison.to_csv(csv)}")
     if json is not None:
         written.append(f"json       {comparison.to_json(json)}")
+    if html is not None:
+        written.append(f"html       {comparison.to_html(html)}")
     if quiet:
         for line in [*inputs_lines(comparison), headline(comparison)]:
             typer.echo(line)

@@ -21,6 +21,7 @@ def report(
     min_coverage: options.MinCoverage = 0.5,
     csv: options.Csv = None,
     json: options.Json = None,
+    html: options.Html = None,
     rows: options.Rows = 24,
     sort: options.Sort = "similarity",
     quiet: options.Quiet = False,
@@ -32,5 +33,7 @@ def report(
     found = api.open_comparison(comparison)
     if preset is not None or limits is not None:
         found = found.rejudged(api.choice(preset or "auto", limits))
-    options.show(found, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json)
+    options.show(
+        found, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json, html=html
+    )
     options.finish(found, fail_on, min_coverage)

@@ -19,10 +19,10 @@ def view(
     ] = False,
 ) -> None:
     """Look at a comparison in the browser; Ctrl-C ends it."""
+    from syncpoint.page.opened import name_of
     from syncpoint.server.library import Library
-    from syncpoint.server.opened import Opened, name_of
     from syncpoint.server.serving import serve
 
-    Opened(comparison)  # says what is wrong with it before anything is served
-    library = Library([comparison])
-    serve(library, f"/c/{name_of(comparison)}", typer.echo, port=port, browser=not no_browser)
+    library, name = Library([comparison]), name_of(comparison)
+    library.get(name)  # says what is wrong with it before anything is served
+    serve(library, f"/c/{name}", typer.echo, port=port, browser=not no_browser)

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from syncpoint.comparison.measuring import Sides, as_real, fitted, operand_of
+from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.operands import as_real, fitted, operand_of
 from syncpoint.comparison.regions import NoRegion
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import SyncpointError

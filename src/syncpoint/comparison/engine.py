@@ -11,20 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import add_introduced
-from syncpoint.comparison.judging import AUTO, Choice, judged
+from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
 from syncpoint.comparison.masking import Masks, summary
-from syncpoint.comparison.measuring import (
-    Beside,
-    Progress,
-    Sides,
-    dequantized,
-    fitted,
-    measured,
-    operand_of,
-    rows,
-    steps_of,
-)
+from syncpoint.comparison.measuring import Beside, Progress, Sides, measured, rows
 from syncpoint.comparison.on_demand import add_worst_slices
+from syncpoint.comparison.operands import dequantized, fitted, operand_of, steps_of
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.reordered import note_reordered
 from syncpoint.comparison.replayed import add_replayed
@@ -37,7 +28,7 @@ from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, statistics
-from syncpoint.metrics.limits import PRESETS, coarser, coarsest, judge
+from syncpoint.metrics.limits import PRESETS, coarser, coarsest
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
@@ -88,6 +79,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = [*_warnings(sides), *summary(made)]
+    warnings += _unconfirmed(sides, made)
     if confirmation is not None and confirmation.trouble:
         warnings.append(confirmation.trouble)
     if options.introduced != "off":
@@ -96,6 +88,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
                 made = _replayed(sides, made, options.samples)
             else:
                 made = add_introduced(sides, made, reference.session, options.log)
+            warnings += _without_values(made)
         else:
             warnings.append(
                 "introduced error is not known: the reference is a recording; name its model to"
@@ -114,6 +107,19 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _without_values(made: list[Row]) -> list[str]:
+    """What to say where introduced error is not known for want of values."""
+    computed = [row for row in made if row.target.key.role is Role.OUTPUT and not row.unmeasured]
+    less = sum(row.basis != Kept.VALUES for row in computed)
+    if not less:
+        return []
+    count = "" if less == len(computed) else f" of {less} of {len(computed)} ops"
+    return [
+        f"introduced error{count} is not known: only statistics or digests were kept; record"
+        " values to tell who is guilty from who inherited"
+    ]
 
 
 def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:
@@ -179,11 +185,26 @@ def _warnings(sides: Sides) -> list[str]:
     return said
 
 
+def _unconfirmed(sides: Sides, made: list[Row]) -> list[str]:
+    """What to say where values could not choose among the ops that an op may stand for."""
+    ends = [(r.target, r.reference) for r in made if r.target.key.role is Role.OUTPUT]
+    if all((t.key.op, t.type) == (r.key.op, r.type) for t, r in ends):
+        return []
+    for name, run in (("target", sides.target), ("reference", sides.reference)):
+        kept = {t.kept for t in run.tensors if t.key.role is Role.OUTPUT}
+        if kept and Kept.VALUES not in kept:
+            return [
+                f"no values of the {name} were kept: pairs rest on names, origins and structure"
+                " alone, and a fused op may be held against the wrong op of those it stands for"
+            ]
+    return []
+
+
 def _unless_damaged(sides: Sides, row: Row) -> Row:
     """A difference is the model's only if the bytes are still those that were recorded."""
-    if row.basis != Kept.VALUES or row.numbers is None or row.unmeasured:
+    if row.numbers is None or row.unmeasured:
         return row
-    if judge(row.numbers, PRESETS[row.preset])[0] is not Verdict.LARGE:
+    if judge_total(row, PRESETS[row.preset])[0] is not Verdict.LARGE:
         return row
     for run, end in ((sides.target, row.target), (sides.reference, row.reference)):
         tensor = run.tensor(end.key)
@@ -298,19 +319,22 @@ def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool]) -> boo
     if key not in bad:
         tensor = sides.target.tensor(key)
         bad[key] = False
-        if tensor is not None and tensor.key.role is Role.OUTPUT and tensor.kept is Kept.VALUES:
-            try:
-                found = statistics(operand_of(sides.target, tensor))
-            except SyncpointError:
-                return False
-            bad[key] = found.nan + found.inf > 0
+        if tensor is not None and tensor.key.role is Role.OUTPUT:
+            found = tensor.statistics
+            if tensor.kept is Kept.VALUES:
+                try:
+                    found = statistics(operand_of(sides.target, tensor))
+                except SyncpointError:
+                    return False
+            bad[key] = found is not None and (found.nan != 0 or found.inf != 0)
     return bad[key]
 
 
 def _turns_non_finite(row: Row) -> bool:
     numbers = row.numbers or {}
     return any(
-        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
+        # Not counted is at least one.
+        abs(numbers.get(f"target_{kind}") or 0) > abs(numbers.get(f"reference_{kind}") or 0)
         for kind in ("nan", "inf")
     ) and bool(numbers.get("mismatched"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.measuring import dequantized, operand_of
+from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES

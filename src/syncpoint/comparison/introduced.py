@@ -19,15 +19,8 @@ from numpy.typing import NDArray
 from syncpoint.comparison.carried import Carried, is_state
 from syncpoint.comparison.grids import grids_behind
 from syncpoint.comparison.masking import blanked
-from syncpoint.comparison.measuring import (
-    Sides,
-    as_real,
-    dequantized,
-    fitted,
-    is_computed,
-    operand_of,
-    steps_of,
-)
+from syncpoint.comparison.measuring import Sides, is_computed
+from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of, steps_of
 from syncpoint.comparison.precision import Between, rounded
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.regions import NoRegion, Regions

@@ -11,6 +11,8 @@ from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
+GIVEN = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
+"""Roles of what a model is given, as against what it computes."""
 Choice = str | Limits
 """`auto`, or the limits that hold for every row."""
 
@@ -35,13 +37,7 @@ def limits_of(row: Row, choice: Choice) -> Limits:
 def _judge_row(row: Row, choice: Choice) -> Row:
     if row.unmeasured or row.numbers is None:
         return replace(row, verdict=Verdict.NONE, reason=row.unmeasured or Reason.NO_TARGET_VALUE)
-    limits = limits_of(row, choice)
-    if row.basis == Kept.DIGEST:
-        verdict, reason = judge_digest(row.numbers)
-    elif row.basis == Kept.STATISTICS:
-        verdict, reason = judge_statistics(row.numbers, limits)
-    else:
-        verdict, reason = judge(row.numbers, limits)
+    verdict, reason = judge_total(row, limits_of(row, choice))
     if row.target.key.role is Role.MODEL_INPUT and "same_input" in row.numbers:
         same = row.numbers["same_input"]
         verdict, reason = (Verdict.CLOSE, "") if same else (Verdict.LARGE, "the inputs differ")
@@ -69,6 +65,16 @@ def _judge_row(row: Row, choice: Choice) -> Row:
             verdict = introduced
             reason += "; most of it inherited"
     return replace(row, verdict=verdict, reason=reason, introduced_verdict=introduced)
+
+
+def judge_total(row: Row, limits: Limits) -> tuple[Verdict, str]:
+    """The verdict on the total error of a row that has numbers, by what they are of."""
+    numbers = row.numbers or {}
+    if row.basis == Kept.DIGEST:
+        return judge_digest(numbers)
+    if row.basis == Kept.STATISTICS:
+        return judge_statistics(numbers, limits)
+    return judge(numbers, limits)
 
 
 def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
@@ -113,6 +119,9 @@ def _amplified(row: Row, rows: list[Row]) -> Row:
 def overall(rows: list[Row]) -> Verdict:
     """The verdict on the whole comparison. What was not measured is no pass."""
     verdicts = {row.verdict for row in rows}
+    computed = any(
+        row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN for row in rows
+    )
     failing = any(
         row.verdict is Verdict.NONE and row.reason.split(":")[0] in FAILING_REASONS for row in rows
     )
@@ -122,4 +131,5 @@ def overall(rows: list[Row]) -> Verdict:
         return Verdict.AMPLIFIED
     if verdicts & {Verdict.MODERATE, Verdict.INHERITED}:
         return Verdict.MODERATE
-    return Verdict.CLOSE if Verdict.CLOSE in verdicts else Verdict.NONE
+    # That both were given the same says nothing of what they made of it.
+    return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE

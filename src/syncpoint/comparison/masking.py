@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.operands import as_real
 from syncpoint.comparison.rows import End, Row
 from syncpoint.errors import InputError
 from syncpoint.matching.masks import Mask
@@ -111,8 +112,6 @@ def without_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Ro
 def _picked(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
     """The elements that count, one after the other. One scale serves all of them wherever they
     are; several belong to places, so that the numbers they stand for are taken."""
-    from syncpoint.comparison.measuring import as_real  # which itself calls this module
-
     if operand.quantization is not None and operand.quantization.axis is not None:
         operand = as_real(operand)
     return replace(operand, data=operand.array[kept])

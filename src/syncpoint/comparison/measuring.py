@@ -9,34 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.bases import basis_of, by_digest, by_statistics, unlike_bytes
 from syncpoint.comparison.indices import chosen_scores
 from syncpoint.comparison.masking import Masks, told, without_masked
+from syncpoint.comparison.operands import (
+    WIDENED_MASK,
+    fitted,
+    logical_shape,
+    operand_of,
+    shape_text,
+    shapes_text,
+)
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
-from syncpoint.metrics import FileRegion, Operand, Pair, measure_each, statistics
-from syncpoint.metrics.coarse import compare_statistics, incomparable, scaled
+from syncpoint.metrics import FileRegion, Operand, Pair, measure_each
 from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import Kept, OpKey, Role, Statistics, Tensor, TensorKey
+from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _BATCH_BYTES = 64 << 20
 _BATCH_PAIRS = 4096
 _LARGE = 16 << 20
 """Bytes from which a tensor is measured in pieces."""
-
-_WIDENED_MASK = -65504.0 * (1 - 2**-8)
-"""A mask of float16 that went on in a wider type: its lowest number with a score added to it."""
 
 Progress = Callable[[int, int], None]
 """Told of how many of how many sync points are done."""
@@ -77,7 +81,7 @@ class Sides:
         wide = tensor.dtype in ("f32", "f64") and tensor.quantization is None
         if not wide or self.precisions[side].of(tensor) != "f16":
             return found
-        return replace(found, mask_below=_WIDENED_MASK)
+        return replace(found, mask_below=WIDENED_MASK)
 
     def kept(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
@@ -131,7 +135,7 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
         reference = sides.reference.tensor(point.reference)
         if target is None or reference is None:
             raise KeyError(point)
-        basis = _basis(target, reference)
+        basis = basis_of(target, reference, point.view)
         presets = [p.of(t) for p, t in zip(sides.precisions, (target, reference), strict=True)]
         row = Row(
             sides.end(0, target),
@@ -146,11 +150,8 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
             unmeasured=point.unmeasured,
         )
         if not basis and not row.unmeasured:
-            row = replace(
-                row,
-                unmeasured=f"{Reason.NO_TARGET_VALUE}: {target.kept} against {reference.kept}"
-                " of unlike kind",
-            )
+            why = unlike_bytes(target, reference, point.view)
+            row = replace(row, unmeasured=f"{Reason.INCOMPARABLE}: {why}")
         if _is_random(sides.target, row.target) and _is_random(sides.reference, row.reference):
             row = replace(row, unmeasured=f"{Reason.RANDOM}: draws random numbers")
         made.append(row)
@@ -161,28 +162,6 @@ def _is_random(run: Run, end: End) -> bool:
     """Whether an op draws random numbers. On one side only, as when a target was left in
     training mode, it is measured like any other."""
     return end.order >= 0 and run.ops[end.order].random
-
-
-def _basis(target: Tensor, reference: Tensor) -> str:
-    """The best form that both sides can be brought to; "" if there is none."""
-    kept = {target.kept, reference.kept}
-    if kept == {Kept.VALUES}:
-        return Kept.VALUES
-    if Kept.DIGEST in kept:
-        if _digests_comparable(target, reference):
-            return Kept.DIGEST
-        # Tools that keep digests may keep a few figures beside them.
-        told = all(t.statistics or t.kept is Kept.VALUES for t in (target, reference))
-        return Kept.STATISTICS if told else ""
-    return Kept.STATISTICS
-
-
-def _digests_comparable(target: Tensor, reference: Tensor) -> bool:
-    """Whether equal bytes would mean equal numbers."""
-    return bool(target.digest) and (
-        (target.digest_kind, target.dtype, target.quantization)
-        == (reference.digest_kind, reference.dtype, reference.quantization)
-    )
 
 
 def measured(
@@ -277,23 +256,9 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     if target is None or reference is None:
         raise KeyError(row)
     if row.basis == Kept.DIGEST:
-        same = target.digest == reference.digest and target.shape == reference.shape
-        return replace(row, numbers={"count": target.count, "same_bytes": same}), None
+        return by_digest(sides, row, target, reference), None
     if row.basis == Kept.STATISTICS:
-        if not row.view and _without_ones(target.shape) != _without_ones(reference.shape):
-            return replace(row, unmeasured=_shapes(target.shape, reference.shape)), None
-        both = (_statistics(sides.target, target), _statistics(sides.reference, reference))
-        if both[0] is None or both[1] is None:
-            none = target.statistics is None or reference.statistics is None
-            why = "no statistics" if none else "statistics of values with several scales"
-            return replace(row, unmeasured=f"{Reason.NO_TARGET_VALUE}: {why}"), None
-        numbers = compare_statistics(both[0], both[1])
-        why = "" if numbers["mismatched"] else incomparable(both[0], both[1])
-        if why:
-            return replace(row, unmeasured=f"{Reason.NO_TARGET_VALUE}: {why}"), None
-        if not row.view and _digests_comparable(target, reference):
-            numbers["same_bytes"] = target.digest == reference.digest
-        return replace(row, numbers=numbers), None
+        return by_statistics(sides, row, target, reference), None
     in_pieces = _in_pieces(sides, row, target, reference) if sides.masks is None else None
     if in_pieces is not None:
         return row, in_pieces
@@ -301,11 +266,11 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     try:
         t, view = fitted(t, View(row.view), logical_shape(r))
     except ValueError:
-        why = f"the view {row.view} does not fit {_text(logical_shape(t))}"
+        why = f"the view {row.view} does not fit {shape_text(logical_shape(t))}"
         return replace(row, unmeasured=f"{Reason.SHAPE}: {why}"), None
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
-        return replace(row, unmeasured=_shapes(logical_shape(t), logical_shape(r))), None
+        return replace(row, unmeasured=shapes_text(logical_shape(t), logical_shape(r))), None
     scores = chosen_scores(sides.reference, sides.made_by(row.reference.key), t.array, r.array)
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"
@@ -330,109 +295,6 @@ def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pai
     if mine is None or theirs is None:
         return None
     return Pair(sides.region(0, mine, target), sides.region(1, theirs, reference))
-
-
-def _shapes(target: tuple[int, ...], reference: tuple[int, ...]) -> str:
-    return f"{Reason.SHAPE}: {_text(target)} against {_text(reference)}"
-
-
-def _without_ones(shape: tuple[int, ...]) -> list[int]:
-    return [n for n in shape if n != 1]
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(str(n) for n in shape) or "scalar"
-
-
-def operand_of(run: Run, tensor: Tensor) -> Operand:
-    """A recorded tensor as the kernel reads it."""
-    if tensor.quantization is not None:
-        wrong = tensor.quantization.misfit(tensor.shape)
-        if wrong:
-            raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
-    return Operand(run.values(tensor), tensor.dtype, tensor.quantization)
-
-
-def logical_shape(operand: Operand) -> tuple[int, ...]:
-    """The shape of the numbers an operand stands for."""
-    return operand.shape if operand.shape is not None else operand.array.shape
-
-
-def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
-    """The target seen through its view; axes of length one may come and go on their own, since
-    they change neither the order nor the meaning of any value.
-
-    Raises ValueError where the view does not fit the target.
-    """
-    data = operand.array
-    if view:
-        operand = as_real(operand)
-        return replace(operand, data=view.apply(operand.array)), view
-    if data.shape != shape and _without_ones(data.shape) == _without_ones(shape):
-        operand = as_real(operand)
-        view = View(f"reshape({','.join(map(str, shape))})")
-        return replace(operand, data=operand.array.reshape(shape)), view
-    return operand, view
-
-
-def as_real(operand: Operand) -> Operand:
-    """The operand with its quantization undone, for the few places that need plain numbers."""
-    if operand.quantization is None:
-        return operand
-    return Operand(dequantized(operand), "f64")
-
-
-def dequantized(operand: Operand) -> NDArray[Any]:
-    """The real numbers, in float64, that an operand stands for."""
-    stored = operand.array
-    quantization = operand.quantization
-    if quantization is None:
-        return stored.astype(np.float64)
-    scale = np.asarray(quantization.scale, np.float64)
-    zero = np.asarray(quantization.zero_point, np.float64)
-    if quantization.axis is not None:
-        scale, zero = (
-            _along(x, quantization.axis, quantization.block, stored) for x in (scale, zero)
-        )
-    if quantization.table:
-        table = np.asarray([*quantization.table, np.nan], np.float64)
-        index = stored.astype(np.int64) - zero.astype(np.int64)
-        outside = (index < 0) | (index >= len(quantization.table))
-        return table[np.where(outside, len(quantization.table), index)] * scale
-    return (stored.astype(np.float64) - zero) * scale
-
-
-def steps_of(operand: Operand) -> NDArray[Any]:
-    """The quantization step at every element."""
-    quantization = operand.quantization
-    if quantization is None:
-        return np.zeros(operand.array.shape)
-    ones = replace(operand, data=np.ones(operand.array.shape), dtype="f64")
-    plain = replace(quantization, zero_point=(0,), table=())
-    return dequantized(replace(ones, quantization=plain))
-
-
-def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) -> NDArray[Any]:
-    if values.size == 1:
-        return values
-    if block:
-        values = np.repeat(values, block)[: stored.shape[axis]]
-    shape = [1] * stored.ndim
-    shape[axis] = -1
-    return values.reshape(shape)
-
-
-def _statistics(run: Run, tensor: Tensor) -> Statistics | None:
-    """The statistics of the real numbers; those of stored integers are scaled where one scale
-    holds for all of them."""
-    if tensor.kept is Kept.VALUES:
-        return statistics(operand_of(run, tensor))
-    found, quantization = tensor.statistics, tensor.quantization
-    if found is None or quantization is None:
-        return found
-    if len(quantization.scale) != 1 or len(quantization.zero_point) != 1 or quantization.table:
-        return None
-    return scaled(found, quantization.scale[0], quantization.zero_point[0])
 
 
 def is_computed(row: Row) -> bool:

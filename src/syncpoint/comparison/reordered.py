@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from syncpoint.comparison.measuring import Sides, dequantized, operand_of
+from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict

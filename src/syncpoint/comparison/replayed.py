@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced import Introducer
-from syncpoint.comparison.measuring import Sides, as_real, dequantized, operand_of
+from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.operands import as_real, dequantized, operand_of
 from syncpoint.comparison.regions import Regions
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.views import View

@@ -12,7 +12,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, Verdict
-from syncpoint.run.model import OpKey, Part, Role
+from syncpoint.run.model import Kept, OpKey, Part, Role
 
 if TYPE_CHECKING:
     import polars
@@ -101,6 +101,12 @@ class Result:
             len(rows),
             compared,
         )
+
+    @cached_property
+    def bases(self) -> dict[str, int]:
+        """How many verdicts rest on values, on statistics and on digests."""
+        judged = [row.basis for row in self.rows if row.verdict is not Verdict.NONE]
+        return {kept.value: judged.count(kept) for kept in Kept}
 
     @property
     def outputs(self) -> list[Row]:
@@ -206,6 +212,17 @@ class Result:
         from syncpoint.comparison.storage import frame
 
         return frame(self.rows)
+
+
+def has_same_bytes(row: Row) -> bool:
+    """Whether digests show that both sides of a row have the same bytes."""
+    return row.basis != Kept.VALUES and bool((row.numbers or {}).get("same_bytes"))
+
+
+def is_unproven(row: Row) -> bool:
+    """Whether a row is close only as far as statistics tell."""
+    close = row.verdict is Verdict.CLOSE
+    return close and row.basis == Kept.STATISTICS and not has_same_bytes(row)
 
 
 def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:

@@ -276,7 +276,7 @@ def load(path: Path) -> Result:
         return Result(
             _with_path(about["target"], lambda run: os.path.normpath(path / run)),
             _with_path(about["reference"], lambda run: os.path.normpath(path / run)),
-            [_row(flat) for flat in table.iter_rows(named=True)],
+            [row_of(flat) for flat in table.iter_rows(named=True)],
             [Lonely(**u) for u in about["unmatched"]],
             _choice(about["limits"]),
             {OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},
@@ -295,7 +295,8 @@ def _choice(said: Any) -> Choice:
     return Limits(**pairs)
 
 
-def _row(flat: Mapping[str, Any]) -> Row:
+def row_of(flat: Mapping[str, Any]) -> Row:
+    """A row of the table as an object again."""
     numbers = {name: flat[name] for name in _NUMBERS if flat[name] is not None}
     if numbers:
         expected = METRIC_COLUMNS if flat["basis"] == "values" else _BOUNDS

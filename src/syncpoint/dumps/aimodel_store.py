@@ -40,6 +40,10 @@ class NarrowingStore(ArrayStore):
             return super().window(tensor, start, stop)
         return _narrowed(super().window(_as_stored(tensor, stored), start, stop), tensor)
 
+    def place(self, tensor: Tensor) -> Path | None:
+        """The file of a tensor that lies there in its own type."""
+        return None if tensor.key in self._stored else super().place(tensor)
+
 
 def _as_stored(tensor: Tensor, stored: DType) -> Tensor:
     return changed(tensor, dtype=stored.name, nbytes=stored.nbytes(tensor.count))

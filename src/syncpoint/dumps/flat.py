@@ -45,7 +45,14 @@ def flat_run(path: Path, format: str, entries: Iterable[Entry], store: Store) ->
                 nbytes=entry.nbytes,
             )
         )
-    info = RunInfo(model=path.name, options={"format": format})
+    reduced = sum(t.key.op.op.endswith("_min_max") and t.shape == (2,) for t in tensors)
+    said: tuple[str, ...] = ()
+    if reduced:
+        said = (
+            f"{reduced} of {len(tensors)} arrays hold no more than the ends of a tensor"
+            " (_min_max): that they are close says little of the tensors",
+        )
+    info = RunInfo(model=path.name, options={"format": format}, notes=said)
     return Run(info, ops, tensors, store, path=path)
 
 

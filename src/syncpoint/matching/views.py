@@ -51,6 +51,17 @@ _STEPS: dict[str, Callable[..., NDArray[Any]]] = {
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a view makes of a tensor, whatever its values."""
+
+    shape: tuple[int, ...]
+    whole: bool
+    """No element is left out, so that sums and extrema stay what they are."""
+    ordered: bool
+    """The elements keep their order, so that the bytes do."""
+
+
+@dataclass(frozen=True)
 class View:
     """A chain of steps; the empty chain leaves a tensor as it is."""
 
@@ -83,6 +94,22 @@ class View:
             except (TypeError, IndexError) as error:
                 raise ValueError(f"{name}{numbers}: {error}") from error
         return array
+
+    def seen(self, shape: tuple[int, ...]) -> Seen:
+        """What becomes of a tensor of this shape; ValueError where it does not fit."""
+        found = np.broadcast_to(np.empty(()), shape)  # takes no memory
+        whole = ordered = True
+        for name, numbers in self.steps():
+            before = found
+            found = View(f"{name}({','.join(map(str, numbers))})").apply(before)
+            whole = whole and found.size == before.size
+            if name == "transpose":
+                axes = numbers or range(before.ndim)[::-1]
+                long = [axis % before.ndim for axis in axes if before.shape[axis] != 1]
+                ordered = ordered and long == sorted(long)
+            elif name == "flip":
+                ordered = ordered and all(before.shape[axis] == 1 for axis in numbers)
+        return Seen(found.shape, whole, ordered)
 
     def undo(self, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
         """What an array of this shape must hold to be seen as `array` through this view; None

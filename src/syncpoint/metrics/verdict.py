@@ -42,6 +42,8 @@ class Reason(StrEnum):
     EXCLUDED = "excluded"
     MASKED = "masked"
     """Every position is masked, or a mask cannot be laid over it."""
+    INCOMPARABLE = "incomparable"
+    """What was kept of the two says nothing of each other, as digests of unlike kind."""
 
 
 _GLYPHS = {

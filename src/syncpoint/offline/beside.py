@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
@@ -17,6 +18,10 @@ Found = TypeVar("Found")
 Find = Callable[[Row, NDArray[Any], NDArray[Any]], Found]
 """What one pair comes to: its row, the target's values and the reference's."""
 
+_TOGETHER = 16
+"""Pairs that a thread takes at a time where there are many: of small tensors the handing over costs
+more than the work."""
+
 
 class FoundBeside(Generic[Found]):
     """What a function finds of every pair that is measured, by target tensor."""
@@ -29,9 +34,14 @@ class FoundBeside(Generic[Found]):
 
     def __call__(self, pairs: list[tuple[Row, Pair]]) -> None:
         """Those of a batch, several at a time."""
+        together = max(1, min(_TOGETHER, len(pairs) // (4 * (os.cpu_count() or 1))))
+        pieces = [pairs[at : at + together] for at in range(0, len(pairs), together)]
         with ThreadPoolExecutor(self._threads or None) as pool:
-            for key, found in pool.map(self._one, pairs):
-                self.found[key] = found
+            for found in pool.map(self._several, pieces):
+                self.found.update(found)
+
+    def _several(self, pairs: list[tuple[Row, Pair]]) -> list[tuple[TensorKey, Found]]:
+        return [self._one(pair) for pair in pairs]
 
     def _one(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Found]:
         row, both = pair

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from dataclasses import replace
 
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Row
-from syncpoint.matching.ascend.plan import Entry
+from syncpoint.matching.ascend.plan import Entry, Plan
 from syncpoint.metrics.verdict import Reason
-from syncpoint.offline.opening import Case
 from syncpoint.run.model import OpKey, Role, TensorKey
 
 FIRST = "where the two part first"
 GIVEN = "what it was given is off already: the error came in before it, where nothing is compared"
 
+_NAMED = re.compile(r"\b(input|output) (\d{1,6}): ")
 
-def completed(result: Result, case: Case) -> Result:
-    """The result with damaged files as rows, absent ones in the coverage, and a note at the ops
-    where the two part."""
-    damaged = [e for e in case.plan.entries if e.reason is Reason.UNREADABLE]
-    absent = [
-        e for e in case.plan.entries if e.reason is Reason.NO_TARGET_VALUE and e.target is None
-    ]
+
+def completed(result: Result, plan: Plan, counts_absent: bool = False) -> Result:
+    """The result with damaged files as rows and a note at the ops where the two part;
+    `counts_absent`: ops that the plan knows and the dump does not have lower the coverage."""
+    damaged = [e for e in plan.entries if e.reason is Reason.UNREADABLE]
+    # A tensor whose partner is damaged is there, and was left without one for that reason.
     taken = {_place(e) for e in damaged if e.target is not None}
     unmatched = [
-        u for u in result.unmatched if u.side != "target" or (u.op, u.role, u.index) not in taken
+        u
+        for u in result.unmatched
+        if (u.side, u.reason) != ("target", Reason.UNREADABLE)
+        or (u.op, u.role, u.index) not in taken
     ]
-    if not case.by_name:
-        unmatched += [_lonely(e) for e in absent]
-    rows = [*result.rows, *(_row(e, case) for e in damaged)]
+    if counts_absent:
+        unmatched += [
+            _lonely(e)
+            for e in plan.entries
+            if e.reason is Reason.NO_TARGET_VALUE and e.target is None
+        ]
+    rows = list(result.rows)
+    known = {e.target.key for e in plan.entries if e.target is not None}
+    for entry in damaged:
+        rows.append(_row(entry, _key(entry, known), plan.evidence))
+        known.add(rows[-1].target.key)
     return _with_notes(replace(result, rows=rows, unmatched=unmatched))
+
+
+def _key(entry: Entry, known: Container[TensorKey]) -> TensorKey:
+    """The tensor that is damaged. A file may be whole but for one of its tensors, which then has
+    no key of its own; the words name it."""
+    if entry.target is not None:
+        return entry.target.key
+    key = TensorKey(entry.key, part=entry.part)
+    named = _NAMED.search(entry.words)
+    if key in known and named is not None:
+        key = replace(key, role=Role(named[1]), index=int(named[2]))
+    while key in known:
+        key = replace(key, index=key.index + 1)
+    return key
 
 
 def _with_notes(result: Result) -> Result:
@@ -78,10 +104,9 @@ def _lonely(entry: Entry) -> Lonely:
     )
 
 
-def _row(entry: Entry, case: Case) -> Row:
+def _row(entry: Entry, key: TensorKey, evidence: str) -> Row:
     """A row for what is known to be there and cannot be read."""
     target = entry.target
-    key = target.key if target is not None else TensorKey(OpKey(entry.op))
     name = entry.golden or ",".join(entry.reference_names) or entry.op
     why = f"{Reason.UNREADABLE}: {entry.words}"
     return Row(
@@ -91,8 +116,8 @@ def _row(entry: Entry, case: Case) -> Row:
             target.dtype if target is not None else "",
             target.shape if target is not None else (),
         ),
-        End(TensorKey(OpKey(name)), "", "", ()),
-        case.plan.evidence,
+        End(TensorKey(OpKey(name, graph=key.op.graph), part=key.part), "", "", ()),
+        evidence,
         1.0,
         "",
         "",

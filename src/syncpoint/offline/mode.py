@@ -14,7 +14,7 @@ from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage import save
 from syncpoint.dumps.ascend.rule_file import RuleFile
-from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
+from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
 from syncpoint.metrics.verdict import Reason
 from syncpoint.offline.addresses import overwritten
@@ -41,13 +41,10 @@ class Outcome:
     comparison: Path
     others: tuple[Path, ...] = ()
     """The advisor's summary and the files of a single op."""
-    failed: bool = False
-    """Whether a file could not be used that no row of the result tells of."""
 
     def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
-        """As for every comparison; a broken file is one of the things that must not pass."""
-        code = self.result.exit_code(fail_on, min_coverage)
-        return EXIT_DIVERGED if self.failed and code in (EXIT_CLOSE, EXIT_UNCOVERED) else code
+        """As for every comparison."""
+        return self.result.exit_code(fail_on, min_coverage)
 
 
 def compare_offline(
@@ -76,7 +73,7 @@ def compare_offline(
         ),
     )
     faults = overwritten(case.target, case.stored[0])
-    result = completed(result, case)
+    result = completed(result, case.plan, counts_absent=not case.by_name)
     said = dict.fromkeys([*result.warnings, *_warnings(case), *faults.values()])
     result = replace(result, warnings=tuple(said))
     report, comparison = _names(asked.output, prefix)

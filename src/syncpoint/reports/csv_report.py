@@ -10,6 +10,7 @@ from syncpoint.errors import InputError
 _FIRST = (
     "verdict",
     "reason",
+    "basis",
     "target_op",
     "reference_op",
     "target_role",

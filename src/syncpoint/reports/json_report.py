@@ -21,6 +21,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdict": result.verdict.value,
         "coverage": result.coverage.as_dict(),
+        "bases": result.bases,
         "preset": result.preset_name,
         "target": dict(result.target),
         "reference": dict(result.reference),

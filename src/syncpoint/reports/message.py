@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncpoint.comparison.judging import limits_of
-from syncpoint.comparison.result import Result
+from syncpoint.comparison.result import Result, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.limits import PRESETS, Limits, bound
@@ -35,7 +35,9 @@ def divergence(row: Row, result: Result) -> list[str]:
     if row.numbers is None or row.basis != "values":
         if row.reason:
             lines.append(f"  {row.reason}")
-        return lines
+        if row.basis == "statistics":
+            lines += _figure_lines(row)
+        return lines + _parameter_lines(row, result)
     numbers = row.numbers
     limits = limits_of(row, result.choice)
     if numbers["count"]:
@@ -76,10 +78,29 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
     return lines
 
 
+def _figure_lines(row: Row) -> list[str]:
+    """The statistics of both sides, for whoever wants to see what speaks against them."""
+    numbers = row.numbers or {}
+    said = []
+    for name in ("min", "max", "mean", "l2", "nan", "inf"):
+        mine, theirs = (numbers.get(f"{side}_{name}") for side in ("target", "reference"))
+        if mine is not None and theirs is not None and mine != theirs:
+            both = (_figure(name, value) for value in (mine, theirs))
+            said.append(f"{name} {' against '.join(both)}")
+    return [f"  {', '.join(said)}"] if said else []
+
+
+def _figure(name: str, value: Any) -> str:
+    if name in ("nan", "inf"):
+        return "some" if value < 0 else f"{value:,}"
+    return metric_text(name, value)
+
+
 def _guilt_lines(row: Row, result: Result) -> list[str]:
     made = row.introduced
     if made is None:
-        return [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+        unknown = [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+        return unknown + _parameter_lines(row, result)
     precision = _NAMES.get(made.preset, made.preset)
     if made.ratio == inf and not made.expected:
         text = "introduced here: its precision allows no error at all"
@@ -104,10 +125,10 @@ def _guilt_lines(row: Row, result: Result) -> list[str]:
 
 
 def _parameter_lines(row: Row, result: Result) -> list[str]:
-    """Parameters of the guilty module that differ: more often than not, the answer."""
+    """Parameters of the op's module that differ: more often than not, the answer."""
     module = row.target.module
     named = [
-        f"{r.target.label} ({metric_text('psnr', (r.numbers or {}).get('psnr'))} dB)"
+        f"{r.target.label} ({_how_far(r)})"
         for r in result.rows
         if r.target.key.role is Role.PARAMETER
         and r.verdict.severity
@@ -115,6 +136,15 @@ def _parameter_lines(row: Row, result: Result) -> list[str]:
         and r.target.key.op.op.rpartition(".")[0] == module
     ]
     return [f"  its parameters differ: {', '.join(named)}"] if named else []
+
+
+def _how_far(row: Row) -> str:
+    numbers = row.numbers or {}
+    if row.basis == "statistics":
+        return f"at most {metric_text('psnr', numbers.get('psnr_bound'))} dB"
+    if row.basis == "digest":
+        return "other bytes"
+    return f"{metric_text('psnr', numbers.get('psnr'))} dB"
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> str:
@@ -127,23 +157,44 @@ def headline(result: Result) -> str:
     """The verdict and the coverage, one line."""
     coverage = result.coverage
     return (
-        f"{result.verdict.glyph} {result.verdict}: compared {coverage.compared} of"
+        f"{result.verdict.glyph} {verdict_text(result)}: compared {coverage.compared} of"
         f" {coverage.target_tensors} target tensors ({coverage.target:.0%}) and of"
         f" {coverage.reference_tensors} reference tensors ({coverage.reference:.0%}),"
         f" preset {preset_text(result)}{_basis_text(result)}"
     )
 
 
+def verdict_text(result: Result) -> str:
+    """The verdict in words. What only statistics speak for is not close as values are."""
+    if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
+        return f"{result.verdict} as far as statistics tell"
+    return result.verdict.value
+
+
+def row_text(row: Row) -> str:
+    """The verdict of one row in a word or two, with its basis where that is less than values."""
+    if row.first_non_finite:
+        return "first non-finite"
+    if row.verdict is Verdict.NONE:
+        return row.reason if row.reason.startswith(Reason.SHAPE) else row.reason.split(":")[0]
+    return f"{row.verdict} by statistics" if is_unproven(row) else row.verdict.value
+
+
 def _basis_text(result: Result) -> str:
     """A reminder where the answer rests on less than values."""
     said = []
-    for basis, caveat in (
-        ("statistics", "which can prove a difference, hardly equality"),
-        ("digest", "which tell equal from unequal only"),
-    ):
-        count = sum(r.basis == basis and r.verdict is not Verdict.NONE for r in result.rows)
-        if count:
-            said.append(f"{count} by {basis}, {caveat}")
+    bases = result.bases
+    if bases["statistics"]:
+        judged = [r for r in result.rows if r.basis == "statistics"]
+        same = sum(r.verdict is not Verdict.NONE and has_same_bytes(r) for r in judged)
+        caveat = "which can prove a difference, hardly equality"
+        if same == bases["statistics"]:
+            caveat = "all with the same bytes"
+        elif same:
+            caveat += f" ({same} have the same bytes)"
+        said.append(f"{bases['statistics']} by statistics, {caveat}")
+    if bases["digest"]:
+        said.append(f"{bases['digest']} by digest, which tell equal from unequal only")
     return f"; {'; '.join(said)}" if said else ""
 
 
@@ -192,6 +243,10 @@ def uncovered(result: Result, min_coverage: float) -> str:
         why = "no target tensor found its counterpart in the reference"
         if any(u.reason == Reason.AMBIGUOUS for u in result.unmatched):
             why = "names that differ by a number only are ambiguous where some are missing"
+        apart = [r for r in result.rows if r.reason.startswith(Reason.INCOMPARABLE)]
+        if apart:
+            why = apart[0].reason.partition(": ")[2]
+            return f"nothing was compared: {why}; record both sides alike, see docs/modes.md"
         return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
     if coverage.target < min_coverage:
         return (

@@ -10,11 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from syncpoint.comparison.result import Result, badness
+from syncpoint.comparison.result import Result, badness, has_same_bytes
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import Reason, Verdict
-from syncpoint.reports.message import divergence, headline, inputs_lines, is_output
+from syncpoint.reports.message import (
+    divergence,
+    headline,
+    inputs_lines,
+    is_output,
+    row_text,
+)
 from syncpoint.reports.numbers import metric_text, ratio_text, run_text, shape_text, short_source
 from syncpoint.run.model import Role
 
@@ -71,7 +77,15 @@ def _run_notes(result: Result) -> Iterator[str]:
 
 
 def _table(result: Result, metric: str, sort: str, count: int) -> Table:
-    chosen = sorted(result.rows, key=lambda row: badness(row, metric))
+    parting = {row.target.key for row in result.first_divergence}
+
+    def place(row: Row) -> tuple[Any, ...]:
+        """The worst first; among those of one verdict, the ops where the runs part lead: what
+        they damaged may be further off than they are, as small gradients are."""
+        rank, *others = badness(row, metric)
+        return (rank, row.target.key not in parting, *others)
+
+    chosen = sorted(result.rows, key=place)
     if count:
         chosen = chosen[:count]
     if sort == "operation":
@@ -82,6 +96,8 @@ def _table(result: Result, metric: str, sort: str, count: int) -> Table:
     table.add_column("target", overflow="fold")
     if any(row.target.label != row.reference.label for row in chosen):
         table.add_column("reference", overflow="fold")
+    if any(row.basis not in ("", "values") for row in result.rows):
+        table.add_column("basis", no_wrap=True)
     unit = CATALOGUE[metric].unit
     table.add_column(f"{metric} {unit}".strip(), justify="right", no_wrap=True)
     if known:
@@ -90,20 +106,21 @@ def _table(result: Result, metric: str, sort: str, count: int) -> Table:
     table.add_column("shape", no_wrap=True)
     table.add_column("module", overflow="fold")
     table.add_column("source", overflow="fold")
+    columns = [str(column.header) for column in table.columns]
     for row in chosen:
-        table.add_row(*_cells(row, metric, known, len(table.columns)))
+        table.add_row(*_cells(row, metric, columns))
     return table
 
 
-def _cells(row: Row, metric: str, known: bool, columns: int) -> list[Text]:
+def _cells(row: Row, metric: str, columns: list[str]) -> list[Text]:
     colour = COLOURS[row.verdict]
-    word = "first non-finite" if row.first_non_finite else row.verdict.value
-    if row.verdict is Verdict.NONE:
-        word = row.reason if row.reason.startswith(Reason.SHAPE) else row.reason.split(":")[0]
-    cells = [Text(f"{row.verdict.glyph} {word}", style=colour), Text(row.target.label)]
-    if columns == 8 + known:
+    cells = [Text(f"{row.verdict.glyph} {row_text(row)}", style=colour), Text(row.target.label)]
+    if "reference" in columns:
         cells.append(Text(row.reference.label, style="dim"))
+    if "basis" in columns:
+        cells.append(Text(row.basis, style="dim"))
     cells.append(Text(_score(row, metric), style=colour))
+    known = "introduced" in columns
     if known:
         made = row.introduced
         style = COLOURS[row.introduced_verdict] if made else "dim"
@@ -125,11 +142,13 @@ def _is_op(row: Row) -> bool:
 def _score(row: Row, metric: str) -> str:
     if row.numbers is None:
         return "–"
+    if has_same_bytes(row):
+        return "equal"
     if row.basis == "statistics":
         bound = row.numbers.get(f"{metric}_bound")
         return "–" if bound is None else f"≤{metric_text(metric, bound)}"
     if row.basis == "digest":
-        return "equal" if row.numbers["same_bytes"] else "differ"
+        return "differ"
     return metric_text(metric, row.numbers.get(metric))
 
 

@@ -38,6 +38,8 @@ def one_line(error: BaseException) -> str:
 def inside(root: Path, name: str) -> Path:
     """The file `name` below `root`; a name or link that leads out of it is a FormatError."""
     path = root / name
+    if _without_links(str(root), name):
+        return path
     try:
         leads_out = not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError) as error:  # a link in circles is a RuntimeError up to 3.12
@@ -45,6 +47,26 @@ def inside(root: Path, name: str) -> Path:
     if leads_out:
         raise FormatError(f"a file inside {root}", f"{name}, which leads out of it")
     return path
+
+
+def _without_links(root: str, name: str) -> bool:
+    """Whether `name` goes straight down from `root`, by folders and files that are no links.
+
+    Such a name cannot lead out, whatever `root` itself is, and asking each part takes a fifth of
+    the time of resolving both paths. Of every other name this says nothing.
+    """
+    parts = name.split("/")
+    if os.name != "posix" or name.startswith("/") or ".." in parts:
+        return False
+    at = root
+    for part in parts:
+        at = f"{at}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(at).st_mode):
+                return False
+        except (OSError, ValueError):
+            return False
+    return True
 
 
 def open_regular(path: Path) -> int:

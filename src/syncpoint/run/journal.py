@@ -95,14 +95,14 @@ def is_journal(path: Path) -> bool:
         os.close(handle)
 
 
-def read_journal(path: Path) -> Journal:
-    """All whole frames in order."""
+def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
+    """All whole frames in order, or those from the byte `start` on, at which one begins."""
     size = path.stat().st_size
     data = map_bytes(path, 0, size)
     if size < len(MAGIC) or data[: len(MAGIC)].tobytes() != MAGIC:
         raise FormatError(f"a journal of version 1 at {path}", "another beginning")
-    journal = Journal([], "", len(MAGIC))
-    for payload, damage, end in _payloads(data.data, len(MAGIC)):
+    journal = Journal([], "", start)
+    for payload, damage, end in _payloads(data.data, start):
         if damage:
             journal.damage = damage
             break

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.elements import to_bytes
+from syncpoint.run.digests import CRC32, OURS, digest_of, digests_of, is_computable
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.store import FileStore, Store
 from syncpoint.run.table_reader import Records
@@ -134,11 +132,22 @@ class Run:
         """Whether the bytes are those that were recorded; True where there is no telling."""
         if tensor.kept is not Kept.VALUES:
             return True
-        if tensor.digest_kind == "crc32":
-            return f"{self._crc32(tensor):08x}" == tensor.digest
-        if tensor.digest_kind != "xxh3-128":
+        if tensor.digest_kind not in (OURS, CRC32):
             return True
-        return self._hash(tensor) == f"xxh3-128 {tensor.digest}"
+        return self._hash(tensor, tensor.digest_kind) == f"{tensor.digest_kind} {tensor.digest}"
+
+    def digests(self, tensor: Tensor, kind: str) -> frozenset[str]:
+        """The digest of this kind, as it was recorded or else of the values; none where neither
+        can be had. There are two of a bf16 tensor where tools do not agree on its
+        bytes.
+
+        Raises FormatError where values cannot be read.
+        """
+        if tensor.digest and tensor.digest_kind == kind:
+            return frozenset({tensor.digest.lower()})
+        if tensor.kept is not Kept.VALUES or not is_computable(kind):
+            return frozenset()
+        return digests_of(kind, tensor.dtype, lambda: self._windows(tensor))
 
     def content(self, tensor: Tensor) -> str:
         """Identifies the values of one tensor; they are read where it comes without a digest."""
@@ -148,23 +157,16 @@ class Run:
             return repr(tensor.statistics)
         return self._hash(tensor)
 
-    def _hash(self, tensor: Tensor) -> str:
-        state = xxhash.xxh3_128()
+    def _hash(self, tensor: Tensor, kind: str = OURS) -> str:
         try:
-            # An even window: a packed element never shares its byte with the next window.
-            for start in range(0, tensor.count, _WINDOW):
-                values = self.window(tensor, start, min(start + _WINDOW, tensor.count))
-                state.update(to_bytes(values, DTYPES[tensor.dtype]).data)
+            return f"{kind} {digest_of(kind, self._windows(tensor), tensor.dtype)}"
         except FormatError as error:
             return f"unreadable {error.found}"
-        return f"xxh3-128 {state.hexdigest()}"
 
-    def _crc32(self, tensor: Tensor) -> int:
-        found = 0
+    def _windows(self, tensor: Tensor) -> Iterator[Array]:
+        # An even window: a packed element never shares its byte with the next window.
         for start in range(0, tensor.count, _WINDOW):
-            values = self.window(tensor, start, min(start + _WINDOW, tensor.count))
-            found = zlib.crc32(to_bytes(values, DTYPES[tensor.dtype]).data, found)
-        return found
+            yield self.window(tensor, start, min(start + _WINDOW, tensor.count))
 
     def _check_kept(self, tensor: Tensor) -> None:
         if tensor.kept is not Kept.VALUES:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
 from syncpoint.run import dtypes
+from syncpoint.run.digests import OURS
 from syncpoint.run.elements import Array, reinterpret, to_bytes
 from syncpoint.run.model import (
     WHOLE,
@@ -35,7 +36,7 @@ from syncpoint.run.model import (
 )
 from syncpoint.run.pipeline import Pipeline
 from syncpoint.run.statistics import statistics
-from syncpoint.run.writer import DIGEST, RunWriter
+from syncpoint.run.writer import RunWriter
 
 _FIELDS = {f.name for f in fields(RunInfo)}
 
@@ -216,7 +217,7 @@ class _Shared:
         digest = xxhash.xxh3_128_hexdigest(raw.data)
         kept = self._kept(tensor.key, digest, dtype.name, raw.size)
         figures = statistics(array) if kept is Kept.STATISTICS else None
-        tensor = changed(tensor, kept=kept, statistics=figures, digest=digest, digest_kind=DIGEST)
+        tensor = changed(tensor, kept=kept, statistics=figures, digest=digest, digest_kind=OURS)
         self.writer.tensor(tensor, raw if kept is Kept.VALUES else None)
 
     def _kept(self, key: TensorKey, digest: str, dtype: str, nbytes: int) -> Kept:

@@ -19,6 +19,7 @@ import numpy as np
 import xxhash
 
 from syncpoint.errors import InputError, SyncpointError
+from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
 from syncpoint.run.files import Bytes, one_line, sync, write_atomically
@@ -31,7 +32,6 @@ from syncpoint.run.shards import WRITE_BYTES, ShardWriter
 from syncpoint.run.sources import SourceWriter
 from syncpoint.run.tables import OPS, TENSORS, op_row, tensor_row, write_ops, write_tensors
 
-DIGEST = "xxh3-128"
 _FLUSH_SECONDS = 0.5
 """How long a finished tensor may stay in memory when little else comes."""
 T = TypeVar("T")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from syncpoint import __version__
 from syncpoint.errors import InputError, SyncpointError
+from syncpoint.page import BUILT
+from syncpoint.page.schema import Problem
 from syncpoint.server.guard import Guard
 from syncpoint.server.library import Library
 from syncpoint.server.routes import comparisons, details, graphs, sources
-from syncpoint.server.schema import Problem
 
-PAGE = Path(str(files("syncpoint.server"))) / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
 
 
@@ -44,15 +41,15 @@ def create_app(library: Library) -> FastAPI:
     @app.get("/c/{name}", include_in_schema=False)
     def page(name: str = "") -> Response:
         del name
-        file = PAGE / "index.html"
+        file = BUILT / "index.html"
         if not file.is_file():
             return HTMLResponse("The page is not built: run `make web`.", 503)
         return FileResponse(file, media_type="text/html")
 
     @app.get("/static/{name}", include_in_schema=False)
     def asset(name: str) -> Response:
-        file = PAGE / name
-        if file.parent != PAGE or file.suffix not in _TYPES or not file.is_file():
+        file = BUILT / name
+        if file.parent != BUILT or file.suffix not in _TYPES or not file.is_file():
             return problem("a part of the page", repr(name), "", 404)
         return FileResponse(file, media_type=_TYPES[file.suffix])
 

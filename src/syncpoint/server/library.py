@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncpoint.comparison.storage import JSON_NAME, is_comparison
 from syncpoint.errors import InputError
-from syncpoint.server.opened import Opened, name_of
+from syncpoint.page.opened import Opened, name_of
 
 _MOST_OPEN = 4
 

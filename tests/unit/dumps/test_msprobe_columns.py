@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from msprobe_dumps import REAL, edited, figures, real, tensor, write
-from syncpoint.dumps.msprobe.table import write_msprobe_csv
+from syncpoint.dumps.msprobe.table import write_msprobe_csv, write_msprobe_xlsx
 from syncpoint.dumps.registry import open_dump
 from syncpoint.errors import InputError
 
@@ -260,3 +260,73 @@ def test_other_runs_have_no_such_table(tmp_path):
     with pytest.raises(InputError, match="one step and one rank"):
         write_msprobe_csv(run, run, tmp_path / "x.csv")
     assert not (tmp_path / "x.csv").exists()
+
+
+FILLS = {"FFFFC7CE": "red", "FFFFEB9C": "yellow", "FFC6EFCE": "green"}
+
+
+def sheet(target: Path, reference: Path, path: Path) -> tuple[list[str], list[list], list[str]]:
+    """Header, values and colours of the sheet, read back."""
+    from openpyxl import load_workbook
+
+    write_msprobe_xlsx(open_dump(target), open_dump(reference), path)
+    header, *body = load_workbook(path).active.iter_rows()
+    for row in body:
+        assert len({cell.fill.fgColor.rgb for cell in row}) == 1
+    values = [[cell.value for cell in row] for row in body]
+    return [c.value for c in header], values, [FILLS[row[0].fill.fgColor.rgb] for row in body]
+
+
+def wanted_colour(row: dict[str, str], task: str) -> str:
+    """By the tool's own cells: its result, and the rule of its manual."""
+    if row["Result"] in ("error", "warning"):
+        return {"error": "red", "warning": "yellow"}[row["Result"]]
+    if task == "md5":
+        return "green" if row["NPU MD5"] == row["BENCH MD5"] else "yellow"
+    if "torch" not in row["NPU Dtype"]:  # no tensor
+        return "green" if row["NPU max"] == row["Bench max"] else "yellow"
+    if task == "tensor":
+        one_element = row["Cosine"] == "unsupported"
+        good = (one_element or float(row["Cosine"]) >= 0.99) and float(row["MaxRelativeErr"]) < 0.01
+    else:
+        errors = [row[f"{n}RelativeErr"] for n in ("Max", "Min", "Mean", "Norm")]
+        good = all(e == "N/A" or float(e.removesuffix("%")) < 1 for e in errors)
+    return "green" if good else "yellow"
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics", "md5"])
+def test_the_sheet_has_the_rows_of_the_table_in_colours(task, tmp_path):
+    sides = real(f"{task}_target"), real(f"{task}_reference")
+    header, values, colours = sheet(*sides, tmp_path / "x.xlsx")
+    expected = rows(REAL / f"expected_{task}.csv")
+    assert header == list(expected[0]) and len(values) == 119
+    assert colours == [wanted_colour(row, task) for row in expected]
+    guilty = next(
+        at for at, row in enumerate(expected)
+        if row["NPU Name"] == "Functional.linear.1.forward.output.0"
+    )  # fmt: skip
+    assert colours[guilty] == ("red" if task == "md5" else "yellow")
+    assert colours.count("green") == {"tensor": 48, "statistics": 48, "md5": 48}[task]
+    if task == "tensor":
+        at = header.index("Cosine")
+        assert values[guilty][at] == pytest.approx(0.936, abs=1e-3)
+
+
+def test_infinities_are_never_green(tmp_path):
+    torch = pytest.importorskip("torch")
+    folders = []
+    for side, array in (("t", [math.inf, 1.0]), ("r", [-math.inf, 1.0])):
+        said = tensor([2], data_name="x.pt", **figures(max(array), min(array), math.nan, math.inf))
+        folders.append(one(tmp_path / side, said))
+        (folders[-1] / "dump_tensor_data").mkdir()
+        torch.save(torch.tensor(array), folders[-1] / "dump_tensor_data" / "x.pt")
+    header, values, colours = sheet(*folders, tmp_path / "x.xlsx")
+    assert values[0][header.index("Cosine")] == 1.0
+    assert colours != ["green"]
+
+
+def test_a_name_like_a_formula_is_text_in_the_sheet(tmp_path):
+    entry = {"input_args": [], "output": [tensor([2], **figures(1.0, 0.0, 0.5, 1.0))]}
+    folders = [write(tmp_path / side, {"=1+1.f.0.forward": entry}) for side in ("t", "r")]
+    _, values, _ = sheet(*folders, tmp_path / "x.xlsx")
+    assert values[0][0].startswith("'=1+1.f.0.forward")

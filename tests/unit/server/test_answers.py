@@ -9,9 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from served import mixed
+from syncpoint.page.opened import name_of
 from syncpoint.server.app import create_app
 from syncpoint.server.library import Library
-from syncpoint.server.opened import name_of
 
 
 @pytest.fixture(scope="module")

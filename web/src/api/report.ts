@@ -227,7 +227,13 @@ export function reportSource(data: ReportData): Source {
       const found = await held(data.details, row, "the details of this sync point");
       return { ...found, brief: brief(row, metric) };
     },
-    heatmap: (row) => held(data.heatmaps, row, "the values of this sync point"),
+    async heatmap(row, query) {
+      const found = await held(data.heatmaps, row, "the values of this sync point");
+      const same = (a: readonly number[] | undefined, b: readonly number[]): boolean => a === undefined || a.every((one, at) => one === b[at]);
+      const axes = query.rowAxis === undefined || (query.rowAxis === found.row_axis && query.columnAxis === found.column_axis);
+      if (!axes || !same(query.at, found.at) || !same(query.window, found.window)) throw missing("another slice");
+      return found;
+    },
     distribution: (row) => held(data.distributions, row, "the values of this sync point"),
     async graph(side): Promise<Graph> {
       const found = data.graphs[side];

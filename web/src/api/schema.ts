@@ -513,6 +513,10 @@ export interface components {
             rows: number;
             /** Columns */
             columns: number;
+            /** Patch */
+            patch: number[];
+            /** Wide */
+            wide: boolean;
             /** Reference */
             reference: string;
             /** Target */
@@ -743,20 +747,32 @@ export interface components {
             story: string;
             /** Guilty Row */
             guilty_row: number | null;
+            /** Guilty Label */
+            guilty_label: string;
+            /** Guilty How */
+            guilty_how: string;
             bars: components["schemas"]["ErrorBars"];
             /** Metrics */
             metrics: components["schemas"]["MetricValue"][];
+            /** Statistics */
+            statistics: components["schemas"]["StatisticRow"][];
+            /** Same Bytes */
+            same_bytes: boolean | null;
             /** Error Histogram */
             error_histogram: [
                 number,
                 number
             ][];
+            /** Rms */
+            rms: number | ("nan" | "inf" | "-inf") | null;
             /** Rounding */
             rounding: number | null;
+            /** Precision */
+            precision: string;
             /** Notes */
             notes: string[];
-            /** Findings */
-            findings: number[];
+            /** Missing */
+            missing: string;
             /** Output */
             output: boolean;
         };
@@ -858,6 +874,20 @@ export interface components {
             line: number;
             /** Rows */
             rows: number[];
+        };
+        /**
+         * StatisticRow
+         * @description One statistic of both sides.
+         */
+        StatisticRow: {
+            /** Name */
+            name: string;
+            /** Reference */
+            reference: number | ("nan" | "inf" | "-inf") | null;
+            /** Target */
+            target: number | ("nan" | "inf" | "-inf") | null;
+            /** Relative */
+            relative: number | ("nan" | "inf" | "-inf") | null;
         };
         /**
          * Trust

@@ -1,6 +1,101 @@
-// The source line that the selected op came from.
-import type { JSX } from "preact";
+// The source line that the selected op came from, with a mark for every sync point of each line.
+import { render, type JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
+import type { RowDetail, Side, SourceFile } from "../api/source";
+import { useLatest } from "../asking";
+import { detail, startDetail } from "../detail";
+import { Trouble } from "../inspector/inspector";
+import * as state from "../state";
+import "./code.css";
+import { Crumb } from "./crumb";
+import { Editor } from "./editor";
+
+/** Which run's source is wished for; the other one serves where there is none. */
+const wish = signal<Side>("target");
+
+interface Place {
+  side: Side;
+  file: string;
+  line: number;
+}
+
+function placeOf(found: RowDetail | null): Place | null {
+  if (!found) return null;
+  const other: Side = wish.value === "target" ? "reference" : "target";
+  for (const side of [wish.value, other]) {
+    const { file, line } = found[side];
+    if (file) return { side, file, line };
+  }
+  return null;
+}
 
 export function Code(): JSX.Element {
-  return <div class="code" tabIndex={0} aria-label="Source" />;
+  useEffect(startDetail, []);
+  const found = detail.value;
+  const [place, setPlace] = useState<Place | null>(null);
+  const now = placeOf(found);
+  // While the next sync point is on its way the file stays.
+  useEffect(() => {
+    if (found) setPlace(now);
+  }, [found, wish.value]);
+  const [tried, setTried] = useState<Side | null>(null);
+  const key = place ? `${place.side} ${place.file}` : null;
+  const answer = useLatest(key, () => state.source.file((place as Place).side, (place as Place).file));
+  const file = answer.key === key ? answer.value : null;
+  useEffect(() => {
+    // A run may name a file and not have it, while the other run does.
+    if (!file || file.text !== null || !found || tried === file.side) return;
+    const other: Side = file.side === "target" ? "reference" : "target";
+    if (!found[other].file || tried !== null) return;
+    setTried(file.side);
+    wish.value = other;
+  }, [file]);
+  const both = Boolean(found?.target.file && found.reference.file);
+  useCrumb(found, place, both);
+  if (answer.problem && answer.key === key) return <Trouble what="The source cannot be shown" problem={answer.problem} />;
+  if (found && !now) return <NoSource found={found} why={noSource(found)} />;
+  if (file && file.text === null && found) return <NoSource found={found} why={file.why_not} file={file} />;
+  if (!file || !place) return <div class="code" aria-label="Source" aria-busy="true" />;
+  return <Editor file={file} line={place.line} />;
+}
+
+function useCrumb(found: RowDetail | null, place: Place | null, both: boolean): void {
+  const home = useRef<HTMLElement | null>(null);
+  const module = found ? found.target.module || found.reference.module : "";
+  useEffect(() => {
+    home.current = document.getElementById("crumb");
+    if (!home.current) return;
+    const choose = (side: Side): void => {
+      wish.value = side;
+    };
+    render(<Crumb module={module} file={place?.file ?? ""} line={place?.line ?? 0} side={place?.side ?? null} both={both} onSide={choose} />, home.current);
+  }, [module, place?.file, place?.line, place?.side, both]);
+  useEffect(
+    () => () => {
+      if (home.current) render(null, home.current);
+    },
+    [],
+  );
+}
+
+function noSource(found: RowDetail): string {
+  const role = found.target.role;
+  if (role === "model-input") return "It was given to the model; no line made it.";
+  if (role === "parameter") return "It is a parameter; no line made it.";
+  return "Neither run carries a source stack for it.";
+}
+
+function NoSource({ found, why, file }: { found: RowDetail; why: string; file?: SourceFile }): JSX.Element {
+  const module = found.target.module || found.reference.module;
+  const name = found.target.label;
+  return (
+    <div class="code nosource" tabIndex={0} aria-label="Source" data-testid="nosource">
+      <div class="empty">
+        <b>{file ? `${file.file} is not at hand.` : `No source line is known for ${name}.`}</b>
+        <span>{why}</span>
+        {module && <span>Its module path is known: {module}</span>}
+      </div>
+    </div>
+  );
 }

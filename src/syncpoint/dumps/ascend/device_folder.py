@@ -93,6 +93,16 @@ class DeviceFolder:
         return Run(info, ops, made.tensors, store, path=path)
 
 
+def file_run(path: Path, name: DeviceName) -> Run:
+    """The tensors of one file under the name that it is known to have; damage is a FormatError."""
+    made, key = _Made(), OpKey(name.op)
+    damage = made.add(key, Found(path.name, name, name.op, read_device_file(path)))
+    if damage:
+        raise FormatError(f"tensors that can be read in {path.name}", damage)
+    op = Op(key, name.type)
+    return Run(RunInfo(), [op], made.tensors, DeviceStore(path.parent, made.decoded, {}), path=path)
+
+
 def _leaf(path: Path) -> Leaf | None:
     """The folder with the files of a tree that has one; of several the user must choose."""
     if not is_tree(path):

@@ -217,6 +217,10 @@ class _TreeStore(ArrayStore):
         held = self._held.get(tensor.key)
         return super().window(tensor, start, stop) if held is None else held[start:stop]
 
+    def place(self, tensor: Tensor) -> Path | None:
+        """The file of a tensor that is read from there."""
+        return super().place(tensor) if tensor.key not in self._held else None
+
 
 def _part(leaf: Leaf) -> Part:
     return Part(step=leaf.token, rank=leaf.rank)

@@ -46,6 +46,11 @@ class PtStore(FileStore):
             return super().window(tensor, start, stop)
         return self._gathered(tensor, placed).reshape(-1)[start:stop]
 
+    def place(self, tensor: Tensor) -> Path | None:
+        """The file of a tensor that can be read as it lies."""
+        apart = tensor.key in self._odd or tensor.key in self._broken
+        return None if apart else super().place(tensor)
+
     def _check(self, tensor: Tensor) -> None:
         trouble = self._broken.get(tensor.key)
         if trouble is not None:

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from syncpoint.dumps.msprobe.colours import colour
 from syncpoint.dumps.msprobe.columns import columns, lines, task_of
+from syncpoint.dumps.sheets import need_xlsx, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.reader import Run
+
+Rows = Iterable[Mapping[str, Any]]
 
 
 def write_msprobe_csv(target: Run, reference: Run, path: Path | str) -> Path:
     """The table that `msprobe compare` writes for two dumps of PrecisionDebugger: one row for each
     value of the target. Raises InputError for other runs and where it cannot be written."""
     path = Path(path)
-    header = columns(task_of(target, reference))
-    rows = lines(target, reference)
+    _write_csv(path, columns(task_of(target, reference)), lines(target, reference))
+    return path
+
+
+def write_msprobe_xlsx(target: Run, reference: Run, path: Path | str) -> Path:
+    """The same as a sheet with coloured rows (extra `xlsx`)."""
+    need_xlsx("--msprobe-xlsx")
+    path = Path(path)
+    _write_xlsx(path, task_of(target, reference), lines(target, reference))
+    return path
+
+
+def write_table(
+    target: str, reference: str, path: Path | None = None, sheet: Path | None = None
+) -> None:
+    """The same of two dumps that are still to be opened, as CSV, as a sheet, or as both."""
+    from syncpoint.dumps.registry import open_dump
+
+    if sheet is not None:
+        need_xlsx("--msprobe-xlsx")
+    runs = open_dump(target), open_dump(reference)
+    found = list(lines(*runs))
+    task = task_of(*runs)
+    if path is not None:
+        _write_csv(path, columns(task), found)
+    if sheet is not None:
+        _write_xlsx(sheet, task, found)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
     try:
         with (
             replacing(path) as temporary,
@@ -27,11 +61,17 @@ def write_msprobe_csv(target: Run, reference: Run, path: Path | str) -> Path:
             writer.writerows([str(cells[name]) for name in header] for cells in rows)
     except OSError as error:
         raise InputError(f"{path} to be written", one_line(error)) from error
-    return path
 
 
-def write_table(target: str, reference: str, path: Path) -> Path:
-    """The same of two dumps that are still to be opened."""
-    from syncpoint.dumps.registry import open_dump
-
-    return write_msprobe_csv(open_dump(target), open_dump(reference), path)
+def _write_xlsx(path: Path, task: str, rows: Rows) -> None:
+    header = columns(task)
+    try:
+        with replacing(path) as temporary:
+            temporary.unlink(missing_ok=True)
+            write_sheet(
+                temporary,
+                header,
+                ((colour(cells, task), [str(cells[n]) for n in header]) for cells in rows),
+            )
+    except OSError as error:
+        raise InputError(f"{path} to be written", one_line(error)) from error

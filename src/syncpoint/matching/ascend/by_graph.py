@@ -118,6 +118,7 @@ class GraphPlanner(ABC):
             note=again,
             part=part,
             graph=graph,
+            call=op.key.call,
             time=_time(op, part),
             place=str(facts.get("file", "")),
         )

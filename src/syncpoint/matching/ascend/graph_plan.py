@@ -7,21 +7,27 @@ from dataclasses import dataclass, field
 from syncpoint.dumps.ascend.file_names import escaped
 from syncpoint.dumps.ascend.torchair_run import op_facts
 from syncpoint.matching.ascend.plan import Entry, Plan
-from syncpoint.run.model import WHOLE, Op, OpKey, Part, Role, Tensor, TensorKey
+from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 
 
 @dataclass(frozen=True)
 class GraphEntry(Entry):
     """One line of the report."""
 
-    part: Part = WHOLE
     graph: str = ""
+    call: int = 0
+    """Which of several executions of the op in its part."""
     time: int = 0
     """When the device wrote it."""
     extra: bool = False
     """A line that the tool of these dumps does not have."""
     place: str = ""
     """The file of an op, or its name, for a line without a tensor."""
+
+    @property
+    def key(self) -> OpKey:
+        """The device op, also where none of its tensors is known."""
+        return OpKey(self.op, self.call, self.graph)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
-from syncpoint.run.model import Tensor, TensorKey
+from syncpoint.run.model import WHOLE, OpKey, Part, Tensor, TensorKey
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,14 @@ class Entry:
     """Whether an uncompared tensor of the device holds a result of its own."""
     golden: str = ""
     """The op of the original model whose file is missing or damaged."""
+
+    part: Part = WHOLE
+    """The execution it belongs to."""
+
+    @property
+    def key(self) -> OpKey:
+        """The device op, also where none of its tensors is known."""
+        return OpKey(self.op)
 
     @property
     def label(self) -> str:

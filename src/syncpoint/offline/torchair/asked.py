@@ -16,6 +16,15 @@ class Dialect(StrEnum):
     """Those that msProbe 26.2 writes."""
 
 
+class Summary(StrEnum):
+    """What the columns of the manual are made of."""
+
+    VALUES = "values"
+    STATISTICS = "statistics"
+    MD5 = "md5"
+    """So called there; it is CRC-32."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """The flags of the mode."""
@@ -30,3 +39,4 @@ class Asked:
     xlsx: bool = False
     """Also as a coloured sheet."""
     threads: int = 0
+    summary: Summary = Summary.VALUES

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.dumps.ascend.torchair_columns import (
@@ -14,15 +16,20 @@ from syncpoint.dumps.ascend.torchair_columns import (
     columns_26,
     columns_seed,
 )
+from syncpoint.dumps.ascend.torchair_summaries import (
+    ColumnsSummary,
+    columns_digest,
+    columns_statistics,
+)
 from syncpoint.matching.ascend.by_graph import OWN
 from syncpoint.matching.ascend.graph_plan import GraphEntry
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.offline.beside import FoundBeside
-from syncpoint.offline.torchair.asked import Asked, Dialect
+from syncpoint.offline.torchair.asked import Asked, Dialect, Summary
 from syncpoint.offline.torchair.opening import Case
 from syncpoint.run.model import Role, Tensor, TensorKey
 
-Columns = Columns26 | ColumnsSeed
+Columns = Columns26 | ColumnsSeed | ColumnsSummary
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,18 @@ class Line:
 
 def columns_beside(asked: Asked, case: Case) -> FoundBeside[Columns]:
     """The columns of every pair, in the words of the dialect."""
-    find = columns_seed if asked.dialect is Dialect.SEED else columns_26
-    return FoundBeside(
-        case.target, case.reference, lambda _, mine, theirs: find(mine, theirs), asked.threads
-    )
+    ends = (case.stored[0].reduced | case.plan.shrunk, case.stored[1].reduced)
+
+    def find(row: Row, mine: NDArray[Any], theirs: NDArray[Any]) -> Columns:
+        if asked.dialect is Dialect.V26_2:
+            return columns_26(mine, theirs)
+        if asked.summary is Summary.VALUES:
+            return columns_seed(mine, theirs)
+        small = row.target.key in ends[0] or row.reference.key in ends[1]
+        make = columns_statistics if asked.summary is Summary.STATISTICS else columns_digest
+        return make(mine, theirs, small)
+
+    return FoundBeside(case.target, case.reference, find, asked.threads)
 
 
 def lines(case: Case, result: Result, found: dict[TensorKey, Columns]) -> Iterator[Line]:

@@ -12,14 +12,16 @@ from syncpoint.comparison.engine import compare as compare_runs
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.storage import save
+from syncpoint.dumps.sheets import need_xlsx
 from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
-from syncpoint.metrics.verdict import FAILING_REASONS, Reason
+from syncpoint.metrics.verdict import Reason
+from syncpoint.offline.completing import completed
 from syncpoint.offline.mode import Outcome
 from syncpoint.offline.torchair.asked import Asked
 from syncpoint.offline.torchair.lines import columns_beside, lines
 from syncpoint.offline.torchair.opening import Case, opened
-from syncpoint.offline.torchair.writing import need_xlsx, write_csv, write_xlsx
+from syncpoint.offline.torchair.writing import write_csv, write_xlsx
 from syncpoint.run.files import one_line
 
 _SHOWN = 5
@@ -31,7 +33,7 @@ def compare_torchair(
 ) -> list[Outcome]:
     """Compare two dumps, rank by rank."""
     if asked.xlsx:
-        need_xlsx()
+        need_xlsx("--xlsx")
     return [_compare(asked, case, choice, progress) for case in opened(asked)]
 
 
@@ -45,18 +47,17 @@ def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None
         beside=beside,
         matchers=[PlanMatcher(case.plan.plan)],
     )
-    result = compare_runs(case.target, case.reference, options)
+    result = completed(compare_runs(case.target, case.reference, options), case.plan.plan)
     result = replace(result, warnings=(*result.warnings, *case.warnings, *_warnings(case)))
     made = list(lines(case, result, beside.found))
     report, comparison = _names(asked.output, case.rank)
-    write_csv(report, asked.dialect, made)
+    write_csv(report, asked, made)
     save(result, comparison)
     others: list[Path] = []
     if asked.xlsx:
         others.append(report.with_suffix(".xlsx"))
-        write_xlsx(others[0], asked.dialect, made)
-    failing = any(entry.reason in FAILING_REASONS for entry in case.plan.entries)
-    return Outcome(result, report, comparison, tuple(others), failing)
+        write_xlsx(others[0], asked, made)
+    return Outcome(result, report, comparison, tuple(others))
 
 
 def _names(folder: Path, rank: int) -> tuple[Path, Path]:

@@ -123,15 +123,34 @@ def _partners(mine: Run, theirs: Run, graphs: dict[str, Graph], fx: bool) -> dic
     sides = _graphs(theirs)
     names = {graph: {escaped(op.key.op) for op in ops} for graph, ops in sides.items()}
     found: dict[str, str | None] = {}
-    for at, (graph, ops) in enumerate(_graphs(mine).items()):
+    own = _graphs(mine)
+    for at, (graph, ops) in enumerate(own.items()):
         known = graphs.get(graph)
         wanted = {escaped(op.key.op) for op in ops}
         if known is not None:
             every = known.ops.values()
             wanted = {escaped(n) for op in every for n in (fx_nodes(op) if fx else [op.name])}
-        best = _best([len(wanted & there) for there in names.values()], at)
+        scores = [len(wanted & there) for there in names.values()]
+        alike = [name for name, score in zip(names, scores, strict=True) if score == max(scores)]
+        if fx and len(alike) > len(own) and max(scores):
+            _refuse_mixed({name: sides[name] for name in alike}, theirs)
+        best = _best(scores, at)
         found[graph] = None if best is None else list(names)[best]
     return found
+
+
+def _refuse_mixed(graphs: dict[str, list[Op]], run: Run) -> None:
+    """Several graphs of one token that have the same ops are of several dumps in one folder."""
+    seen: dict[str, str] = {}
+    for graph, ops in graphs.items():
+        for part in {part for op in ops for part in op.attributes["parts"]}:
+            other = seen.setdefault(part, graph)
+            if other != graph:
+                raise InputError(
+                    f"one dump of each graph in {run.path}",
+                    f"{other} and {graph} with the same ops in {part or 'one token'}",
+                    "dump each execution to a path of its own",
+                )
 
 
 def _best(scores: Sequence[int], at: int) -> int | None:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Sequence
 from math import isinf, isnan
 
 from syncpoint.dumps.ascend.torchair_columns import METRICS_SEED, ColumnsSeed
+from syncpoint.dumps.ascend.torchair_summaries import DIFFERENCES, DIGESTS, ColumnsSummary
+from syncpoint.dumps.sheets import Colour
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
+from syncpoint.offline.torchair.asked import Summary
 from syncpoint.offline.torchair.lines import Line
 
-HEADER = (
-    *("API Name", "Stack Info", "Data Name"),
-    *METRICS_SEED,
-    *("Requires_grad Consistent", "Result", "Accuracy Reached or Not", "Err_message"),
-    *("Token", "Verdict", "Remark"),
-)
+_METRICS = {
+    Summary.VALUES: METRICS_SEED,
+    Summary.STATISTICS: DIFFERENCES,
+    Summary.MD5: DIGESTS,
+}
+_GRADIENTS = ("Requires_grad Consistent",)
 UNKNOWN = "N/A"
 
 
-class Colour(StrEnum):
-    """What a line asks of its reader."""
+def header(summary: Summary) -> tuple[str, ...]:
+    """The names of the columns."""
+    return (
+        *("API Name", "Stack Info", "Data Name"),
+        *_METRICS[summary],
+        *(_GRADIENTS if summary is Summary.VALUES else ()),
+        *("Result", "Accuracy Reached or Not", "Err_message"),
+        *("Token", "Verdict", "Remark"),
+    )
 
-    RED = "red"
-    """Abnormal."""
-    YELLOW = "yellow"
-    """Suspicious: it was not compared, or the rule of the manual and our verdict disagree."""
-    GREEN = "green"
-    """Normal."""
 
-
-def cells(line: Line) -> list[str]:
+def cells(line: Line, summary: Summary) -> list[str]:
     """A line in the order of the header."""
-    columns = line.columns if isinstance(line.columns, ColumnsSeed) else None
-    metrics = columns.metrics if columns is not None else (None,) * len(METRICS_SEED)
+    columns = line.columns if isinstance(line.columns, ColumnsSeed | ColumnsSummary) else None
+    metrics: Sequence[float | str | None] = (None,) * len(_METRICS[summary])
+    if columns is not None:
+        metrics = columns.metrics
     said = columns.reason if columns is not None else line.entry.words or line.remark
     passed = _passed(line)
     return [
         _name(line),
         UNKNOWN,  # a dump has no stacks
         f"[{line.my_path or UNKNOWN}, {line.golden_path or UNKNOWN}]",
-        *map(_number, metrics),
-        UNKNOWN,  # nor does it know of gradients
+        *map(_text, metrics),
+        *((UNKNOWN,) if summary is Summary.VALUES else ()),  # nor does it know of gradients
         UNKNOWN if passed is None else "PASS" if passed else "FAIL",
         UNKNOWN if passed is None else "Yes" if passed else "No",
         said,
@@ -76,9 +81,9 @@ def _name(line: Line) -> str:
     return f"{name}.{tensor.key.role}.{tensor.key.index}"
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
+def _text(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or UNKNOWN
     if isnan(value):
         return "NaN"
     return ("-inf" if value < 0 else "inf") if isinf(value) else f"{value:.12g}"

@@ -8,11 +8,11 @@ from fastapi import Depends, Query, Request
 from fastapi import Path as InPath
 
 from syncpoint.errors import InputError
+from syncpoint.page.opened import Opened
+from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.schema import Problem, Sort
+from syncpoint.page.table import Query as Wanted
 from syncpoint.server.library import Library
-from syncpoint.server.opened import Opened
-from syncpoint.server.overview import CHOOSABLE
-from syncpoint.server.schema import Problem, Sort
-from syncpoint.server.table import Query as Wanted
 
 PREFIX = "/comparisons/{name}"
 ERRORS: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.server import overview as overviews
-from syncpoint.server import rows, states
+from syncpoint.page import overview as overviews
+from syncpoint.page import rows, states
+from syncpoint.page.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
 from syncpoint.server.routes.asking import (
     ERRORS,
     PREFIX,
@@ -18,7 +19,6 @@ from syncpoint.server.routes.asking import (
     Offset,
     Row,
 )
-from syncpoint.server.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 

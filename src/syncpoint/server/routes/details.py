@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.errors import Unsupported
+from syncpoint.page import details, distributions, heatmaps
+from syncpoint.page.heatmaps import Wish
+from syncpoint.page.schema import Distribution, HeatMap, RowDetail
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison, Metric, Row
-from syncpoint.server.schema import Distribution, HeatMap, RowDetail
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 Pixels = Annotated[int, Query(ge=1, le=1024)]
@@ -17,7 +18,7 @@ Pixels = Annotated[int, Query(ge=1, le=1024)]
 @router.get("/rows/{row}")
 def get_row(comparison: Comparison, row: Row, metric: Metric = "psnr") -> RowDetail:
     """Everything about one sync point but its values."""
-    raise Unsupported("details of a row", f"row {row} of {comparison.id}, {metric}")
+    return details.detail(comparison, row, metric)
 
 
 @router.get("/rows/{row}/heatmap")
@@ -32,11 +33,11 @@ def get_heatmap(
     columns: Pixels = 128,
 ) -> HeatMap:
     """A plane of both tensors and of their difference, pooled."""
-    del row_axis, column_axis, at, window, rows, columns
-    raise Unsupported("values of a row", f"row {row} of {comparison.id}")
+    wish = Wish(row_axis, column_axis, at, window, rows, columns)
+    return heatmaps.heatmap(comparison, row, wish)
 
 
 @router.get("/rows/{row}/distribution")
 def get_distribution(comparison: Comparison, row: Row) -> Distribution:
     """Histograms of both sides, and the worst elements."""
-    raise Unsupported("values of a row", f"row {row} of {comparison.id}")
+    return distributions.distribution(comparison, row)

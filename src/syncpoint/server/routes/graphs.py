@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.server import graphs
+from syncpoint.page import graphs
+from syncpoint.page.schema import Graph, Side
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
-from syncpoint.server.schema import Graph, Side
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 

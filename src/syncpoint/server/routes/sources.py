@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.errors import Unsupported
+from syncpoint.page import sources
+from syncpoint.page.schema import Side, SourceFile
 from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
-from syncpoint.server.schema import Side, SourceFile
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 
@@ -18,4 +18,4 @@ def get_source(
     comparison: Comparison, side: Side, file: Annotated[str, Query(max_length=4000)]
 ) -> SourceFile:
     """A file as it was when the run was recorded, with marks for the ops of its lines."""
-    raise Unsupported("a source file", f"{file} of the {side} of {comparison.id}")
+    return sources.source(comparison, side, file)

@@ -9,9 +9,8 @@ import polars as pl
 
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.reports.numbers import metric_text, ratio_text
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import (
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import (
     Finding,
     MetricInfo,
     OutputBrief,
@@ -20,7 +19,8 @@ from syncpoint.server.schema import (
     Trust,
     number,
 )
-from syncpoint.server.table import GUILTS, LEVELS
+from syncpoint.page.table import GUILTS, LEVELS
+from syncpoint.reports.numbers import metric_text, ratio_text
 
 CHOOSABLE = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
@@ -36,7 +36,7 @@ def overview(opened: Opened) -> Overview:
     about, table = opened.about, opened.table
     coverage = about["coverage"]
     result = opened.result
-    first = _first(opened)
+    first = first_divergence(opened)
     findings = _findings(opened, first)
     counts = _counts(opened)
     verdict = result.verdict.value if result is not None else about["verdict"]
@@ -116,7 +116,7 @@ def _counts(opened: Opened) -> dict[str, int]:
     }
 
 
-def _first(opened: Opened) -> list[int]:
+def first_divergence(opened: Opened) -> list[int]:
     """Rows where the two runs part."""
     table = opened.table
     if opened.result is not None:

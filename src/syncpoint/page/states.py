@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, bound
+from syncpoint.page.opened import Opened
+from syncpoint.page.ops import orders_of
+from syncpoint.page.schema import Drift, DriftFlag, DriftGroup, RowStates
+from syncpoint.page.table import GUILTS
 from syncpoint.reports.numbers import ratio_text
-from syncpoint.server.opened import Opened
-from syncpoint.server.ops import orders_of
-from syncpoint.server.schema import Drift, DriftFlag, DriftGroup, RowStates
-from syncpoint.server.table import GUILTS
 
 _LEVELS = np.frombuffer(b"cmln", np.uint8)
 _GUILTS = np.frombuffer(b".gfiaou", np.uint8)

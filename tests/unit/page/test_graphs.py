@@ -13,11 +13,11 @@ from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import JSON_NAME, save
 from syncpoint.dumps.registry import save_dump
+from syncpoint.page.graphs import MOST, NO_MODULE, graph
+from syncpoint.page.opened import Opened
+from syncpoint.page.states import drift
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.server.graphs import MOST, NO_MODULE, graph
-from syncpoint.server.opened import Opened
-from syncpoint.server.states import drift
 
 
 def ints(text):

@@ -12,12 +12,14 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage import COLUMNS, JSON_NAME, SCHEMA, TABLE_NAME, is_comparison, load
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.metrics.limits import Limits, preset
+from syncpoint.page.table import Table
 from syncpoint.run.reader import Run
-from syncpoint.server.table import Table
 
 _MOST_ROWS = 200_000
 """Up to here a comparison is also read row by row, for answers that need its edges."""
@@ -90,17 +92,37 @@ class Opened:
                 elif not path.exists():
                     self.why_not[side] = f"{path.name} is not at {path.parent}"
                 else:
-                    from syncpoint.asking import recording
-
-                    self.runs[side] = recording(path)
+                    self.runs[side] = _recorded(path)
             except SyncpointError as error:
                 self.why_not[side] = str(error)
         return self.runs[side]
+
+    @cached_property
+    def sides(self) -> Sides | None:
+        """Both runs as they are compared; None where one of them is not at hand."""
+        target, reference = self.run("target"), self.run("reference")
+        return Sides(target, reference) if target and reference else None
+
+    @cached_property
+    def edges(self) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+        """Target ops with the ops they read, each by the fields of its key."""
+        said = self.about.get("edges") or []
+        try:
+            return {tuple(op): [tuple(before) for before in inputs] for op, inputs in said}
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"edges between ops in {self.path}", f"{error!r}") from error
 
     def run_path(self, side: str) -> Path | None:
         """Where the run of one side was when the two were compared."""
         said = self.about[side]["path"]
         return Path(os.path.normpath(self.path / said)) if said else None
+
+
+def _recorded(path: Path) -> Run:
+    found = find(path)
+    if found is None:
+        raise FormatError(f"a run or a dump at {path}", "something else")
+    return found.open(path)
 
 
 def _about(path: Path) -> Mapping[str, Any]:

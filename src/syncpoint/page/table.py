@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, Limits, bound
-from syncpoint.server.grouping import groups_of
-from syncpoint.server.schema import Guilt, Level
+from syncpoint.page.grouping import groups_of
+from syncpoint.page.schema import Guilt, Level
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
 CLOSE, MODERATE, LARGE, NONE = range(4)

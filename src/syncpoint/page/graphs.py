@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from syncpoint.page.grouping import groups_among
+from syncpoint.page.opened import Opened
+from syncpoint.page.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
+from syncpoint.page.schema import Graph, Side
+from syncpoint.page.states import packed
 from syncpoint.run.tables import OP_KEY
-from syncpoint.server.grouping import groups_among
-from syncpoint.server.opened import Opened
-from syncpoint.server.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
-from syncpoint.server.schema import Graph, Side
-from syncpoint.server.states import packed
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.server.opened import Opened
-from syncpoint.server.schema import (
+from syncpoint.page.opened import Opened
+from syncpoint.page.schema import (
     Found,
     GroupBrief,
     RowBrief,
@@ -15,7 +15,7 @@ from syncpoint.server.schema import (
     UnmatchedWindow,
     number,
 )
-from syncpoint.server.table import GUILTS, LEVELS, NONE, Query, Selection, Table
+from syncpoint.page.table import GUILTS, LEVELS, NONE, Query, Selection, Table
 
 _CELLS = 24
 """Cells of a group row; each is the worst of its bin."""

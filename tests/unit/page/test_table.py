@@ -11,8 +11,8 @@ from syncpoint.comparison.result import badness
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, bound, judge_metric
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.server.overview import CHOOSABLE
-from syncpoint.server.table import GUILTS, LEVELS, NAMES, Query, Table
+from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.table import GUILTS, LEVELS, NAMES, Query, Table
 
 
 @pytest.fixture(scope="module", params=["auto", "f16", "int4"])

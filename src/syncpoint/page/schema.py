@@ -283,6 +283,15 @@ class ErrorBars(Schema):
     """Why introduced error is not known."""
 
 
+class StatisticRow(Schema):
+    """One statistic of both sides."""
+
+    name: str
+    reference: Number
+    target: Number
+    relative: Number
+
+
 class RowDetail(Schema):
     """Everything about one sync point but its values."""
 
@@ -299,15 +308,27 @@ class RowDetail(Schema):
     story: str
     """And in one or two sentences."""
     guilty_row: int | None
-    """Where the error came in from, for one that inherited it."""
+    """Where the error came in from, for one that did not make it."""
+    guilty_label: str
+    guilty_how: str
+    """How that one is known: "3 sync points before", "the last guilty op before"..."""
     bars: ErrorBars
     metrics: list[MetricValue]
+    statistics: list[StatisticRow]
+    """Both sides, where a pair was compared by statistics."""
+    same_bytes: bool | None
+    """Of a pair compared by digests, or whose digests are known."""
     error_histogram: list[tuple[int, int]]
-    """log2 of |difference| / rms(reference) and how many elements."""
+    """floor(log2 |difference|), and how many elements."""
+    rms: Number
+    """Of the reference: what that histogram is seen against."""
     rounding: int | None
-    """log2 of the unit of the precision, for the grey zone of that histogram."""
+    """log2 of the unit of the precision against that, for the grey zone of the histogram."""
+    precision: str
+    """In words: float16."""
     notes: list[str]
-    findings: list[int]
+    missing: str
+    """Why the values cannot be shown; "" where they can."""
     output: bool
 
 
@@ -328,15 +349,20 @@ class HeatMap(Schema):
     """First row, last row + 1, first column, last column + 1 of the plane that is shown."""
     rows: int
     columns: int
+    patch: list[int]
+    """Rows and columns of the plane in a cell; those at the end may have fewer."""
+    wide: bool
+    """Whether the values come as float64, because float32 would not hold them exactly."""
     reference: str
-    """Base64 of little-endian float32, rows x columns."""
+    """Base64 of little-endian float32 or float64, rows x columns; the modulus if complex."""
     target: str
     difference: str
+    """Always float32; 0 where both are masked or hold the same NaN or infinity."""
     places: str
     """Base64 of little-endian uint32: of each cell, row * (columns of the plane) + column of the
     element shown."""
     scale: float
-    """Greatest finite |value| of both sides in the plane."""
+    """Greatest finite |value| of both sides among the elements shown."""
     difference_scale: float
     names: list[str]
     """Of the axes where they are known, else "axis 0"..."""

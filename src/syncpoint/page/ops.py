@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.page.opened import Opened
+from syncpoint.page.table import Table
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 from syncpoint.run.table_reader import Records
 from syncpoint.run.tables import OP_KEY, op_row, op_schema
-from syncpoint.server.opened import Opened
-from syncpoint.server.table import Table
 
 CLASS = "class"
 """What may share a name with an op and is none: "i" for a model input, else "o"."""

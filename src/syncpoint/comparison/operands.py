@@ -1,0 +1,112 @@
+"""Recorded tensors as the kernel reads them, seen through views and freed of their scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.errors import FormatError
+from syncpoint.matching.views import View
+from syncpoint.metrics import Operand
+from syncpoint.metrics.verdict import Reason
+from syncpoint.run.model import Tensor
+from syncpoint.run.reader import Run
+
+WIDENED_MASK = -65504.0 * (1 - 2**-8)
+"""A mask of float16 that went on in a wider type: its lowest number with a score added to it."""
+
+
+def operand_of(run: Run, tensor: Tensor) -> Operand:
+    """A recorded tensor as the kernel reads it."""
+    if tensor.quantization is not None:
+        wrong = tensor.quantization.misfit(tensor.shape)
+        if wrong:
+            raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
+    return Operand(run.values(tensor), tensor.dtype, tensor.quantization)
+
+
+def logical_shape(operand: Operand) -> tuple[int, ...]:
+    """The shape of the numbers an operand stands for."""
+    return operand.shape if operand.shape is not None else operand.array.shape
+
+
+def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
+    """The target seen through its view; axes of length one may come and go on their own, since
+    they change neither the order nor the meaning of any value.
+
+    Raises ValueError where the view does not fit the target.
+    """
+    data = operand.array
+    if view:
+        operand = as_real(operand)
+        return replace(operand, data=view.apply(operand.array)), view
+    if data.shape != shape and without_ones(data.shape) == without_ones(shape):
+        operand = as_real(operand)
+        view = View(f"reshape({','.join(map(str, shape))})")
+        return replace(operand, data=operand.array.reshape(shape)), view
+    return operand, view
+
+
+def as_real(operand: Operand) -> Operand:
+    """The operand with its quantization undone, for the few places that need plain numbers."""
+    if operand.quantization is None:
+        return operand
+    return Operand(dequantized(operand), "f64")
+
+
+def dequantized(operand: Operand) -> NDArray[Any]:
+    """The real numbers, in float64, that an operand stands for."""
+    stored = operand.array
+    quantization = operand.quantization
+    if quantization is None:
+        return stored.astype(np.float64)
+    scale = np.asarray(quantization.scale, np.float64)
+    zero = np.asarray(quantization.zero_point, np.float64)
+    if quantization.axis is not None:
+        scale, zero = (
+            _along(x, quantization.axis, quantization.block, stored) for x in (scale, zero)
+        )
+    if quantization.table:
+        table = np.asarray([*quantization.table, np.nan], np.float64)
+        index = stored.astype(np.int64) - zero.astype(np.int64)
+        outside = (index < 0) | (index >= len(quantization.table))
+        return table[np.where(outside, len(quantization.table), index)] * scale
+    return (stored.astype(np.float64) - zero) * scale
+
+
+def steps_of(operand: Operand) -> NDArray[Any]:
+    """The quantization step at every element."""
+    quantization = operand.quantization
+    if quantization is None:
+        return np.zeros(operand.array.shape)
+    ones = replace(operand, data=np.ones(operand.array.shape), dtype="f64")
+    plain = replace(quantization, zero_point=(0,), table=())
+    return dequantized(replace(ones, quantization=plain))
+
+
+def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) -> NDArray[Any]:
+    if values.size == 1:
+        return values
+    if block:
+        values = np.repeat(values, block)[: stored.shape[axis]]
+    shape = [1] * stored.ndim
+    shape[axis] = -1
+    return values.reshape(shape)
+
+
+def shapes_text(target: tuple[int, ...], reference: tuple[int, ...]) -> str:
+    """Why two shapes are not compared."""
+    return f"{Reason.SHAPE}: {shape_text(target)} against {shape_text(reference)}"
+
+
+def without_ones(shape: tuple[int, ...]) -> list[int]:
+    """The axes that matter for the order of the elements."""
+    return [n for n in shape if n != 1]
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as people write it."""
+    return "x".join(str(n) for n in shape) or "scalar"

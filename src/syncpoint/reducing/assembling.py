@@ -1,0 +1,250 @@
+"""The records of the ledger -> a run with statistics or digests in place of values.
+
+What the tensors are called, who reads them and where they come from is known to the reader of the
+dump's format. It is given the dump as it was: where a file was deleted, one with the same header
+and a hole of the same size. Readers look at headers only.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from syncpoint.dumps.registry import named
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.reducing.ledger import Kept as Known
+from syncpoint.reducing.ledger import Ledger, Record
+from syncpoint.reducing.outcome import Reduced, counted
+from syncpoint.reducing.sources import MsprobeSource, Source
+from syncpoint.run.digests import OURS as DIGEST
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.files import inside, one_line, read_whole, sync
+from syncpoint.run.folder import RUN_JSON
+from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.reader import Run
+from syncpoint.run.store import FileStore
+from syncpoint.run.writer import RunWriter
+
+VALUES = "kept"
+"""Folder beside the ledger with the values of model inputs."""
+_NEW = "assembling"
+_SHOWN = 3
+
+
+def assemble(source: Source, ledger: Ledger, to: Kept, outcome: Reduced) -> None:
+    """Write the run anew from all records, and count what is in it."""
+    records = _present(source, ledger)
+    outcome.files = len(records)
+    outcome.before = sum(record.stamp[0] for record in records.values())
+    outcome.deleted = len(records.keys() - source.files().keys())
+    new = ledger.folder / _NEW
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        with _structure(source, records, outcome.deleted > 0) as (run, root):
+            _write(run, root, records, ledger, to, new, outcome)
+        _replace(new, ledger.folder)
+    except OSError as error:
+        raise InputError(f"room and leave to write {ledger.folder}", one_line(error)) from error
+
+
+def _present(source: Source, ledger: Ledger) -> dict[str, Record]:
+    """The records of files that are there as they were read, or that we deleted. What others
+    removed or renamed is no part of the dump any more."""
+    there = source.files()
+    return {
+        file: record
+        for file, record in ledger.records.items()
+        if (there[file] == record.stamp if file in there else file in ledger.deleted)
+    }
+
+
+@contextmanager
+def _structure(
+    source: Source, records: Mapping[str, Record], deleted: bool
+) -> Iterator[tuple[Run, Path]]:
+    """The dump as its reader sees it, and the folder that the names of files are relative to."""
+    found = source.structure()
+    if found is not None:
+        yield found, source.path
+        return
+    with TemporaryDirectory(prefix="syncpoint-") as folder:
+        # The names of the folders above may tell of ranks and steps.
+        root = Path(folder, *source.path.absolute().parts[1:])
+        for record in records.values():
+            _hollow(root, record)
+        for file in source.indices():
+            target = inside(root, file)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(read_whole(inside(source.path, file), 4 << 30))
+        named_path = root
+        if isinstance(source, MsprobeSource) and source.named.is_file():
+            named_path = root / source.named.name
+        yield _opened(source, named_path, deleted), root
+
+
+def _opened(source: Source, path: Path, deleted: bool) -> Run:
+    """The dump as its reader sees it. Where that refuses it and files are deleted already, what
+    was kept of them must not be out of reach: then their names are all that is known."""
+    try:
+        return named(source.format).open(path)
+    except SyncpointError as error:
+        if not deleted:
+            raise
+        missing = f"names, edges and places of tensors, as the dump cannot be read: {error}"
+        info = RunInfo(
+            path.name, options={"format": source.format}, complete=False, missing=missing
+        )
+        return Run(info, [], [], FileStore(path), path=path)
+
+
+def _hollow(root: Path, record: Record) -> None:
+    """A file that looks like the one it stands for to whoever reads its header only."""
+    path = inside(root, record.file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(record.stamp[0])
+        for at, data in record.pieces:
+            file.seek(at)
+            file.write(data)
+
+
+def _write(
+    run: Run,
+    root: Path,
+    records: dict[str, Record],
+    ledger: Ledger,
+    to: Kept,
+    new: Path,
+    outcome: Reduced,
+) -> None:
+    base = run.path if run.path is not None else root
+    base = base.parent if base.is_file() else base
+    prefix = base.absolute().relative_to(root.absolute()).as_posix()
+    prefix = "" if prefix == "." else f"{prefix}/"
+    used: Counter[str] = Counter()
+    absent: list[str] = []
+    info = replace(run.info, record=to)
+    with RunWriter(new, info) as writer:
+        for op in run.ops:
+            writer.op(op)
+            for frame in op.source:
+                text = run.source_text(frame.file)
+                if text is not None:
+                    writer.source(frame.file, text)
+        for tensor in run.tensors:
+            file = prefix + tensor.shard
+            if tensor.kept is not Kept.VALUES or not tensor.count:
+                _pass_on(writer, tensor)
+                used[file] += 1
+                outcome.tensors += 1
+                continue
+            place = (tensor.offset, tensor.dtype, tensor.count)
+            record = records.get(file)
+            known = None if record is None else record.tensors.get(place)
+            if known is None:
+                absent.append(str(tensor.key))
+                continue
+            used[file] += 1
+            _reduced(writer, tensor, known, to, ledger.folder)
+            outcome.tensors += 1
+        unused = [record for file, record in records.items() if not used[file]]
+        gone = [record for record in unused if record.file in ledger.deleted]
+        outcome.tensors += _unnamed(writer, gone, to)
+        for record in unused:
+            if record.file not in ledger.deleted:
+                outcome.left.setdefault(record.file, "no index names it")
+        if gone:
+            outcome.notes.append(f"{counted(len(gone), 'deleted file')} known by name alone")
+        writer.note(f"reduced to {to} from {Path(ledger.source).name}")
+        missing = _missing(absent, outcome)
+        if missing or not run.info.complete:
+            both = "; ".join(text for text in (run.info.missing, missing) if text)
+            writer.abort(both.removeprefix("what came after: ") or "its writer died")
+
+
+def _pass_on(writer: RunWriter, tensor: Tensor) -> None:
+    """What had no values before, and what has no elements, stays as it is."""
+    if tensor.kept is Kept.VALUES:
+        empty = changed(tensor, shard="", offset=0, nbytes=0, digest="", digest_kind="")
+        writer.tensor(empty, b"")
+    else:
+        writer.tensor(tensor)
+
+
+def _reduced(writer: RunWriter, tensor: Tensor, known: Known, to: Kept, folder: Path) -> None:
+    if known.values:
+        path = inside(folder / VALUES, known.digest)
+        data = read_whole(path, DTYPES[tensor.dtype].nbytes(tensor.count))
+        written = writer.tensor(changed(tensor, digest="", digest_kind=""), data)
+        if written.digest != known.digest:
+            raise FormatError(f"the values of {tensor.key} in {path}", "others")
+        return
+    writer.tensor(
+        changed(
+            tensor,
+            kept=to,
+            statistics=known.statistics if to is Kept.STATISTICS else None,
+            digest=known.digest,
+            digest_kind=DIGEST,
+            shard="",
+            offset=0,
+            nbytes=0,
+        )
+    )
+
+
+def _unnamed(writer: RunWriter, records: list[Record], to: Kept) -> int:
+    """Tensors of files that the dump's reader does not know what to do with, under the names of
+    the files: what was read is not dropped."""
+    count = 0
+    for record in records:
+        key = OpKey(record.file, path="files that nothing names")
+        writer.op(Op(key, "", attributes={"file": record.file}))
+        for index, ((_, dtype, size), known) in enumerate(record.tensors.items()):
+            tensor = Tensor(
+                TensorKey(key, Role.OUTPUT, index),
+                dtype,
+                (size,),
+                to,
+                statistics=known.statistics if to is Kept.STATISTICS else None,
+                digest=known.digest,
+                digest_kind=DIGEST,
+            )
+            writer.tensor(tensor)
+            count += 1
+    return count
+
+
+def _missing(absent: list[str], outcome: Reduced) -> str:
+    said = []
+    if outcome.left:
+        first = next(iter(outcome.left.items()))
+        said.append(f"{counted(len(outcome.left), 'file')} not reduced ({first[0]}: {first[1]})")
+    if absent:
+        shown = ", ".join(absent[:_SHOWN]) + (", ..." if len(absent) > _SHOWN else "")
+        said.append(f"{counted(len(absent), 'tensor')} of which no file is whole ({shown})")
+    return "; ".join(said)
+
+
+def _replace(new: Path, folder: Path) -> None:
+    """Put the files of the new run in the place of those of an older one, run.json last: without
+    it the folder is no run, and another call makes it one."""
+    (folder / RUN_JSON).unlink(missing_ok=True)
+    sync(folder)
+    names = sorted(p.name for p in new.iterdir() if p.name not in (RUN_JSON, "run.lock"))
+    for old in folder.iterdir():
+        ours = old.name.startswith("tensors-") and old.name.endswith(".safetensors")
+        if ours and old.name not in names:
+            old.unlink()
+    for name in [*names, RUN_JSON]:
+        target = folder / name
+        if target.is_dir():
+            shutil.rmtree(target)
+        (new / name).replace(target)
+    sync(folder)
+    shutil.rmtree(new, ignore_errors=True)

@@ -1,0 +1,145 @@
+"""One pass over the elements of a tensor: its digest and its statistics, a window at a time.
+
+Elements that lie dense in their file are read, not mapped: whoever writes the file may cut it short
+while we look, and a mapping of what is no longer there kills the process that looks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from syncpoint.errors import FormatError
+from syncpoint.metrics import Operand
+from syncpoint.metrics import statistics as describe
+from syncpoint.run.dtypes import DTYPES, DType
+from syncpoint.run.elements import from_bytes, to_bytes
+from syncpoint.run.model import Statistics, Tensor
+from syncpoint.run.reader import Run
+
+Array = NDArray[Any]
+
+WINDOW = 1 << 20
+"""Elements looked at together: a few megabytes, which both passes find in the cache. Even, so that
+a packed element never shares its byte with the next window."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The least and the greatest element, NaN where there is one among them, as NumPy has it."""
+
+    least: Any
+    greatest: Any
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass found."""
+
+    digest: str
+    """xxh3-128 of the dense bytes."""
+    statistics: Statistics | None = None
+    ends: Ends | None = None
+    """None of a tensor without elements."""
+
+
+def measure(
+    run: Run, tensor: Tensor, handle: int, *, figures: bool = False, ends: bool = False
+) -> Measured:
+    """Read a tensor once. `handle` is its open file; elements that do not lie dense in it come
+    through the run."""
+    dtype = DTYPES[tensor.dtype]
+    state = xxhash.xxh3_128()
+    found: Statistics | None = None
+    both: Ends | None = None
+    for values in windows(run, tensor, handle):
+        state.update(to_bytes(values, dtype).data)
+        some = None
+        if figures or (ends and not _exact(dtype)):
+            some = describe(Operand(values, tensor.dtype))
+        if figures and some is not None:
+            found = some if found is None else merged(found, some)
+        if ends:
+            both = _ends(both, values, some)
+    if figures and found is None:
+        found = describe(Operand(np.empty(0, dtype.numpy), tensor.dtype))
+    return Measured(state.hexdigest(), found, both)
+
+
+def windows(run: Run, tensor: Tensor, handle: int) -> Iterator[Array]:
+    """The elements in row-major order; each array is only good until the next is asked for."""
+    if run.place(tensor) is None:
+        # Put in order once: stores do so for each window anew.
+        whole = run.values(tensor).reshape(-1)
+        for start in range(0, tensor.count, WINDOW):
+            yield whole[start : start + WINDOW]
+        return
+    dtype = DTYPES[tensor.dtype]
+    buffer = np.empty(dtype.nbytes(min(WINDOW, tensor.count)), np.uint8)
+    for start in range(0, tensor.count, WINDOW):
+        count = min(WINDOW, tensor.count - start)
+        raw = buffer[: dtype.nbytes(count)]
+        read_into(handle, raw, tensor.offset + dtype.nbytes(start), tensor)
+        yield from_bytes(raw, dtype, (count,))
+
+
+def read_into(handle: int, raw: NDArray[np.uint8], offset: int, tensor: Tensor) -> None:
+    """Fill `raw` with the bytes at `offset`; a file that is too short is a FormatError."""
+    left = memoryview(raw.data)
+    while left:
+        done = os.preadv(handle, [left], offset)
+        if not done:
+            raise FormatError(f"all bytes of {tensor.key}", "a file that was cut short")
+        left = left[done:]
+        offset += done
+
+
+def merged(a: Statistics, b: Statistics) -> Statistics:
+    """The statistics of two pieces of one tensor together.
+
+    Chan's merge, in roots: the sum of squared deviations itself may overflow.
+    """
+    counts = [s.count - s.nan - s.inf for s in (a, b)]
+    nan, inf, zero = a.nan + b.nan, a.inf + b.inf, a.zero + b.zero
+    first, second = counts
+    count, finite = a.count + b.count, first + second
+    if not first or not second:
+        known = a if first else b
+        figures = (known.min, known.max, known.mean, known.std, known.l2)
+    else:
+        share = second / finite
+        apart = abs(b.mean / 2 - a.mean / 2) * 2 * math.sqrt(share) * math.sqrt(first / finite)
+        std = math.hypot(
+            a.std * math.sqrt(first / finite), b.std * math.sqrt(second / finite), apart
+        )
+        # Not the difference of the means, which may leave float64 where neither does.
+        mean = a.mean * (first / finite) + b.mean * share
+        l2 = math.hypot(a.l2, b.l2)
+        figures = (min(a.min, b.min), max(a.max, b.max), mean, std, l2)
+    return Statistics(count, *figures, nan=nan, inf=inf, zero=zero)
+
+
+def _exact(dtype: DType) -> bool:
+    """Whether NumPy is quick at the ends of this type; statistics know of integers only what
+    float64 does."""
+    return dtype.name not in ("f16", "bf16")
+
+
+def _ends(so_far: Ends | None, values: Array, some: Statistics | None) -> Ends:
+    if some is not None and not some.nan and not some.inf:
+        least = np.asarray(some.min).astype(values.dtype)[()]
+        greatest = np.asarray(some.max).astype(values.dtype)[()]
+    else:
+        with np.errstate(invalid="ignore"):
+            least, greatest = values.min(), values.max()
+    if so_far is None:
+        return Ends(least, greatest)
+    with np.errstate(invalid="ignore"):
+        return Ends(np.minimum(so_far.least, least), np.maximum(so_far.greatest, greatest))

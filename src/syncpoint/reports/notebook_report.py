@@ -1,0 +1,151 @@
+"""A comparison in a notebook: the picture first, then where the runs part, then the worst rows.
+
+Plain HTML and SVG without scripts, so that it shows wherever a notebook is shown.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from math import isfinite
+
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.message import divergence, headline, inputs_lines
+from syncpoint.reports.numbers import metric_text, ratio_text, run_text
+from syncpoint.run.model import Role
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16
+_MOST_POINTS = 2000
+_SHOWN = 8
+_COLOURS = {
+    Verdict.CLOSE: "#3b9680",
+    Verdict.MODERATE: "#b57a00",
+    Verdict.LARGE: "#c62f28",
+    Verdict.INHERITED: "#c62f28",
+    Verdict.AMPLIFIED: "#c62f28",
+    Verdict.NONE: "#9aa2ac",
+}
+
+
+def notebook_html(result: Result) -> str:
+    """All of it."""
+    parts = [
+        _picture(result),
+        f"<div><b>target</b> {escape(run_text(result.target))} &nbsp; "
+        f"<b>reference</b> {escape(run_text(result.reference))}</div>",
+        *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in inputs_lines(result)),
+        f"<div style='color:{_COLOURS[result.verdict]};font-weight:600'>"
+        f"{escape(headline(result))}</div>",
+    ]
+    for row in result.first_divergence[:3]:
+        said = "\n".join(divergence(row, result))
+        parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{escape(said)}</pre>")
+    parts.append(_table(result))
+    body = "".join(parts)
+    return f"<div style='font:12px/1.45 system-ui,sans-serif;max-width:{_WIDTH}px'>{body}</div>"
+
+
+def _in_order(result: Result) -> list[Row]:
+    rows = [r for r in result.rows if r.target.key.role is not Role.PARAMETER]
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple[bool, bool, int]:
+    """What the model was given comes first, what has no place in the execution last."""
+    given = row.target.key.role is Role.MODEL_INPUT
+    return (not given, row.target.order < 0, row.target.order)
+
+
+def _thinned(rows: list[Row]) -> list[tuple[int, Row]]:
+    """At most so many points: the worst of each stretch, and every guilty one."""
+    step = -(-len(rows) // _MOST_POINTS) if rows else 1
+    chosen: dict[int, Row] = {}
+    for start in range(0, len(rows), step):
+        piece = list(enumerate(rows[start : start + step], start))
+        at, row = min(piece, key=lambda one: _decibels(one[1]))
+        chosen[at] = row
+    chosen.update({at: row for at, row in enumerate(rows) if row.guilty and row.verdict.severity})
+    return sorted(chosen.items())
+
+
+def _decibels(row: Row) -> float:
+    value = (row.numbers or {}).get("psnr")
+    return float("inf") if value is None or value != value else float(value)
+
+
+def _picture(result: Result) -> str:
+    """PSNR over execution order, the rows that are off marked by shape as well as by colour."""
+    rows = _in_order(result)
+    points = [(at, row, _decibels(row)) for at, row in _thinned(rows)]
+    finite = [value for _, _, value in points if isfinite(value)]
+    if not finite:
+        return ""
+    low, high = min(*finite, 0.0), max(*finite, 60.0)
+
+    def x(at: int) -> float:
+        return _LEFT + (at + 0.5) / max(len(rows), 1) * (_WIDTH - _LEFT - 6)
+
+    def y(value: float) -> float:
+        share = (min(max(value, low), high) - low) / (high - low)
+        return 6 + (1 - share) * (_HEIGHT - _BOTTOM - 6)
+
+    line = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, _, value in points if isfinite(value))
+    marks = "".join(
+        _mark(row, x(at), y(value if isfinite(value) else low))
+        for at, row, value in points
+        if row.verdict not in (Verdict.CLOSE, Verdict.NONE)
+    )
+    axis = "".join(
+        f"<text x='{_LEFT - 4}' y='{y(value) + 3:.1f}' text-anchor='end'>{value:.0f}</text>"
+        f"<path d='M{_LEFT} {y(value):.1f}H{_WIDTH - 6}' stroke='#8884' />"
+        for value in (low, (low + high) / 2, high)
+    )
+    return (
+        f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' width='100%' role='img' "
+        "aria-label='PSNR over execution order' "
+        "style='font:10px system-ui;fill:currentColor;display:block;margin:4px 0'>"
+        f"{axis}<polyline points='{line}' fill='none' stroke='currentColor' stroke-width='1.3'/>"
+        f"{marks}<text x='{_LEFT}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points in"
+        " execution order</text></svg>"
+    )
+
+
+def _mark(row: Row, x: float, y: float) -> str:
+    colour = _COLOURS[row.verdict]
+    title = f"<title>{escape(f'{row.target.label}: {row.verdict}')}</title>"
+    hollow = row.verdict in (Verdict.INHERITED, Verdict.AMPLIFIED)
+    fill = f"fill='none' stroke='{colour}'" if hollow else f"fill='{colour}'"
+    if row.verdict is Verdict.MODERATE:
+        path = f"M{x:.1f} {y - 4:.1f}l4 7h-8z"
+        return f"<path d='{path}' {fill}>{title}</path>"
+    return f"<rect x='{x - 3:.1f}' y='{y - 3:.1f}' width='6' height='6' {fill}>{title}</rect>"
+
+
+def _table(result: Result) -> str:
+    rows = [row for row in result.worst(_SHOWN) if row.verdict is not Verdict.CLOSE]
+    if not rows:
+        return ""
+    head = "".join(
+        f"<th style='text-align:left'>{name}</th>"
+        for name in ("", "target", "reference", "psnr, dB", "introduced", "module", "source")
+    )
+    lines = []
+    for row in rows:
+        made = row.introduced
+        psnr = metric_text("psnr", (row.numbers or {}).get("psnr"))
+        cells = (
+            f"{row.verdict.glyph} {row.verdict if row.verdict is not Verdict.NONE else row.reason}",
+            row.target.label,
+            row.reference.label,
+            psnr,
+            ratio_text(made.ratio) if made else "",
+            row.target.module or row.reference.module,
+            row.target.source or row.reference.source,
+        )
+        shown = "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells)
+        lines.append(f"<tr style='color:{_COLOURS[row.verdict]}'>{shown}</tr>")
+    return (
+        f"<table style='font-size:11px'><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table>"
+    )

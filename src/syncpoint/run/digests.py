@@ -1,0 +1,84 @@
+"""Digests of the dense bytes of a tensor, of every kind that can be computed here.
+
+Ours is xxh3-128. Other tools keep others; where one side of a comparison has values, its digest is
+computed in the kind of the other side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.elements import to_bytes
+
+OURS = "xxh3-128"
+CRC32 = "crc32"
+
+Windows = Callable[[], Iterable[NDArray[Any]]]
+"""Gives the values of a tensor piece by piece, from the beginning each time."""
+
+
+class _State(Protocol):
+    def update(self, data: Any, /) -> object: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class _Checksum:
+    """The checksums of zlib in the manner of hashlib."""
+
+    def __init__(self, function: Callable[[Any, int], int], start: int) -> None:
+        self._function = function
+        self._value = start
+
+    def update(self, data: Any, /) -> None:
+        self._value = self._function(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+def _named(name: str) -> Callable[[], _State]:
+    # Not for safety, so that machines which forbid old kinds for that still compute them.
+    return lambda: hashlib.new(name, usedforsecurity=False)
+
+
+_KINDS: dict[str, Callable[[], _State]] = {
+    OURS: xxhash.xxh3_128,
+    "xxh3-64": xxhash.xxh3_64,
+    "xxh64": xxhash.xxh64,
+    "xxh32": xxhash.xxh32,
+    CRC32: lambda: _Checksum(zlib.crc32, 0),
+    "adler32": lambda: _Checksum(zlib.adler32, 1),
+    **{name: _named(name) for name in ("md5", "sha1", "sha256", "sha512")},
+    "blake2b": _named("blake2b"),
+}
+
+
+def is_computable(kind: str) -> bool:
+    """Whether a digest of this kind can be computed from values."""
+    return kind in _KINDS
+
+
+def digest_of(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> str:
+    """The digest of a tensor that comes window by window, in row-major order."""
+    state = _KINDS[kind]()
+    for values in windows:
+        state.update(to_bytes(values, DTYPES[dtype]).data)
+    return state.hexdigest()
+
+
+def digests_of(kind: str, dtype: str, windows: Windows) -> frozenset[str]:
+    """The digest that a tool may have taken; of bf16 there are two, since some tools take that of
+    the numbers as float32."""
+    found = {digest_of(kind, windows(), dtype)}
+    if kind == CRC32 and dtype == "bf16":
+        found.add(digest_of(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
+    return frozenset(found)

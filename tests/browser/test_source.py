@@ -1,0 +1,103 @@
+"""The source pane in a real browser: the line, its marks, and what a click on it selects."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from browsing import open_page
+from models import vit
+from syncpoint.comparison.storage import load
+
+
+@pytest.fixture(scope="module")
+def rows(comparisons):
+    return load(comparisons / "guilty.cmp").rows
+
+
+def row_of(rows, name):
+    return next(at for at, row in enumerate(rows) if row.target.key.op.op == name)
+
+
+def line_of(text):
+    lines = Path(vit.__file__).read_text().splitlines()
+    return next(at for at, line in enumerate(lines, 1) if text in line)
+
+
+def chosen(page):
+    return page.locator(".cm-line.sel")
+
+
+def selected(page):
+    return int(re.search(r"row=(\d+)", page.url)[1])
+
+
+def test_the_line_of_the_selected_op_is_shown_with_its_marks(page, served, rows):
+    open_page(page, served("guilty"), row=row_of(rows, "linear_9"))
+    expect(chosen(page)).to_have_text("        return self.proj(x)")
+    crumb = page.locator("#crumb")
+    expect(crumb).to_contain_text(f"vit.py:{line_of('return self.proj(x)')}")
+    marks = page.locator(".ann:has(.cur) [data-row]")
+    assert [int(mark.get_attribute("data-row")) for mark in marks.all()] == [
+        row_of(rows, name) for name in ("linear_3", "linear_9", "linear_15")
+    ]
+    names = [mark.get_attribute("aria-label") for mark in marks.locator("svg").all()]
+    assert names == ["close", "large", "large, inherited"]
+    expect(page.locator(".ann .cur")).to_have_attribute("data-row", str(row_of(rows, "linear_9")))
+
+
+def test_clicks_on_a_line_select_its_worst_op_and_then_the_others(page, served, rows):
+    open_page(page, served("guilty"), row=row_of(rows, "softmax"))
+    line = page.locator(".cm-line", has_text="return self.proj(x)")
+    for name in ("linear_9", "linear_15", "linear_3", "linear_9"):
+        line.click()
+        page.wait_for_function(f"location.hash.includes('row={row_of(rows, name)}')")
+        expect(page.get_by_role("complementary", name="Inspector")).to_contain_text(name)
+        expect(chosen(page)).to_contain_text("self.proj(x)")
+    page.locator(".ann:has(.cur) [data-row]").first.click()
+    page.wait_for_function(f"location.hash.includes('row={row_of(rows, 'linear_3')}')")
+    page.locator(".cm-line", has_text="class Mlp").click()
+    assert selected(page) == row_of(rows, "linear_3")
+
+
+def test_the_source_follows_the_selection(page, served, rows):
+    open_page(page, served("guilty"), row=row_of(rows, "linear_9"), sort="operation")
+    expect(chosen(page)).to_contain_text("self.proj(x)")
+    page.get_by_role("button", name="Next sync point").click()
+    expect(chosen(page)).to_contain_text("x = x + self.attn")
+    expect(chosen(page)).to_be_in_viewport()
+
+
+def test_a_step_of_the_module_path_filters_the_navigator(page, served, rows):
+    open_page(page, served("guilty"), row=row_of(rows, "linear_9"))
+    path = page.get_by_role("navigation", name="Module path")
+    expect(path).to_have_text(re.compile("blocks.1.*attn.*proj"))
+    before = page.get_by_test_id("matching").inner_text()
+    path.get_by_role("button", name="attn").click()
+    expect(page.get_by_test_id("matching")).not_to_have_text(before)
+    assert "module=blocks.1.attn" in page.url
+    expect(chosen(page)).to_contain_text("self.proj(x)")
+
+
+def test_either_run_s_source_can_be_chosen(page, served, rows):
+    open_page(page, served("guilty"), row=row_of(rows, "linear_9"))
+    sides = page.get_by_role("group", name="Source of")
+    expect(sides.get_by_role("button", name="Target")).to_have_attribute("aria-pressed", "true")
+    sides.get_by_role("button", name="Reference").click()
+    expect(page.locator(".cm-content")).to_have_attribute(
+        "aria-label", re.compile("^Source of the reference")
+    )
+    expect(chosen(page)).to_contain_text("self.proj(x)")
+
+
+def test_without_source_the_pane_says_why(page, served, rows):
+    open_page(page, served("plain"), row=0)
+    expect(page.get_by_test_id("nosource")).to_contain_text("Neither run carries a source stack")
+    at = next(i for i, row in enumerate(rows) if row.target.key.role == "parameter")
+    open_page(page, served("guilty"), row=at)
+    expect(page.get_by_test_id("nosource")).to_contain_text("no line made it")
+    open_page(page, served("missing"), row=row_of(rows, "linear_9"))
+    said = page.get_by_test_id("nosource")
+    expect(said).to_contain_text("run is not at hand")
+    expect(said).to_contain_text("blocks.1.attn.proj")

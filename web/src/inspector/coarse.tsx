@@ -1,0 +1,69 @@
+// Pairs of which less than the values was kept.
+import type { JSX } from "preact";
+import type { RowDetail } from "../api/source";
+import { numeric, plain } from "../numbers";
+
+const NAMES: Record<string, string> = { max: "max", min: "min", mean: "mean", std: "deviation", l2: "L2 norm", nan: "NaN", inf: "infinite" };
+
+export function Statistics({ found }: { found: RowDetail }): JSX.Element {
+  const text = (value: Parameters<typeof numeric>[0]): string => {
+    const known = numeric(value);
+    return known === null ? "–" : plain(known, 4);
+  };
+  const share = (value: Parameters<typeof numeric>[0]): string => {
+    const known = numeric(value);
+    return known === null ? "–" : `${plain(known * 100, 2)} %`;
+  };
+  return (
+    <div class="sec">
+      <h3>
+        Statistics <span class="sp" />
+        <span>basis: statistics</span>
+      </h3>
+      <table class="wt" data-testid="statistics">
+        <thead>
+          <tr>
+            <th>figure</th>
+            <th>reference</th>
+            <th>target</th>
+            <th>rel. diff.</th>
+          </tr>
+        </thead>
+        <tbody>
+          {found.statistics.map((row) => (
+            <tr>
+              <td>{NAMES[row.name] ?? row.name}</td>
+              <td>{text(row.reference)}</td>
+              <td>{text(row.target)}</td>
+              <td>{share(row.relative)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="aside">Statistics can prove a difference, hardly equality.</p>
+    </div>
+  );
+}
+
+export function Digest({ found }: { found: RowDetail }): JSX.Element {
+  const kind = found.target.digest_kind || found.reference.digest_kind;
+  return (
+    <div class="sec">
+      <h3>
+        Digest <span class="sp" />
+        <span>{kind}</span>
+      </h3>
+      <p data-testid="digest">
+        {found.same_bytes ? "The bytes of both sides are the same." : "The bytes differ; a digest cannot say by how much."}
+      </p>
+      {(found.target.digest || found.reference.digest) && (
+        <dl class="ev mono">
+          <dt>target</dt>
+          <dd class="cut">{found.target.digest || "–"}</dd>
+          <dt>reference</dt>
+          <dd class="cut">{found.reference.digest || "–"}</dd>
+        </dl>
+      )}
+    </div>
+  );
+}

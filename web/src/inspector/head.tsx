@@ -1,0 +1,85 @@
+// Who is compared with whom, and whose fault it is.
+import type { JSX } from "preact";
+import type { RowDetail } from "../api/source";
+import { Glyph, isHollow, Tag } from "../marks";
+import * as state from "../state";
+
+export function Pair({ found }: { found: RowDetail }): JSX.Element {
+  const { brief, target, reference } = found;
+  const same = `${target.shape}` === `${reference.shape}`;
+  const how = found.view ? `view ${found.view}` : same ? "same shape, no view" : "";
+  return (
+    <div class="pair">
+      <small>target</small>
+      <div class="who">
+        <b class="start" title={`${target.label}\n${target.module}`}>
+          {target.label}
+        </b>
+        <Glyph level={brief.level} guilt={brief.guilt} size={11} />
+        <Tag guilt={brief.guilt} level={brief.level} />
+        {isHollow(brief.level, brief.guilt) && <span class={`tag inh v-${brief.level}`}>inherited</span>}
+        <span class="sp" />
+        <Kind type={target.type} dtype={target.dtype} shape={target.shape} />
+      </div>
+      <small>reference</small>
+      <div class="who">
+        <span class="start" title={`${reference.label}\n${reference.module}`}>
+          {reference.label}
+        </span>
+        <span class="sp" />
+        <Kind type={reference.type} dtype={reference.dtype} shape={same ? null : reference.shape} />
+      </div>
+      <small>paired by</small>
+      <div class="who by" title={`${found.evidence}, confidence ${found.confidence}${found.view ? `\n${found.view}` : ""}`}>
+        <span class="cut" data-testid="evidence">
+          {found.evidence} {found.confidence.toFixed(2)}
+        </span>
+        {how && <span class="dim">·</span>}
+        {how && <span class="cut view">{how}</span>}
+        {target.part && <span class="dim">·</span>}
+        {target.part && <span>{target.part}</span>}
+      </div>
+    </div>
+  );
+}
+
+function Kind({ type, dtype, shape }: { type: string; dtype: string; shape: readonly number[] | null }): JSX.Element {
+  const short = type.replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar|int|dim)$/, "");
+  const text = [short, dtype, shape && (shape.length ? `[${shape.join(", ")}]` : "scalar")].filter(Boolean).join(" · ");
+  return (
+    <span class="dim cut kind" title={`${type} · ${dtype}`}>
+      {text}
+    </span>
+  );
+}
+
+export function Fault({ found }: { found: RowDetail }): JSX.Element {
+  const { level, guilt } = found.brief;
+  const findings = state.overview.value?.findings ?? [];
+  const at = findings.findIndex((one) => one.rows.includes(found.brief.row) && one.level !== "none");
+  const bad = found.brief.verdict === "large" || found.brief.verdict === "amplified" || guilt === "guilty";
+  const tone = level === "none" || found.brief.verdict === "none" ? "quiet" : found.brief.verdict === "close" ? "ok" : guilt === "inherited" || !bad ? "inh" : "";
+  return (
+    <div class={`say ${tone}`} data-testid="fault">
+      <b>{found.headline}</b> {found.story}
+      {found.guilty_row !== null && (
+        <>
+          {" "}
+          It came in from{" "}
+          <button class="link" onClick={() => state.select(found.guilty_row)}>
+            {found.guilty_label}
+          </button>
+          , {found.guilty_how}.
+        </>
+      )}
+      {at >= 0 && (
+        <>
+          {" "}
+          <button class="link" onClick={() => state.select(null)}>
+            Finding {at + 1}
+          </button>
+        </>
+      )}
+    </div>
+  );
+}

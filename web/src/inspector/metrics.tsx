@@ -1,0 +1,83 @@
+// Every number of the sync point, with its limits and in plain words.
+import type { JSX } from "preact";
+import { signal } from "@preact/signals";
+import type { RowDetail } from "../api/source";
+import { Glyph } from "../marks";
+import { count, metricText, numeric, plain } from "../numbers";
+import * as state from "../state";
+
+const FIRST = 7;
+const SHORT: Record<string, string> = {
+  ...{ psnr: "PSNR", sqnr: "SQNR", mae: "MAE", mse: "MSE", rmse: "RMSE", max_abs: "Max abs", cosine: "Cosine", rel_l2: "Relative L2" },
+  ...{ within_1e3: "Within 1/1000", mismatched: "Mismatched", exact: "Equal share", max_ulp: "Max ulp", lsb: "LSB", max_abs_index: "Max abs at" },
+  ...{ max_rel: "Max relative", mean_rel: "Mean relative", mean_rel_robust: "… robust", acc_rel: "Sum relative", euclid: "Euclidean" },
+};
+/** Kept while one steps through the sync points. */
+const unfolded = signal(false);
+
+export function Metrics({ found }: { found: RowDetail }): JSX.Element {
+  const lead = found.metrics.filter((metric, at) => at < FIRST || (metric.id === "mismatched" && metric.value) || (metric.id === "exact" && found.preset === "exact") || metric.id === state.metric.value);
+  const rest = found.metrics.filter((metric) => !lead.includes(metric));
+  const shown = unfolded.value ? [...lead, ...rest] : lead;
+  const auto = state.overview.value?.limits === "auto";
+  return (
+    <div class="sec">
+      <h3>
+        Metrics <span class="sp" />
+        <span>
+          preset {auto ? `${found.preset} (auto)` : state.overview.value?.limits}
+          {rest.length > 0 && (
+            <>
+              {" · "}
+              <button class="link" aria-expanded={unfolded.value} onClick={() => (unfolded.value = !unfolded.value)}>
+                {unfolded.value ? "fewer" : `${rest.length} more`}
+              </button>
+            </>
+          )}
+        </span>
+      </h3>
+      <table class="mt" data-testid="metrics">
+        <tbody>
+          {shown.map((metric) => (
+            <Line metric={metric} found={found} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Line({ metric, found }: { metric: RowDetail["metrics"][number]; found: RowDetail }): JSX.Element {
+  const info = state.overview.value?.metrics.find((one) => one.id === metric.id);
+  const limits = metric.limits.length === 2 ? `; limits ${metric.limits.map((one) => limitText(metric.id, one)).join(" / ")}` : "";
+  const guilt = found.brief.guilt === "inherited" ? "inherited" : "";
+  return (
+    <tr data-metric={metric.id} class={metric.id === state.metric.value ? "on" : ""}>
+      <td>
+        <Glyph level={metric.level} guilt={guilt} />
+      </td>
+      <td class="cut" title={info?.title ?? metric.id}>
+        {SHORT[metric.id] ?? info?.title ?? metric.id}
+      </td>
+      <td>{shownValue(metric.id, metric.value, info?.unit ?? "")}</td>
+      <td title={`${info?.explanation ?? ""}\n${metric.text}${limits}`}>
+        {metric.text}
+        {limits}
+      </td>
+    </tr>
+  );
+}
+
+function limitText(id: string, value: RowDetail["metrics"][number]["value"]): string {
+  const found = numeric(value);
+  if (found === null || !Number.isFinite(found)) return metricText(id, value);
+  return id === "cosine" ? found.toPrecision(5) : plain(found, 2);
+}
+
+function shownValue(id: string, value: RowDetail["metrics"][number]["value"], unit: string): string {
+  const found = numeric(value);
+  if (found === null) return "–";
+  if (unit === "share" && Number.isFinite(found)) return `${Math.floor(found * 1000) / 10} %`;
+  if (unit === "elements" || unit === "index") return count(found);
+  return `${metricText(id, value)}${unit === "dB" ? " dB" : ""}`;
+}
