@@ -12,8 +12,8 @@ import pytest
 
 import browsing
 import large_graphs
-from syncpoint.server.graphs import graph
-from syncpoint.server.opened import Opened
+from syncpoint.page.graphs import graph
+from syncpoint.page.opened import Opened
 
 CANVAS = ".structure canvas"
 FIRST_PAINT = 2000

@@ -2,6 +2,7 @@
 import { effect } from "@preact/signals";
 import { cut, fitted, font, glyph, onLarge, severity, token, wide, type Context } from "../canvas";
 import * as state from "../state";
+import { listen } from "./pointer";
 import { range, scaleOf, ticks, type Scale } from "./scale";
 
 const LEFT = 46;
@@ -21,7 +22,7 @@ export class Pane {
   private width = 0;
   private height = 0;
   private frame = 0;
-  private points = 0;
+  points = 0;
   private rows = new Int32Array(0);
   private total = new Float64Array(0);
   private introduced: Float64Array | null = null;
@@ -31,8 +32,7 @@ export class Pane {
   private readonly layer = document.createElement("canvas");
   private kept = "";
   private readings = 0;
-  private drag: { from: number; to: number } | null = null;
-  private pointed: number | null = null;
+  drag: { from: number; to: number } | null = null;
   private stops: (() => void)[] = [];
   /** Whether any row has a value to draw. */
   measured = false;
@@ -49,7 +49,7 @@ export class Pane {
     });
     observer.observe(canvas);
     this.stops.push(() => observer.disconnect());
-    this.listen();
+    this.stops.push(listen(canvas, this));
     Object.assign(canvas, { flags: () => this.flags, xOf: (order: number) => canvas.getBoundingClientRect().left + this.x(order) });
     this.stops.push(
       effect(() => {
@@ -114,7 +114,7 @@ export class Pane {
     return LEFT + (order / Math.max(1, this.points)) * (this.width - LEFT - RIGHT);
   }
 
-  private orderAt(x: number): number {
+  orderAt(x: number): number {
     return Math.floor(((x - LEFT) / (this.width - LEFT - RIGHT)) * this.points);
   }
 
@@ -132,7 +132,7 @@ export class Pane {
 
   // ---- drawing ------------------------------------------------------------------------------------
 
-  private schedule(): void {
+  schedule(): void {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
@@ -425,65 +425,12 @@ export class Pane {
 
   // ---- pointer --------------------------------------------------------------------------------------
 
-  private listen(): void {
-    const { canvas } = this;
-    const on = <K extends keyof HTMLElementEventMap>(kind: K, act: (event: HTMLElementEventMap[K]) => void): void => {
-      canvas.addEventListener(kind, act);
-      this.stops.push(() => canvas.removeEventListener(kind, act));
-    };
-    let down: { x: number; moved: boolean } | null = null;
-    const place = (event: PointerEvent): [number, number] => {
-      const box = canvas.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    on("pointerdown", (event) => {
-      if (event.button || !this.points) return;
-      canvas.setPointerCapture(event.pointerId);
-      down = { x: place(event)[0], moved: false };
-    });
-    on("pointermove", (event) => {
-      const [x] = place(event);
-      if (!down) {
-        this.pointed = this.nearest(x);
-        state.hovered.value = this.pointed;
-        return;
-      }
-      if (!down.moved && Math.abs(x - down.x) < 4) return;
-      down.moved = true;
-      const hold = (at: number): number => Math.min(Math.max(this.orderAt(at), 0), this.points - 1);
-      this.drag = { from: hold(down.x), to: hold(x) };
-      this.schedule();
-    });
-    on("pointerup", (event) => {
-      const [x, y] = place(event);
-      if (this.drag) state.brush.value = ordered(this.drag.from, this.drag.to);
-      else if (down) this.click(x, y);
-      down = null;
-      this.drag = null;
-      this.schedule();
-    });
-    on("pointercancel", () => {
-      down = null;
-      this.drag = null;
-      this.schedule();
-    });
-    on("pointerleave", () => {
-      if (!down) state.hovered.value = null;
-    });
-    on("keydown", (event) => {
-      if (event.key !== "b" || event.ctrlKey || event.metaKey) return;
-      const row = state.selected.peek();
-      const order = row === null ? undefined : state.states.peek()?.orders[row];
-      if (order !== undefined) this.brushGroup(order);
-    });
-  }
-
-  private brushGroup(order: number): void {
+  brushGroup(order: number): void {
     const group = state.drift.peek()?.groups.find(({ start, stop }) => order >= start && order < stop);
     if (group) state.brush.value = [group.start, group.stop];
   }
 
-  private click(x: number, y: number): void {
+  click(x: number, y: number): void {
     const flag = this.flags.find((one) => one.w && x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + 16);
     if (flag) return state.select(flag.row);
     if (y > this.floor + 1) return this.brushGroup(this.orderAt(x));
@@ -492,7 +439,7 @@ export class Pane {
   }
 
   /** The row at a place; where many share a pixel, the worst of them. */
-  private nearest(x: number): number | null {
+  nearest(x: number): number | null {
     if (!this.points || x < LEFT - 8 || x > this.width - RIGHT + 8) return null;
     const middle = Math.min(Math.max(this.orderAt(x), 0), this.points - 1);
     const reach = Math.floor((1.5 / (this.width - LEFT - RIGHT)) * this.points);
@@ -515,7 +462,7 @@ function stroke(context: Context, x1: number, y1: number, x2: number, y2: number
   context.stroke();
 }
 
-const ordered = (a: number, b: number): [number, number] => (a <= b ? [a, b + 1] : [b, a + 1]);
+export const ordered = (a: number, b: number): [number, number] => (a <= b ? [a, b + 1] : [b, a + 1]);
 
 const limitText = (limit: number): string => (limit > 0 && limit < 1e-3 ? limit.toExponential(0).replace("-", "−") : String(Number(limit.toPrecision(3))));
 
