@@ -17,12 +17,14 @@ SEEN = """() => {
     const box = canvas.getBoundingClientRect();
     return canvas.shown().some(one => one.selected && one.y > box.top && one.y < box.bottom);
 }"""
+DRAWN = """() => new Promise(done =>
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"""
 FOUND = "() => document.querySelector('.structure canvas').shown().some(one => one.found)"
 
 
 def nodes(page, lane="target") -> dict[str, dict]:
     """What is drawn on a lane, by name."""
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    page.evaluate(DRAWN)
     found = page.locator(CANVAS).evaluate("canvas => canvas.shown()")
     return {one["name"]: one for one in found if one["lane"] == lane}
 

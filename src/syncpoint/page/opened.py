@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,7 @@ class Opened:
         self.runs: dict[str, Run | None] = {}
         """Those opened so far; None where a run cannot be read."""
         self.why_not: dict[str, str] = {}
+        self._opening = threading.Lock()
         self._chosen = limits
         self.table = Table(self._frame(), self.limits)
 
@@ -83,19 +85,24 @@ class Opened:
 
     def run(self, side: str) -> Run | None:
         """The run of one side, opened when first asked for; `why_not` says why there is none."""
-        if side not in self.runs:
-            self.runs[side] = None
-            path = self.run_path(side)
-            try:
-                if path is None:
-                    self.why_not[side] = "it was never kept on disk"
-                elif not path.exists():
-                    self.why_not[side] = f"{path.name} is not at {path.parent}"
-                else:
-                    self.runs[side] = _recorded(path)
-            except SyncpointError as error:
-                self.why_not[side] = str(error)
-        return self.runs[side]
+        # Several panes ask at once, and none may take a run that is being opened for a lost one.
+        with self._opening:
+            if side not in self.runs:
+                self.runs[side] = self._run(side)
+            return self.runs[side]
+
+    def _run(self, side: str) -> Run | None:
+        path = self.run_path(side)
+        try:
+            if path is None:
+                self.why_not[side] = "it was never kept on disk"
+            elif not path.exists():
+                self.why_not[side] = f"{path.name} is not at {path.parent}"
+            else:
+                return _recorded(path)
+        except SyncpointError as error:
+            self.why_not[side] = str(error)
+        return None
 
     @cached_property
     def sides(self) -> Sides | None:

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -226,3 +227,12 @@ def test_a_target_op_inside_a_reference_op_goes_with_the_one_that_completes_it(k
 
 def test_the_page_may_hold_many_ops():
     assert MOST >= 10_000
+
+
+def test_panes_that_ask_at_once_all_get_the_run(kept):
+    for _ in range(20):
+        opened = Opened(kept)
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(opened.run, ["target", "reference"] * 4))
+        assert all(run is not None for run in found)
+        assert found[0] is found[2] and found[1] is found[3]

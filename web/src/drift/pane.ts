@@ -2,6 +2,7 @@
 import { effect } from "@preact/signals";
 import { cut, fitted, font, glyph, onLarge, severity, token, wide, type Context } from "../canvas";
 import * as state from "../state";
+import { listen } from "./pointer";
 import { range, scaleOf, ticks, type Scale } from "./scale";
 
 const LEFT = 46;
@@ -21,15 +22,17 @@ export class Pane {
   private width = 0;
   private height = 0;
   private frame = 0;
-  private points = 0;
+  points = 0;
   private rows = new Int32Array(0);
   private total = new Float64Array(0);
   private introduced: Float64Array | null = null;
   private scale: Scale = scaleOf("psnr", "PSNR", "dB", "higher");
   private span: [number, number] = [0, 1];
   private flags: (Placed & { text: string; row: number; kind: string })[] = [];
-  private drag: { from: number; to: number } | null = null;
-  private pointed: number | null = null;
+  private readonly layer = document.createElement("canvas");
+  private kept = "";
+  private readings = 0;
+  drag: { from: number; to: number } | null = null;
   private stops: (() => void)[] = [];
   /** Whether any row has a value to draw. */
   measured = false;
@@ -46,7 +49,7 @@ export class Pane {
     });
     observer.observe(canvas);
     this.stops.push(() => observer.disconnect());
-    this.listen();
+    this.stops.push(listen(canvas, this));
     Object.assign(canvas, { flags: () => this.flags, xOf: (order: number) => canvas.getBoundingClientRect().left + this.x(order) });
     this.stops.push(
       effect(() => {
@@ -71,6 +74,7 @@ export class Pane {
     const known = state.drift.peek();
     const info = state.overview.peek()?.metrics.find((one) => one.id === all?.metric);
     if (!all || !known) return;
+    this.readings++;
     this.points = known.points;
     this.scale = scaleOf(all.metric, info?.title ?? all.metric, info?.unit ?? "", info?.better ?? "higher");
     this.rows = new Int32Array(this.points).fill(-1);
@@ -110,7 +114,7 @@ export class Pane {
     return LEFT + (order / Math.max(1, this.points)) * (this.width - LEFT - RIGHT);
   }
 
-  private orderAt(x: number): number {
+  orderAt(x: number): number {
     return Math.floor(((x - LEFT) / (this.width - LEFT - RIGHT)) * this.points);
   }
 
@@ -128,7 +132,7 @@ export class Pane {
 
   // ---- drawing ------------------------------------------------------------------------------------
 
-  private schedule(): void {
+  schedule(): void {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
@@ -143,15 +147,29 @@ export class Pane {
     context.clearRect(0, 0, this.width, this.height);
     context.textBaseline = "alphabetic";
     if (!this.points) return;
-    this.flags = this.placeFlags(context);
-    this.ground(context);
+    this.still(context);
     this.stretches(context);
     this.brush(context);
-    if (this.introduced && this.drawsIntroduced) this.curve(context, this.introduced, token("reference"), 1.2);
-    this.curve(context, this.total, token("ink"), 1.5);
     this.lines(context);
-    this.marks(context);
     this.words(context);
+  }
+
+  /** What does not follow the pointer is drawn once and kept: there may be a million points. */
+  private still(context: Context): void {
+    const key = `${this.width} ${this.height} ${devicePixelRatio} ${state.theme.value} ${this.readings}`;
+    if (key !== this.kept) {
+      this.kept = key;
+      this.flags = this.placeFlags(context);
+      const layer = fitted(this.layer, this.width, this.height);
+      if (!layer) return;
+      layer.clearRect(0, 0, this.width, this.height);
+      this.ground(layer);
+      if (this.introduced && this.drawsIntroduced) this.curve(layer, this.introduced, token("reference"), 1.2);
+      this.curve(layer, this.total, token("ink"), 1.5);
+      this.stems(layer);
+      this.marks(layer);
+    }
+    context.drawImage(this.layer, 0, 0, this.width, this.height);
   }
 
   private ground(context: Context): void {
@@ -206,7 +224,7 @@ export class Pane {
         context.fillRect(a, 4, Math.max(b - a, 1), this.height - 6);
         context.globalAlpha = 1;
       }
-      if (b - lastLine > 3) {
+      if (b - lastLine > 12) {
         context.strokeStyle = token("line");
         stroke(context, b, 8, b, this.height - 4);
         lastLine = b;
@@ -301,7 +319,7 @@ export class Pane {
     }
   }
 
-  private lines(context: Context): void {
+  private stems(context: Context): void {
     for (const flag of this.flags) {
       const x = this.x(state.states.value?.orders[flag.row] as number);
       const stem = flag.kind === "non-finite";
@@ -311,6 +329,10 @@ export class Pane {
       stroke(context, x, flag.w ? flag.y + 8 : 6, x, this.floor - (stem ? 8 : 0));
       context.setLineDash([]);
     }
+    context.lineWidth = 1;
+  }
+
+  private lines(context: Context): void {
     const vertical = (row: number | null, colour: string, thick: number): void => {
       const order = row === null ? undefined : (state.states.value?.orders[row] as number | undefined);
       if (order === undefined || order >= this.points) return;
@@ -403,65 +425,12 @@ export class Pane {
 
   // ---- pointer --------------------------------------------------------------------------------------
 
-  private listen(): void {
-    const { canvas } = this;
-    const on = <K extends keyof HTMLElementEventMap>(kind: K, act: (event: HTMLElementEventMap[K]) => void): void => {
-      canvas.addEventListener(kind, act);
-      this.stops.push(() => canvas.removeEventListener(kind, act));
-    };
-    let down: { x: number; moved: boolean } | null = null;
-    const place = (event: PointerEvent): [number, number] => {
-      const box = canvas.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    on("pointerdown", (event) => {
-      if (event.button || !this.points) return;
-      canvas.setPointerCapture(event.pointerId);
-      down = { x: place(event)[0], moved: false };
-    });
-    on("pointermove", (event) => {
-      const [x] = place(event);
-      if (!down) {
-        this.pointed = this.nearest(x);
-        state.hovered.value = this.pointed;
-        return;
-      }
-      if (!down.moved && Math.abs(x - down.x) < 4) return;
-      down.moved = true;
-      const hold = (at: number): number => Math.min(Math.max(this.orderAt(at), 0), this.points - 1);
-      this.drag = { from: hold(down.x), to: hold(x) };
-      this.schedule();
-    });
-    on("pointerup", (event) => {
-      const [x, y] = place(event);
-      if (this.drag) state.brush.value = ordered(this.drag.from, this.drag.to);
-      else if (down) this.click(x, y);
-      down = null;
-      this.drag = null;
-      this.schedule();
-    });
-    on("pointercancel", () => {
-      down = null;
-      this.drag = null;
-      this.schedule();
-    });
-    on("pointerleave", () => {
-      if (!down) state.hovered.value = null;
-    });
-    on("keydown", (event) => {
-      if (event.key !== "b" || event.ctrlKey || event.metaKey) return;
-      const row = state.selected.peek();
-      const order = row === null ? undefined : state.states.peek()?.orders[row];
-      if (order !== undefined) this.brushGroup(order);
-    });
-  }
-
-  private brushGroup(order: number): void {
+  brushGroup(order: number): void {
     const group = state.drift.peek()?.groups.find(({ start, stop }) => order >= start && order < stop);
     if (group) state.brush.value = [group.start, group.stop];
   }
 
-  private click(x: number, y: number): void {
+  click(x: number, y: number): void {
     const flag = this.flags.find((one) => one.w && x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + 16);
     if (flag) return state.select(flag.row);
     if (y > this.floor + 1) return this.brushGroup(this.orderAt(x));
@@ -470,7 +439,7 @@ export class Pane {
   }
 
   /** The row at a place; where many share a pixel, the worst of them. */
-  private nearest(x: number): number | null {
+  nearest(x: number): number | null {
     if (!this.points || x < LEFT - 8 || x > this.width - RIGHT + 8) return null;
     const middle = Math.min(Math.max(this.orderAt(x), 0), this.points - 1);
     const reach = Math.floor((1.5 / (this.width - LEFT - RIGHT)) * this.points);
@@ -493,7 +462,7 @@ function stroke(context: Context, x1: number, y1: number, x2: number, y2: number
   context.stroke();
 }
 
-const ordered = (a: number, b: number): [number, number] => (a <= b ? [a, b + 1] : [b, a + 1]);
+export const ordered = (a: number, b: number): [number, number] => (a <= b ? [a, b + 1] : [b, a + 1]);
 
 const limitText = (limit: number): string => (limit > 0 && limit < 1e-3 ? limit.toExponential(0).replace("-", "−") : String(Number(limit.toPrecision(3))));
 

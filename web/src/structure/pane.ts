@@ -1,26 +1,26 @@
 // The pane of the two graphs: what is shown of them, and what the pointer does.
 import { effect } from "@preact/signals";
 import { problemOf, type Problem } from "../api/source";
-import { cut, fitted, font, token, wide, type Context } from "../canvas";
+import { fitted } from "../canvas";
 import * as state from "../state";
 import { layoutAll, Lanes, rectOf, relayout, shownFor, STRIP, type Rect } from "./layout";
 import { Strip } from "./minimap";
 import { build, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
 import { lit, nameOf, paint, reasonOf, visible, type Seen, type View } from "./paint";
+import { pairLine } from "./pairs";
+import { listen } from "./pointer";
 import { scored } from "./scores";
 
 const LEAST = 0.12;
 const MOST = 2.5;
 const READABLE = 0.6;
-/** Pixels that a press may move and still be a click. */
-const STILL = 4;
 
 export class Pane {
   model: Model | null = null;
   readonly lanes = new Lanes();
   readonly view: View = { x: 0, y: 0, k: 1 };
-  private width = 0;
-  private height = 0;
+  width = 0;
+  height = 0;
   private seen: Seen[] = [];
   private readonly strip = new Strip();
   private frame = 0;
@@ -30,6 +30,7 @@ export class Pane {
   private lone: Item | null = null;
   private fittedOnce = false;
   private marked = false;
+  private placed = false;
   /** Set where something moved by hand, so that a new size does not fit again. */
   private touched = false;
 
@@ -41,17 +42,13 @@ export class Pane {
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(canvas);
     this.stops.push(() => observer.disconnect());
-    this.listen();
+    this.stops.push(listen(canvas, this));
     // What is drawn where, for those who cannot see the pixels: tests.
     Object.assign(canvas, { shown: () => this.described() });
     this.stops.push(
       effect(() => {
-        const whole = state.overview.value;
-        if (whole) void this.load();
-      }),
-      effect(() => {
-        const all = state.states.value;
-        if (all && this.model) this.rescore();
+        void [state.overview.value, state.states.value];
+        this.rescore();
       }),
       effect(() => {
         const row = state.selected.value;
@@ -69,6 +66,7 @@ export class Pane {
         this.schedule();
       }),
     );
+    void this.load();
   }
 
   stop(): void {
@@ -80,7 +78,6 @@ export class Pane {
   // ---- data ---------------------------------------------------------------------------------
 
   private async load(): Promise<void> {
-    if (this.model) return this.rescore();
     try {
       const [target, reference] = await Promise.all([state.source.graph("target", ""), state.source.graph("reference", "")]);
       this.model = build(unpacked(target), unpacked(reference));
@@ -106,6 +103,11 @@ export class Pane {
     const metric = state.overview.peek()?.metrics.find((one) => one.id === state.metric.peek());
     scored(this.model, metric);
     this.strip.reset();
+    // Only now is it known what matters.
+    if (!this.placed && state.states.peek() && this.width) {
+      this.placed = true;
+      if (!this.touched) this.fit();
+    }
     this.tell();
     this.schedule();
   }
@@ -201,7 +203,8 @@ export class Pane {
     const { width, height, model } = this;
     if (!model || !width) return;
     const tall = model.root.height;
-    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, Math.max(READABLE, height / tall));
+    const all = height / tall;
+    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, all < READABLE ? 1 : all);
     const at: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
     if (tall * k > height) {
       // Too tall to be read as a whole: begin with what matters.
@@ -322,8 +325,8 @@ export class Pane {
     context.scale(view.k, view.k);
     context.translate(-view.x, -view.y);
     paint(context, this.lanes, view, shown);
-    this.pair(context, model, state.hovered.value, true);
-    this.pair(context, model, state.selected.value, false);
+    pairLine(context, model, this.lanes, state.hovered.value, true);
+    pairLine(context, model, this.lanes, state.selected.value, false);
     context.restore();
     let [first, last] = [Infinity, -1];
     for (const one of this.seen) {
@@ -344,49 +347,6 @@ export class Pane {
     };
     lit.selected = this.lone ? [this.lone, this.lone] : shownOf(state.selected.value);
     lit.hovered = shownOf(state.hovered.value);
-  }
-
-  /** The line between the two of a sync point, with why they are a pair. */
-  private pair(context: Context, model: Model, row: number | null, quiet: boolean): void {
-    if (row === null || (quiet && row === state.selected.value)) return;
-    const [a, b] = [model.byRow.get(row), model.partner.get(row)];
-    if (!a || !b) return;
-    const from = rectOf(shownFor(a), TARGET, this.lanes);
-    const to = rectOf(shownFor(b), REFERENCE, this.lanes);
-    const stack = shownFor(a).children ? 3 : 0;
-    const [x1, y1, x2, y2] = [from.x + from.w + 3 + stack, from.y + Math.min(from.h, 28) / 2, to.x - 3, to.y + Math.min(to.h, 28) / 2];
-    context.strokeStyle = token(quiet ? "accent-line" : "accent");
-    context.fillStyle = token(quiet ? "accent-line" : "accent");
-    context.lineWidth = 1.4;
-    context.setLineDash(quiet ? [2, 3] : []);
-    context.beginPath();
-    context.moveTo(x1, y1);
-    if (Math.abs(y1 - y2) < 2) context.lineTo(x2, y2);
-    else context.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
-    context.stroke();
-    context.setLineDash([]);
-    for (const [x, y] of [[x1, y1], [x2, y2]] as const) {
-      context.beginPath();
-      context.arc(x, y, 2.4, 0, 7);
-      context.fill();
-    }
-    const style = font(10);
-    const said = cut(context, model.evidence.get(row) ?? "", style, Math.max(x2 - x1 - 28, 60));
-    if (!said) return;
-    const w = wide(context, said, style) + 16;
-    const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
-    context.beginPath();
-    context.roundRect(x - w / 2, y - 8.5, w, 17, 8.5);
-    context.fillStyle = token("surface");
-    context.fill();
-    context.strokeStyle = token("accent-line");
-    context.lineWidth = 1;
-    context.stroke();
-    context.font = style;
-    context.textAlign = "center";
-    context.fillStyle = token("ink-2");
-    context.fillText(said, x, y + 3.5);
-    context.textAlign = "left";
   }
 
   // ---- words for what is drawn ------------------------------------------------------------------
@@ -429,7 +389,7 @@ export class Pane {
 
   // ---- pointer and keys ---------------------------------------------------------------------------
 
-  private at(event: { clientX: number; clientY: number }): { px: number; py: number; hit: Seen | null } {
+  at(event: { clientX: number; clientY: number }): { px: number; py: number; hit: Seen | null } {
     const box = this.canvas.getBoundingClientRect();
     const [px, py] = [event.clientX - box.left, event.clientY - box.top];
     const [x, y] = [px / this.view.k + this.view.x, py / this.view.k + this.view.y];
@@ -442,74 +402,7 @@ export class Pane {
     return { px, py, hit };
   }
 
-  private listen(): void {
-    const { canvas } = this;
-    let from: { x: number; y: number; moved: boolean; strip: boolean } | null = null;
-    const on = <K extends keyof HTMLElementEventMap>(kind: K, act: (event: HTMLElementEventMap[K]) => void, options?: AddEventListenerOptions): void => {
-      canvas.addEventListener(kind, act, options);
-      this.stops.push(() => canvas.removeEventListener(kind, act, options));
-    };
-    on("pointerdown", (event) => {
-      if (event.button) return;
-      const strip = event.clientX - canvas.getBoundingClientRect().left > this.width - STRIP;
-      from = { x: event.clientX, y: event.clientY, moved: false, strip };
-      canvas.setPointerCapture(event.pointerId);
-      if (strip) this.jump(event);
-    });
-    on("pointermove", (event) => {
-      if (!from) {
-        const { hit } = this.at(event);
-        const row = hit && !hit.box && hit.item.worst >= 0 ? hit.item.worst : null;
-        state.hovered.value = row;
-        canvas.style.cursor = hit ? "pointer" : "grab";
-        return;
-      }
-      if (from.strip) return this.jump(event);
-      if (!from.moved && Math.hypot(event.clientX - from.x, event.clientY - from.y) < STILL) return;
-      this.pan(from.x - event.clientX, from.y - event.clientY);
-      from = { x: event.clientX, y: event.clientY, moved: true, strip: false };
-      canvas.style.cursor = "grabbing";
-    });
-    on("pointerup", (event) => {
-      if (from && !from.moved && !from.strip) this.click(this.at(event).hit);
-      from = null;
-      canvas.style.cursor = "grab";
-    });
-    on("pointercancel", () => (from = null));
-    on("pointerleave", () => {
-      if (!from) state.hovered.value = null;
-    });
-    on(
-      "wheel",
-      (event) => {
-        event.preventDefault();
-        const box = canvas.getBoundingClientRect();
-        if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY * 0.0022), event.clientX - box.left, event.clientY - box.top);
-        else this.pan(event.shiftKey ? event.deltaY : event.deltaX, event.shiftKey ? 0 : event.deltaY);
-      },
-      { passive: false },
-    );
-    on("keydown", (event) => {
-      const page = this.height * 0.8;
-      const acts: Record<string, () => void> = {
-        "+": () => this.zoom(1.25),
-        "=": () => this.zoom(1.25),
-        "-": () => this.zoom(0.8),
-        PageDown: () => this.pan(0, page),
-        PageUp: () => this.pan(0, -page),
-        Home: () => this.pan(0, -1e9),
-        End: () => this.pan(0, 1e9),
-        Enter: () => this.closeAround(),
-      };
-      const act = acts[event.key];
-      if (!act || (event.key === "Enter" && state.selected.peek() === null)) return;
-      event.preventDefault();
-      event.stopPropagation();
-      act();
-    });
-  }
-
-  private closeAround(): void {
+  closeAround(): void {
     const row = state.selected.peek();
     const item = row === null ? undefined : this.model?.byRow.get(row);
     if (!item) return;
@@ -517,7 +410,7 @@ export class Pane {
     void this.toggle(shown.children ? shown : (item.parent as Item));
   }
 
-  private jump(event: PointerEvent): void {
+  jump(event: PointerEvent): void {
     const row = this.strip.rowAt(event.clientY - this.canvas.getBoundingClientRect().top, this.height);
     const item = row === null ? undefined : this.model?.byRow.get(row);
     if (!item) return;
@@ -527,7 +420,7 @@ export class Pane {
     this.schedule();
   }
 
-  private click(hit: Seen | null): void {
+  click(hit: Seen | null): void {
     if (!hit) return;
     const { item } = hit;
     if (item.children) return void this.toggle(item);
