@@ -170,7 +170,7 @@ export function start(from: Source): void {
   });
   effect(() => {
     const asked = metric.value;
-    if (!overview.value) return;
+    void limits.value;
     // Without an answer the page says that the server is gone, and what is shown stays.
     const quietly = (): void => undefined;
     void source.states(asked).then((found) => {

@@ -42,6 +42,8 @@ class Opened:
         """Those opened so far; None where a run cannot be read."""
         self.why_not: dict[str, str] = {}
         self._opening = threading.Lock()
+        self.told: dict[str, Any] = {}
+        """Answers that are the same for everyone who asks."""
         self._chosen = limits
         self.table = Table(self._frame(), self.limits)
 

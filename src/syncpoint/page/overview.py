@@ -32,7 +32,14 @@ _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def overview(opened: Opened) -> Overview:
-    """Everything that the page needs before it asks for rows."""
+    """Everything that the page says of the whole; worked out once."""
+    if "overview" not in opened.told:
+        opened.told["overview"] = _overview(opened)
+    found: Overview = opened.told["overview"]
+    return found
+
+
+def _overview(opened: Opened) -> Overview:
     about, table = opened.about, opened.table
     coverage = about["coverage"]
     result = opened.result

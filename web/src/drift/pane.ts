@@ -348,12 +348,13 @@ export class Pane {
   private marks(context: Context): void {
     const slots = this.points > MANY || (this.width - LEFT - RIGHT) / this.points < 3.5;
     const bins = new Map<number, number>();
-    const made: number[] = [];
+    // Of guilty ops that fall on one pixel one mark is drawn: nobody could tell two apart.
+    const made = new Map<number, number>();
     for (let order = 0; order < this.points; order++) {
       const row = this.rows[order] as number;
       const found = row < 0 ? null : state.stateOf(row);
       if (!found || (found.level !== "moderate" && found.level !== "large")) continue;
-      if (found.guilt === "guilty" || found.guilt === "first-non-finite") made.push(order);
+      if (found.guilt === "guilty" || found.guilt === "first-non-finite") made.set(Math.round(this.x(order)), order);
       else if (!slots) this.mark(context, order, 7.5);
       else {
         const bin = Math.floor(this.x(order) / 5);
@@ -364,7 +365,7 @@ export class Pane {
       }
     }
     for (const order of bins.values()) this.mark(context, order, 6.5);
-    for (const order of made) this.mark(context, order, 10);
+    for (const order of made.values()) this.mark(context, order, 10);
   }
 
   private mark(context: Context, order: number, size: number): void {
