@@ -27,7 +27,10 @@ export function keys(event: KeyboardEvent): void {
   const typing = at.matches?.("input[type=search], input[type=text], textarea, select");
   if (event.key === "Escape") {
     if (help.value) help.value = false;
-    else if (typing) at.blur();
+    else if (typing) {
+      if (at.id === "filter") state.text.value = "";
+      at.blur();
+    }
     else if (state.brush.value) state.brush.value = null;
     else state.select(null);
     return;
@@ -88,7 +91,8 @@ function nextMetric(): void {
 function nextGuilty(): void {
   const all = state.states.value;
   if (!all) return;
-  const rows = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
+  const made = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
+  const rows = [...new Set([...made, ...(state.overview.value?.first_divergence ?? [])])];
   rows.sort((a, b) => (all.orders[a] as number) - (all.orders[b] as number));
   const here = state.selected.value === null ? -1 : (all.orders[state.selected.value] as number);
   const next = rows.find((row) => (all.orders[row] as number) > here) ?? rows[0];

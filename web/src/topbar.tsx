@@ -35,6 +35,11 @@ export function TopBar(): JSX.Element {
       <Brand />
       {whole && <Facts whole={whole} />}
       <span class="sp" />
+      {whole && !state.source.live && (
+        <span class="chip standalone" title="One file with its data: presets, further slices and the tensors of other sync points need syncpoint view">
+          report
+        </span>
+      )}
       {whole && <Choices whole={whole} />}
       <div class="tools">
         <ThemeButton />

@@ -14,16 +14,27 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.result import Result
-from syncpoint.comparison.storage import COLUMNS, JSON_NAME, SCHEMA, TABLE_NAME, is_comparison, load
+from syncpoint.comparison.result import Coverage, Lonely, Result
+from syncpoint.comparison.storage import (
+    COLUMNS,
+    JSON_NAME,
+    SCHEMA,
+    TABLE_NAME,
+    is_comparison,
+    load,
+    row_of,
+)
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.metrics.limits import Limits, preset
+from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.table import Table
+from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 
 _MOST_ROWS = 200_000
-"""Up to here a comparison is also read row by row, for answers that need its edges."""
+"""Up to here a comparison can be judged again under other limits, which is done row by row."""
+_MOST_TELLING = 20_000
 
 
 def name_of(path: Path) -> str:
@@ -72,6 +83,32 @@ class Opened:
         return found.rejudged(self.limits or "auto") if self._chosen else found
 
     @cached_property
+    def telling(self) -> tuple[Result, list[int]] | None:
+        """The rows on which it depends where the runs part and how the command ends (what is off
+        or has no verdict, inputs and outputs), and their places; None where they are too many."""
+        off = pl.col("verdict") != "close"
+        ends = pl.col("target_role").is_in(["model-input", "model-output"])
+        wanted = self.table.frame.select(off | pl.col("output") | ends).to_series().arg_true()
+        if len(wanted) > _MOST_TELLING:
+            return None
+        try:
+            found = Result(
+                self.about["target"],
+                self.about["reference"],
+                [row_of(flat) for flat in self.table.frame[wanted].iter_rows(named=True)],
+                [Lonely(**lonely) for lonely in self.about["unmatched"]],
+                self.limits or "auto",
+                {OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()},
+            )
+            verdict = self.result.verdict if self._chosen and self.result else None
+            # These two are of all rows.
+            found.__dict__["verdict"] = verdict or Verdict(self.about["verdict"])
+            found.__dict__["coverage"] = Coverage(**self.about["coverage"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"a whole comparison in {self.path}", f"{error!r}") from error
+        return found, wanted.to_list()
+
+    @cached_property
     def rows_on_disk(self) -> int:
         """How many sync points there are."""
         return int(pl.scan_parquet(self.path / TABLE_NAME).select(pl.len()).collect().item())
@@ -95,16 +132,24 @@ class Opened:
 
     def _run(self, side: str) -> Run | None:
         path = self.run_path(side)
+        self.why_not[side] = self.absence(side)
+        if path is None or self.why_not[side]:
+            return None
         try:
-            if path is None:
-                self.why_not[side] = "it was never kept on disk"
-            elif not path.exists():
-                self.why_not[side] = f"{path.name} is not at {path.parent}"
-            else:
-                return _recorded(path)
+            return _recorded(path)
         except SyncpointError as error:
             self.why_not[side] = str(error)
-        return None
+            return None
+
+    def absence(self, side: str) -> str:
+        """Why the run of one side is not at hand, as far as can be told without opening it, which
+        takes its time where a dump has many files; "" if it is there."""
+        path = self.run_path(side)
+        if path is None:
+            return "it was never kept on disk"
+        if not path.exists():
+            return f"there is no {path.name} in {path.parent.resolve()}"
+        return self.why_not.get(side, "")
 
     @cached_property
     def sides(self) -> Sides | None:

@@ -42,7 +42,7 @@ def overview(opened: Opened) -> Overview:
 def _overview(opened: Opened) -> Overview:
     about, table = opened.about, opened.table
     coverage = about["coverage"]
-    result = opened.result
+    result = opened.telling[0] if opened.telling else None
     first = first_divergence(opened)
     findings = _findings(opened, first)
     counts = _counts(opened)
@@ -125,22 +125,28 @@ def _counts(opened: Opened) -> dict[str, int]:
 
 def first_divergence(opened: Opened) -> list[int]:
     """Rows where the two runs part."""
+    if "first" not in opened.told:
+        opened.told["first"] = _first(opened)
+    found: list[int] = opened.told["first"]
+    return found
+
+
+def _first(opened: Opened) -> list[int]:
+    if opened.telling is not None:
+        result, places = opened.telling
+        place = {id(row): at for row, at in zip(result.rows, places, strict=True)}
+        return [place[id(row)] for row in result.first_divergence]
+    # So many are off that the order has to tell.
     table = opened.table
-    if opened.result is not None:
-        places = {id(row): at for at, row in enumerate(opened.result.rows)}
-        return [places[id(row)] for row in opened.result.first_divergence]
-    wanted = [GUILTS.index("guilty"), GUILTS.index("first-non-finite")]
-    rows = np.flatnonzero(np.isin(table.guilts, wanted) & (table.verdicts == "large"))
+    makers = np.isin(table.guilts, [GUILTS.index("guilty"), GUILTS.index("first-non-finite")])
+    off = np.isin(table.verdicts, ["moderate", "large"])
+    off &= (table.frame["target_role"] == "output").to_numpy()
+    rows = np.flatnonzero(makers & off if (makers & off).any() else off)
     return [int(row) for row in rows[np.argsort(table.order[rows])][:1]]
 
 
 def _run(opened: Opened, side: str) -> RunInfo:
     about = opened.about[side]
-    run = opened.run(side)
-    kept: dict[str, int] = {}
-    if run is not None and len(run.tensors) <= 100_000:
-        for tensor in run.tensors:
-            kept[tensor.kept.value] = kept.get(tensor.kept.value, 0) + 1
     observer = about.get("observer")
     said = ""
     if observer:
@@ -153,11 +159,10 @@ def _run(opened: Opened, side: str) -> RunInfo:
         precision=about["precision"],
         fusion=about["fusion"],
         path=about["path"],
-        available=run is not None,
-        why_not=opened.why_not.get(side, ""),
+        available=not opened.absence(side),
+        why_not=opened.absence(side),
         notes=[str(note) for note in about["notes"]],
         observer=said,
-        bases=kept,
     )
 
 
@@ -216,6 +221,9 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
     cards = [_saved(one) for one in saved if isinstance(one, dict)]
     if not cards:
         cards = [_card(opened, row) for row in first[:_MOST_FINDINGS]]
+        made = np.flatnonzero(opened.table.guilts == GUILTS.index("first-non-finite"))
+        made = made[np.argsort(opened.table.order[made])]
+        cards += [_card(opened, int(row)) for row in made[:_MOST_FINDINGS] if row not in first]
     table = opened.table
     for reason, title in (
         ("shape", "{} with another shape"),
@@ -266,7 +274,7 @@ def _card(opened: Opened, row: int) -> Finding:
         title = f"{name} makes the first non-finite values"
         evidence.append(
             f"{flat['mismatched']:,} of {flat['count']:,} elements are not finite, or masked, on "
-            "one side only; its inputs are fine"
+            "one side only" + ("; its inputs are fine" if opened.edges else "")
         )
     elif flat["introduced_ratio"] is not None:
         title = f"{name} introduces {ratio_text(flat['introduced_ratio'])} what {precision} allows"
@@ -278,6 +286,8 @@ def _card(opened: Opened, row: int) -> Finding:
         title = f"{name} is the first that is off"
         why = flat["introduced_unknown"]
         text = "its inputs are close; whether it is guilty is not known"
+        if not opened.edges:
+            text = "nothing before it is off; what it reads, and so whose fault it is, is not known"
         evidence.append(f"{text}: {why}" if why else text)
     if flat["introduced_region"]:
         evidence.append("somewhere in " + ", ".join(flat["introduced_region"][:6]))
@@ -334,4 +344,9 @@ def _summary(
         what = "are where the two runs part" if unknown else "make the error"
         text = f"{names[0]} and {len(names) - 1} on parallel branches {what}: {points} not close."
     module = str(table.modules[first[0]])
-    return text, f"In {module}. Everything before it is close." if module else ""
+    before = table.order < min(table.order[row] for row in first)
+    off_before = before & ~np.isin(table.verdicts, ["close", "none"])
+    quiet = [f"In {module}."] if module else []
+    if not off_before.any():
+        quiet.append("Everything before it is close.")
+    return text, " ".join(quiet)

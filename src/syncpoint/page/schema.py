@@ -66,14 +66,12 @@ class RunInfo(Schema):
     fusion: str
     path: str
     available: bool
-    """Whether its tensors can be read here and now."""
+    """Whether it is where it was when the two were compared."""
     why_not: str
     """In words, where they cannot."""
     notes: list[str]
     observer: str
     """What the check against the plain run said; "" where there was none."""
-    bases: dict[str, int]
-    """How many tensors were kept as values, statistics and digests."""
 
 
 class OutputBrief(Schema):

@@ -92,7 +92,9 @@ class Table:
         order[(role == "model-input").to_numpy()] = -1
         order[(role == "parameter").to_numpy()] = np.inf
         steps = [self.frame[f"target_{name}"].to_numpy() for name in ("step", "sample", "rank")]
-        keys = (np.arange(self.size), order, *steps)
+        # A model's output comes after the op that makes it.
+        last = (role == "model-output").to_numpy()
+        keys = (np.arange(self.size), last, order, *steps)
         return np.lexsort(keys).astype(np.int64)
 
     @cached_property
@@ -285,7 +287,13 @@ class Table:
         score = self.scores(metric)
         better = CATALOGUE[metric].better
         key = score if better == "higher" else -np.abs(score - 1) if better == "one" else -score
-        key = np.where(np.isnan(key), np.inf, key)
+        levels = self.levels(metric)
+        if metric in ("psnr", "sqnr"):
+            # Statistics bound it from above.
+            key = np.where(np.isnan(key), self._numbers(f"{metric}_bound"), key)
+        # Without a score what is off is worse than anything measured, and the rest is not.
+        unscored = np.where(levels == LARGE, -1e300, np.where(levels == MODERATE, -1e299, np.inf))
+        key = np.where(np.isnan(key), unscored, key)
         return np.where(self.bad > 0, -np.inf, key)
 
     def rank(self, metric: str) -> NDArray[np.int64]:
@@ -347,6 +355,11 @@ class Table:
         inputs = self.frame["target_role"] == "model-input"
         judged = (inputs & self.frame["same_input"].is_not_null()).to_numpy()
         levels[judged] = by_verdict.to_numpy()[judged]
+        # Whoever makes error is shown so, however little of it this metric sees.
+        makers = np.isin(self.guilts, [GUILTS.index("guilty"), GUILTS.index("first-non-finite")])
+        said = by_verdict.to_numpy()
+        raised = makers & ((levels == NONE) | (levels < said))
+        levels[raised] = said[raised]
         return levels
 
     def _total_levels(self) -> NDArray[np.int8]:

@@ -46,7 +46,9 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
     if flat["basis"] == "digest" and verdict == "close":
         return Fault("The same bytes.", "The digests of both sides are equal.")
     if flat["first_non_finite"]:
-        return Fault("The first non-finite values are made here.", _non_finite(flat, True))
+        return Fault(
+            "The first non-finite values are made here.", _non_finite(flat, bool(opened.edges))
+        )
     if verdict == "close":
         return Fault("Close.", _close(flat))
     if role in ("model-input", "parameter"):
@@ -76,7 +78,8 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
         else " Introduced error was not measured, so guilt is not known."
     )
     if row in first_divergence(opened):
-        story += " Everything it reads is close: this is where the two runs part."
+        known = "Everything it reads is close" if opened.edges else "Nothing before it is off"
+        story += f" {known}: this is where the two runs part."
     return Fault("Off, guilt unknown.", story + why, source, how)
 
 
@@ -101,7 +104,9 @@ def came_from(opened: Opened, row: int, flat: Mapping[str, Any]) -> tuple[int | 
     if found is not None and found != row:
         apart = int(table.order[row] - table.order[found])
         return found, f"{apart} sync point{'s' if apart != 1 else ''} before"
-    # Without edges, or across the steps of a loop, only the order tells.
+    if not opened.edges:
+        return None, ""  # a dump that does not say what its ops read
+    # Across the steps of a loop only the order tells.
     before = [maker for maker in makers if table.order[maker] < table.order[row]]
     if not before:
         return None, ""

@@ -357,7 +357,7 @@ def test_without_its_runs_a_comparison_says_which_are_missing(tmp_path):
     (tmp_path / "target.run").rename(tmp_path / "moved.run")
     opened = type(opened)(opened.path)
     found = detail(opened, 2, "psnr")
-    assert "target.run is not at" in found.missing
+    assert "there is no target.run in" in found.missing
     assert found.metrics and found.target.op and not found.target.kept
     with pytest.raises(InputError, match=r"target\.run"):
         heatmap(opened, 2, Wish())

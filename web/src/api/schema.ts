@@ -1286,10 +1286,6 @@ export interface components {
             notes: string[];
             /** Observer */
             observer: string;
-            /** Bases */
-            bases: {
-                [key: string]: number;
-            };
         };
         /**
          * RuntimeForm

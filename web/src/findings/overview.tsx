@@ -34,7 +34,7 @@ function Coverage({ whole }: { whole: Whole }): JSX.Element {
       </div>
       <p class="mid">
         Reference {percent(whole.coverage_reference)}
-        {whole.unmatched_reference > 0 && `: ${count(whole.unmatched_reference)} of its tensors have no partner, which fusion makes normal`}.
+        {whole.unmatched_reference > 0 && whole.compared > 0 && `: ${count(whole.unmatched_reference)} of its tensors have no partner, which fusion makes normal`}.
       </p>
       {bases.map(([name, number]) => (
         <p class="mid">

@@ -95,7 +95,7 @@ function Filters(): JSX.Element {
           ))}
         </select>
       </div>
-      <div class="chips" role="group" aria-label="Filter by verdict">
+      <div class="chips" role="group" aria-label="Filter by how bad it is by the chosen metric">
         {level("large", "large", <Glyph level="large" />)}
         {level("moderate", "moderate", <Glyph level="moderate" />)}
         {level(
@@ -218,7 +218,7 @@ function Empty(): JSX.Element {
     return (
       <div class="empty over">
         <b>No sync point</b>
-        <span>No tensor of the target found a partner in the reference. The list below says why.</span>
+        <span>No tensor of the target found a partner in the reference. Pin pairs with --map, see docs/matching.md; the list below has them all.</span>
       </div>
     );
   const said = [

@@ -185,14 +185,17 @@ function Copy(): JSX.Element {
   const [copied, setCopied] = useState(false);
   const line = form.command.value?.command ?? "";
   useEffect(() => setCopied(false), [line]);
-  const copy = (): void => {
-    navigator.clipboard.writeText(line).then(
+  const copy = async (): Promise<void> => {
+    // What is in the form now: the line above may still be of what was there a moment ago.
+    const now = await api.command(form.spec.value).then((made) => made.command, () => "");
+    if (!now) return;
+    await navigator.clipboard.writeText(now).then(
       () => setCopied(true),
-      () => prompt("The same comparison as a command", line),
+      () => prompt("The same comparison as a command", now),
     );
   };
   return (
-    <button type="button" class="btn" disabled={!line} title={line || "Fill in both configurations"} data-command={line} onClick={copy}>
+    <button type="button" class="btn" disabled={!line} title={line || "Fill in both configurations"} data-command={line} onClick={() => void copy()}>
       {copied ? "Copied" : "Copy as command"}
     </button>
   );
