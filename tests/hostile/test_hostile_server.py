@@ -13,7 +13,6 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi import checks as openapi
 
-from conftest import FACTOR
 from served import mixed
 from syncpoint.page.opened import name_of
 from syncpoint.server.app import create_app
@@ -202,7 +201,7 @@ def test_no_question_breaks_it(description):
 
         @given(case=operation.as_strategy())
         @settings(
-            max_examples=int(25 * FACTOR),
+            max_examples=settings.default.max_examples // 4,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         )
