@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -711,3 +712,75 @@ def test_ctrl_c_leaves_a_run_of_what_is_done(tmp_path):
     assert "interrupted" in said and "Traceback" not in said
     run = sp.open_run(tmp_path / "dump.statistics.run")
     assert len(run.tensors) == 3 and not run.info.complete and "half.npy" in run.info.missing
+
+
+def test_what_was_recorded_of_files_that_others_deleted_is_kept(tmp_path):
+    folder = arrays(tmp_path / "dump")
+    sp.reduce(folder, "statistics")
+    for name in ("l0.npy", "l1.npy"):
+        (folder / name).unlink()
+    np.save(folder / "l7.npy", np.full((50, 50), 8.0, np.float32))
+    done = sp.reduce(folder, "statistics")
+    assert "2 files gone since; what was recorded of them is kept" in str(done)
+    assert done.deleted == 0
+    means = {t.key.op.op: t.statistics.mean for t in sp.open_run(done.out).tensors}
+    assert means == {"l0": 1, "l1": 2, "l2": 3, "l7": 8}
+    for file in folder.iterdir():
+        file.unlink()
+    assert len(sp.open_run(sp.reduce(folder, "statistics").out).tensors) == 4
+
+
+def test_a_file_that_happens_to_be_called_like_a_reduced_one_is_left_alone(tmp_path):
+    folder = arrays(tmp_path / "dump", 1)
+    np.save(folder / "l0_min_max.npy", np.arange(500))
+    for delete in (False, True):
+        done = sp.reduce(folder, "min-max", delete=delete)
+        assert done.exit_code() == 2 and "l0_min_max.npy" in str(done)
+        assert (folder / "l0.npy").exists()
+        assert np.array_equal(np.load(folder / "l0_min_max.npy"), np.arange(500))
+
+
+def test_a_copy_that_kept_the_time_of_its_original_is_reduced_again(tmp_path):
+    folder = arrays(tmp_path / "dump", 1)
+    sp.reduce(folder, "min-max")
+    np.save(folder / "l0.npy", np.arange(64.0))
+    os.utime(folder / "l0.npy", (1, 1))
+    sp.reduce(folder, "min-max")
+    assert np.load(folder / "l0_min_max.npy").tolist() == [0, 63]
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    arrays(tmp_path / "dump")
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        "from syncpoint.cli import main; main()"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, "reduce", "dump", "--to", "statistics", "--delete"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert "another disk with -o" in found.stderr and "Traceback" not in found.stderr
+    assert len(list((tmp_path / "dump").glob("*.npy"))) == 3
+
+
+def test_ends_that_agree_are_not_called_close_without_saying_so(tmp_path):
+    """An element in between differs: the least and the greatest value cannot tell."""
+    dumps = Dumps(tmp_path)
+    whole = np.linspace(0, 1, 100, dtype=np.float32)
+    off = whole.copy()
+    off[50] = 0.9
+    dumps.device("Op", "Op_0", [off])
+    dumps.node("op_0-aten.op.default", [whole])
+    dumps.op("Op_0", fx=["op_0-aten.op.default.OUTPUT.0"])
+    dumps.write_graph()
+    for side in ("ge", "fx"):
+        sp.reduce(tmp_path / side, "min-max", delete=True)
+    found = syncpoint(
+        "compare", "--mode", "torchair", "--target_path", "ge", "--golden_path", "fx", "-q",
+        cwd=tmp_path, code=0,
+    )  # fmt: skip
+    assert "close as far as statistics tell" in found.stdout
+    assert "least and greatest value alone" in found.stdout

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.comparison.judging import AUTO, Choice, judged, overall
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
+from syncpoint.metrics.coarse import ENDS
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Kept, OpKey, Part, Role
@@ -222,7 +223,12 @@ def has_same_bytes(row: Row) -> bool:
 def is_unproven(row: Row) -> bool:
     """Whether a row is close only as far as statistics tell."""
     close = row.verdict is Verdict.CLOSE
-    return close and row.basis == Kept.STATISTICS and not has_same_bytes(row)
+    return close and (by_ends(row) or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
+
+
+def by_ends(row: Row) -> bool:
+    """Whether a row rests on the least and the greatest value of its tensors alone."""
+    return ENDS in row.notes
 
 
 def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:

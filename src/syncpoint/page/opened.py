@@ -166,6 +166,11 @@ class Opened:
         except (TypeError, ValueError) as error:
             raise FormatError(f"edges between ops in {self.path}", f"{error!r}") from error
 
+    @property
+    def knows_reads(self) -> bool:
+        """Whether it is known what any op reads; a dump of arrays does not say."""
+        return any(self.edges.values())
+
     def run_path(self, side: str) -> Path | None:
         """Where the run of one side was when the two were compared."""
         said = self.about[side]["path"]

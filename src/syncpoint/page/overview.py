@@ -274,7 +274,7 @@ def _card(opened: Opened, row: int) -> Finding:
         title = f"{name} makes the first non-finite values"
         evidence.append(
             f"{flat['mismatched']:,} of {flat['count']:,} elements are not finite, or masked, on "
-            "one side only" + ("; its inputs are fine" if opened.edges else "")
+            "one side only" + ("; its inputs are fine" if opened.knows_reads else "")
         )
     elif flat["introduced_ratio"] is not None:
         title = f"{name} introduces {ratio_text(flat['introduced_ratio'])} what {precision} allows"
@@ -286,7 +286,7 @@ def _card(opened: Opened, row: int) -> Finding:
         title = f"{name} is the first that is off"
         why = flat["introduced_unknown"]
         text = "its inputs are close; whether it is guilty is not known"
-        if not opened.edges:
+        if not opened.knows_reads:
             text = "nothing before it is off; what it reads, and so whose fault it is, is not known"
         evidence.append(f"{text}: {why}" if why else text)
     if flat["introduced_region"]:

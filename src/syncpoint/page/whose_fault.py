@@ -47,7 +47,7 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
         return Fault("The same bytes.", "The digests of both sides are equal.")
     if flat["first_non_finite"]:
         return Fault(
-            "The first non-finite values are made here.", _non_finite(flat, bool(opened.edges))
+            "The first non-finite values are made here.", _non_finite(flat, opened.knows_reads)
         )
     if verdict == "close":
         return Fault("Close.", _close(flat))
@@ -78,7 +78,7 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
         else " Introduced error was not measured, so guilt is not known."
     )
     if row in first_divergence(opened):
-        known = "Everything it reads is close" if opened.edges else "Nothing before it is off"
+        known = "Everything it reads is close" if opened.knows_reads else "Nothing before it is off"
         story += f" {known}: this is where the two runs part."
     return Fault("Off, guilt unknown.", story + why, source, how)
 
@@ -104,7 +104,7 @@ def came_from(opened: Opened, row: int, flat: Mapping[str, Any]) -> tuple[int | 
     if found is not None and found != row:
         apart = int(table.order[row] - table.order[found])
         return found, f"{apart} sync point{'s' if apart != 1 else ''} before"
-    if not opened.edges:
+    if not opened.knows_reads:
         return None, ""  # a dump that does not say what its ops read
     # Across the steps of a loop only the order tells.
     before = [maker for maker in makers if table.order[maker] < table.order[row]]

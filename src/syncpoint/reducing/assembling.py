@@ -41,11 +41,15 @@ def assemble(source: Source, ledger: Ledger, to: Kept, outcome: Reduced) -> None
     records = _present(source, ledger)
     outcome.files = len(records)
     outcome.before = sum(record.stamp[0] for record in records.values())
-    outcome.deleted = len(records.keys() - source.files().keys())
+    gone = records.keys() - source.files().keys()
+    outcome.deleted = len(gone & ledger.deleted)
+    if gone - ledger.deleted:
+        lost = counted(len(gone - ledger.deleted), "file")
+        outcome.notes.append(f"{lost} gone since; what was recorded of them is kept")
     new = ledger.folder / _NEW
     try:
         shutil.rmtree(new, ignore_errors=True)
-        with _structure(source, records, outcome.deleted > 0) as (run, root):
+        with _structure(source, records, bool(gone)) as (run, root):
             _write(run, root, records, ledger, to, new, outcome)
         _replace(new, ledger.folder)
     except OSError as error:
@@ -53,13 +57,20 @@ def assemble(source: Source, ledger: Ledger, to: Kept, outcome: Reduced) -> None
 
 
 def _present(source: Source, ledger: Ledger) -> dict[str, Record]:
-    """The records of files that are there as they were read, or that we deleted. What others
-    removed or renamed is no part of the dump any more."""
+    """The records of files that are there as they were read, or that are gone, whoever deleted
+    them. One that has another name by now counts under that name only."""
     there = source.files()
+    named = set(there.values()) | {
+        record.stamp for file, record in ledger.records.items() if file in ledger.deleted
+    }
     return {
         file: record
         for file, record in ledger.records.items()
-        if (there[file] == record.stamp if file in there else file in ledger.deleted)
+        if (
+            there[file] == record.stamp
+            if file in there
+            else file in ledger.deleted or record.stamp not in named
+        )
     }
 
 

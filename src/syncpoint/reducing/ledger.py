@@ -112,9 +112,16 @@ class Ledger:
                 "choose another name with -o",
             )
         first = frame(_SOURCE, self._facts())
-        self._journal = JournalWriter(self.path, first)
-        self._end = self.path.stat().st_size
-        sync(self.folder)
+        try:
+            self._journal = JournalWriter(self.path, first)
+            self._end = self.path.stat().st_size
+            sync(self.folder)
+        except OSError as error:
+            raise InputError(
+                f"room and leave to write {self.path}",
+                one_line(error),
+                "make room, or name a folder on another disk with -o",
+            ) from error
 
     def _facts(self) -> dict[str, str]:
         return {"source": self.source, "to": self.to, "format": self.format}

@@ -10,6 +10,7 @@ torchair` reads it. It appears whole or not at all, so that it is the record of 
 from __future__ import annotations
 
 import io
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,13 @@ class MinMax:
         """Reduce one file; what changes while it is read is not taken."""
         target = self.out / _target(file)
         unit = self._unit(file)
-        if not self.delete and _is_newer(target, seen):
+        if not _is_free(target):
+            raise FormatError(
+                f"nothing, or what reduce wrote, at {target.name}", "another file", "move it away"
+            )
+        # A copy may keep the time of its original: when it came here counts too.
+        since = (seen[0], max(seen[1], unit.path.lstat().st_ctime_ns), seen[2])
+        if not self.delete and _is_newer(target, since):
             _count(outcome, unit, seen, target)
             return 0
         digests: list[str] = []
@@ -208,6 +215,19 @@ def _is_newer(target: Path, seen: Stamp) -> bool:
     except OSError:
         return False
     return found.st_size > 0 and found.st_mtime_ns >= seen[1]
+
+
+def _is_free(target: Path) -> bool:
+    """Whether a reduced file may be written there: over nothing but one of its kind."""
+    if not target.exists():
+        return True
+    try:
+        with np.load(target, mmap_mode="r", allow_pickle=False) as found:  # an archive
+            return set(found.files) == {"inputs", "outputs"}
+    except (TypeError, AttributeError):
+        return bool(np.load(target, mmap_mode="r", allow_pickle=False).shape == (2,))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return False
 
 
 def _pair(ends: Ends | None) -> list[Any]:

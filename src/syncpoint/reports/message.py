@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncpoint.comparison.judging import limits_of
-from syncpoint.comparison.result import Result, has_same_bytes, is_unproven
+from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.limits import PRESETS, Limits, bound
@@ -195,6 +195,12 @@ def _basis_text(result: Result) -> str:
         said.append(f"{bases['statistics']} by statistics, {caveat}")
     if bases["digest"]:
         said.append(f"{bases['digest']} by digest, which tell equal from unequal only")
+    ends = sum(by_ends(r) and r.verdict is not Verdict.NONE for r in result.rows)
+    if ends:
+        said.append(
+            f"{ends} by their least and greatest value alone, which can prove a difference, hardly"
+            " equality"
+        )
     return f"; {'; '.join(said)}" if said else ""
 
 

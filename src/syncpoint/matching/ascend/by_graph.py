@@ -19,6 +19,7 @@ from syncpoint.matching.ascend.graph_plan import Derived, Found, GraphEntry, Gra
 from syncpoint.matching.ascend.laying import PLAIN, facts_of, regrouped, without_ones
 from syncpoint.matching.ascend.plan import Plan
 from syncpoint.matching.views import View
+from syncpoint.metrics.coarse import ENDS
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
@@ -29,7 +30,6 @@ SHAPES = "data shape doesn't match."
 OWN = "own input"
 """The path of a reference tensor that is an input of the target's own op."""
 _AXES = frozenset("NCDHWL")
-_SMALL = "only the least and the greatest value are known and compared"
 _LATER = "an earlier execution; the last one is compared"
 
 
@@ -244,7 +244,7 @@ class GraphPlanner(ABC):
         elif small[1] and not small[0]:
             self._shrunk.add(mine.key)
             mine = replace(mine, shape=(2,), layout="")
-        return theirs, mine, _SMALL if any(small) else ""
+        return theirs, mine, ENDS if any(small) else ""
 
     def _left_over(self, graph: str, others: Others) -> Iterator[GraphEntry]:
         """Ops of the other side that nothing was compared with."""
