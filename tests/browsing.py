@@ -93,6 +93,15 @@ def stop(served: Served) -> None:
 
 
 def open_page(page, served: Served, **state: object) -> None:
-    """Open a comparison and wait until its rows are there."""
+    """Open a comparison and wait until its rows and their states are there."""
     page.goto(served.at(**state))
+    settled(page)
+
+
+def settled(page) -> None:
+    """Wait until the page knows its rows and how bad each of them is."""
     page.locator("[role=treeitem]").first.wait_for()
+    page.wait_for_function(
+        "() => { const strip = document.querySelector('.drift canvas');"
+        " return !strip || !/over 0 /.test(strip.ariaLabel ?? ''); }"
+    )

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import expect
 
 import syncpoint as sp
+from browsing import settled
 from syncpoint.page.opened import Opened, name_of
 from syncpoint.page.report import data
 from syncpoint.server.app import create_app
@@ -50,6 +51,7 @@ def test_it_opens_from_a_file_alone(offline, reports, kind):
 
 def test_it_shows_the_guilty_op_with_its_tensors_and_its_line(offline, reports):
     offline.goto(f"file://{reports}/guilty.html")
+    settled(offline)
     offline.keyboard.press("g")
     expect(offline.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
     inspector = offline.get_by_role("complementary", name="Inspector")

@@ -13,6 +13,8 @@ export const matching = signal(0);
 export const counts = signal<Record<string, number>>({});
 /** Grows whenever more lines are here. */
 export const arrived = signal(0);
+/** The metric that the lines on screen were asked for by: the next ones may be on their way. */
+export const shownBy = signal("psnr");
 export const problem = signal<Problem | null>(null);
 /** The line that the keyboard is on. */
 export const cursor = signal<number | null>(null);
@@ -81,6 +83,7 @@ export function follow(): void {
       (found) => {
         if (asked !== next) return;
         fresh.set(0, found.items);
+        shownBy.value = next.metric;
         pages = fresh;
         total.value = found.total;
         matching.value = found.matching;

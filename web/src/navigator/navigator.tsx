@@ -5,7 +5,7 @@ import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag } from "../marks";
 import { count, metricText } from "../numbers";
 import * as state from "../state";
-import { arrived, counts, cursor, lineAt, matching, need, problem, toggle, total, wanted } from "./lines";
+import { arrived, counts, cursor, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
 
 const HEIGHT = 30;
 /** Browsers stop laying out beyond some 33 million pixels; longer lists are scaled into that. */
@@ -281,7 +281,7 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
       <span class="sp" />
       <Strip cells={line.cells} />
       <span class={`num score v-${line.level}`} style={{ width: "44px" }}>
-        {metricText(state.metric.value, line.score)}
+        {metricText(shownBy.value, line.score)}
       </span>
     </div>
   );
@@ -320,7 +320,7 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
       </div>
       {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : <span class="chip basis">{line.basis || line.reason.split(":")[0]}</span>}
       <div class={`num score v-${level}`}>
-        {line.bad > 0 && line.score === null ? "NaN" : metricText(state.metric.value, line.score)}
+        {line.bad > 0 && line.score === null ? "NaN" : metricText(shownBy.value, line.score)}
         {line.bad > 0 && <small> ×{line.bad > 999 ? "…" : line.bad}</small>}
       </div>
     </div>
