@@ -15,3 +15,9 @@ settings.register_profile("default", deadline=None, max_examples=100 * FACTOR)
 settings.register_profile("thorough", deadline=None, max_examples=300 * FACTOR)
 settings.register_profile("fuzz", deadline=None, max_examples=2000 * FACTOR)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items):
+    """What drives a browser comes last: its driver leaves an event loop running in this thread, in
+    which no test of ours could run one of its own."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
