@@ -37,6 +37,10 @@ Json = Annotated[Path | None, typer.Option(help="Write everything as strict JSON
 Html = Annotated[
     Path | None, typer.Option(help="Write one HTML file that shows it all without a server.")
 ]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one.")
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address only.")]
 Rows = Annotated[int, typer.Option(min=0, help="Rows to print; 0 prints all.")]
 Sort = Annotated[str, typer.Option(help="similarity (worst first) or operation (as executed).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]

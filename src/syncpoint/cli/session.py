@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from syncpoint.cli import options
+
 
 def session(
     target: Annotated[
@@ -22,13 +24,8 @@ def session(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder that comparisons are kept in.")
     ] = Path("comparisons"),
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one."),
-    ] = None,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address only.")
-    ] = False,
+    port: options.Port = None,
+    no_browser: options.NoBrowser = False,
 ) -> None:
     """Compare models, runs and dumps in the browser; Ctrl-C ends it and what it runs."""
     from syncpoint.server.serving import require_web, serve

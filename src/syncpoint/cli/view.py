@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
+from syncpoint.cli import options
+
 
 def view(
     comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one."),
-    ] = None,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address only.")
-    ] = False,
+    port: options.Port = None,
+    no_browser: options.NoBrowser = False,
 ) -> None:
     """Look at a comparison in the browser; Ctrl-C ends it."""
     from syncpoint.page.opened import name_of
