@@ -14,6 +14,7 @@ from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, with
 from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.stages import Watch, unwatched
+from syncpoint.diagnosing import SECONDS, Models, diagnosed, diagnosed_again
 from syncpoint.errors import InputError, SyncpointError
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def compare(
     out: str | Path | None = None,
     store: str | Path | None = None,
     resume: bool = False,
+    diagnose: bool = True,
     threads: int = 0,
     progress: Progress | None = None,
     watch: Watch | None = None,
@@ -223,6 +225,7 @@ def compare(
     `through` is a third run, dump or model between the two, such as the quantized program in
     PyTorch: it splits each error in what compressing cost and what the runtime adds.
     `confirm` runs both models once more, on another input, if tensors are paired by values alone.
+    `diagnose` looks for the causes of what differs; models captured here may be run again for it.
     `progress` is told how many sync points are measured of how many; `watch` of every stage.
     """
     from syncpoint.comparison.engine import Options
@@ -269,10 +272,31 @@ def compare(
         )
         if through is not None:
             result = split(result, target_run, reference_run, asked, Options(chosen, map_file))
+        if diagnose:
+            result = diagnosed(result, target_run, reference_run, Models.of(asked))
         comparison = Comparison.of(result)
         if out is not None:
             comparison.save(out)
     return comparison
+
+
+def diagnose(
+    comparison: Comparison | str | Path,
+    *,
+    target_model: object = None,
+    reference_model: object = None,
+    target_options: Mapping[str, Any] | None = None,
+    reference_options: Mapping[str, Any] | None = None,
+    seconds: float = SECONDS,
+) -> Comparison:
+    """Look for the causes of what differs: the comparison with `diagnosis` and `findings`.
+
+    Its runs are opened where they still are. Models are run again, for experiments, only where
+    they are named here; after `seconds` no more are begun.
+    """
+    result = comparison if isinstance(comparison, Result) else open_comparison(comparison)
+    models = Models(target_model, reference_model, target_options or {}, reference_options or {})
+    return Comparison.of(diagnosed_again(result, models, seconds))
 
 
 def compare_offline(
@@ -521,6 +545,7 @@ __all__ = [
     "compare",
     "compare_offline",
     "compare_torchair",
+    "diagnose",
     "open_comparison",
     "open_run",
     "record",

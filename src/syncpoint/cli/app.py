@@ -17,6 +17,7 @@ from syncpoint.cli.compare import compare
 from syncpoint.cli.configuration import defaults
 from syncpoint.cli.convert import convert
 from syncpoint.cli.demo import demo
+from syncpoint.cli.diagnose import diagnose
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
 from syncpoint.cli.reduce import reduce
@@ -51,7 +52,7 @@ def _all(
 
 
 for command in (
-    *(capture, compare, analyze, report, view, session),
+    *(capture, compare, diagnose, analyze, report, view, session),
     *(inspect, convert, reduce, doctor, demo),
 ):
     app.command()(command)

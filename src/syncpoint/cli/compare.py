@@ -86,6 +86,9 @@ def compare(
             "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
         ),
     ] = False,
+    no_diagnose: Annotated[
+        bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
+    ] = False,
     min_coverage: options.MinCoverage = 0.5,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
@@ -136,7 +139,7 @@ def compare(
                 **{"--reference-set": reference_set, "--map": map_, "--ignore": ignore},
                 **{"--introduced": introduced != "local", "--reference-model": reference_model},
                 **{"--through": through, "--no-confirm": no_confirm, "--no-store": no_store},
-                **{"--resume": resume, "--msprobe-csv": msprobe_csv},
+                **{"--resume": resume, "--no-diagnose": no_diagnose, "--msprobe-csv": msprobe_csv},
                 **{"--msprobe-xlsx": msprobe_xlsx},
             }
         )
@@ -185,6 +188,7 @@ def compare(
             out=kept,
             store=None if no_store else kept,
             resume=resume,
+            diagnose=not no_diagnose,
             threads=threads,
             progress=progress,
         )

@@ -192,6 +192,7 @@ def _about(run: Run) -> dict[str, Any]:
         "complete": info.complete,
         "missing": info.missing,
         "notes": list(info.notes),
+        "environment": dict(info.environment),
     }
 
 

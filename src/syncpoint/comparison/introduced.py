@@ -63,7 +63,7 @@ def add_introduced(
 
 
 @dataclass(frozen=True)
-class _Exact:
+class Exact:
     """The float64 outputs of one region on the target's values, with what made them."""
 
     region: Region
@@ -128,16 +128,19 @@ class Introducer:
     def _group(self, op: OpKey, part: Part, rows: list[Row]) -> Iterable[Row]:
         """All rows of one reference op: one evaluation serves them."""
         try:
-            region = self.regions.behind(op, [row.reference.key.index for row in rows], part)
-            inputs = {edge: self.fed(edge, part) for edge in region.inputs}
-            inputs |= self._recorded_parameters(region)
-            outputs = self._evaluate(region, inputs)
+            exact = self.exact(op, [row.reference.key.index for row in rows], part)
         except (NoRegion, SyncpointError) as error:
             return [replace(row, unknown=str(error)) for row in rows]
-        exact = _Exact(region, inputs, outputs)
         # One more evaluation each serves all outputs, and none is needed where nothing is off.
         extra: dict[str, dict[int, NDArray[Any]]] = {}
         return [self._row(row, exact, extra) for row in rows]
+
+    def exact(self, op: OpKey, indices: list[int], part: Part) -> Exact:
+        """What the reference's ops give on the target's values; NoRegion where they cannot."""
+        region = self.regions.behind(op, indices, part)
+        inputs = {edge: self.fed(edge, part) for edge in region.inputs}
+        inputs |= self._recorded_parameters(region)
+        return Exact(region, inputs, self._evaluate(region, inputs))
 
     def _evaluate(
         self,
@@ -180,7 +183,7 @@ class Introducer:
                     found[edge] = self.sides.reference.values(tensor)
         return found
 
-    def _row(self, row: Row, exact: _Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
+    def _row(self, row: Row, exact: Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
         index = row.reference.key.index
         if index not in exact.outputs:
             return replace(row, unknown="the reference's op gives no tensor here")
@@ -239,7 +242,7 @@ class Introducer:
         operand: Operand,
         target: Tensor,
         truth: NDArray[Any],
-        exact: _Exact,
+        exact: Exact,
         index: int,
         local: str,
         hidden: Between,
@@ -282,7 +285,7 @@ class Introducer:
         self,
         target: Tensor,
         truth: NDArray[Any],
-        exact: _Exact,
+        exact: Exact,
         index: int,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> float:
@@ -301,10 +304,10 @@ class Introducer:
         noise = [_distance(extra[name].get(index), truth) for name in ("grids", "levels")]
         return float(np.linalg.norm([*noise, grids.passed_on(truth.size)]))
 
-    def _key(self, edge: Edge, exact: _Exact) -> TensorKey:
+    def _key(self, edge: Edge, exact: Exact) -> TensorKey:
         return TensorKey(edge.op, edge.role, edge.index, exact.region.part)
 
-    def _is_twin(self, operand: Operand, exact: _Exact, index: int) -> bool:
+    def _is_twin(self, operand: Operand, exact: Exact, index: int) -> bool:
         """Whether the target has the very bits that the reference's op gives in the target's
         own types: a constant such as 0.1 is another number in each of them, and float64
         knows only its own."""
@@ -336,7 +339,7 @@ class Introducer:
             raise KeyError(key)
         return op
 
-    def _stepwise(self, exact: _Exact, dtype: str) -> dict[int, NDArray[Any]]:
+    def _stepwise(self, exact: Exact, dtype: str) -> dict[int, NDArray[Any]]:
         """The region's outputs where every op inside rounds its result to the target's type, as
         a target that keeps the tensors in between, but does not show them, would."""
         needed = {edge for key in exact.region.ops for edge in self._op(key).inputs}

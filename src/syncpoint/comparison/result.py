@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, judged, overall
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
@@ -73,6 +74,13 @@ class Result:
     created: str = ""
     through: Through | None = None
     """How much of each error is compression and how much runtime, where a run in between tells."""
+    diagnosis: Diagnosis | None = None
+    """Why, as far as somebody looked."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The causes that were found, in the order in which to look at them."""
+        return self.diagnosis.findings if self.diagnosis is not None else ()
 
     def rejudged(self, choice: Choice) -> Result:
         """The same measurements under other limits."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.findings import Diagnosis
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Introduced, Row
@@ -207,6 +208,18 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
     return path
 
 
+def keep_diagnosis(result: Result, path: Path) -> None:
+    """Write what was found into a comparison that is saved already; nothing else is touched."""
+    try:
+        about = json.loads((path / JSON_NAME).read_text())
+        about["diagnosis"] = result.diagnosis and result.diagnosis.as_dict()
+        about["findings"] = [finding.as_dict() for finding in result.findings]
+        with replacing(path / JSON_NAME) as temporary:
+            temporary.write_text(json.dumps(about, indent=1))
+    except OSError as error:
+        raise InputError(f"{path} to be written", one_line(error)) from error
+
+
 def is_own(entry: Path) -> bool:
     """Whether an entry of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
@@ -231,7 +244,8 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "edges": [
             [_op_list(op), [_op_list(i) for i in inputs]] for op, inputs in result.edges.items()
         ],
-        "findings": [],
+        "diagnosis": result.diagnosis and result.diagnosis.as_dict(),
+        "findings": [finding.as_dict() for finding in result.findings],
     }
 
 
@@ -283,9 +297,15 @@ def load(path: Path) -> Result:
             tuple(about["warnings"]),
             about["created"],
             Through.of_dict(about["through"]) if about.get("through") else None,
+            _diagnosis(about),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error
+
+
+def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:
+    said = about.get("diagnosis")
+    return Diagnosis.of_dict(said, about["findings"]) if said else None
 
 
 def _choice(said: Any) -> Choice:

@@ -41,7 +41,8 @@ def as_json(result: Result) -> dict[str, Any]:
             }
             for u in result.unmatched
         ],
-        "findings": [],
+        "diagnosis": result.diagnosis and result.diagnosis.as_dict(),
+        "findings": [finding.as_dict() for finding in result.findings],
     }
     if result.through is not None:
         data["through"] = result.through.as_dict()

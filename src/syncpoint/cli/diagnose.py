@@ -1,0 +1,69 @@
+"""`syncpoint diagnose`: from a table of errors to the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncpoint.cli import options
+
+
+def diagnose(
+    comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    target_model: Annotated[
+        str | None,
+        typer.Option(help="The target's model, to be run again for experiments."),
+    ] = None,
+    reference_model: Annotated[
+        str | None,
+        typer.Option(help="The reference's model, to run its ops on the target's values."),
+    ] = None,
+    target_set: Annotated[
+        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
+    ] = None,
+    reference_set: Annotated[
+        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="After so long no more experiments are begun.")
+    ] = 60.0,
+    no_save: Annotated[
+        bool, typer.Option("--no-save", help="Do not keep the findings in the comparison.")
+    ] = False,
+    json: options.Json = None,
+    html: options.Html = None,
+    fail_on: options.FailOn = "large",
+    min_coverage: options.MinCoverage = 0.5,
+) -> None:
+    """Say why a comparison differs: the symptom, the causes, what to do next."""
+    from rich.console import Console
+
+    from syncpoint import api
+    from syncpoint.comparison.storage import keep_diagnosis
+    from syncpoint.reports.diagnosis_report import print_diagnosis
+
+    options.one_of(fail_on, ("large", "moderate"), "--fail-on")
+    found = api.diagnose(
+        comparison,
+        target_model=target_model,
+        reference_model=reference_model,
+        target_options=options.settings(target_set, "--target-set"),
+        reference_options=options.settings(reference_set, "--reference-set"),
+        seconds=seconds,
+    )
+    if not no_save:
+        keep_diagnosis(found, comparison)
+    written = []
+    if json is not None:
+        written.append(f"json       {found.to_json(json)}")
+    if html is not None:
+        written.append(f"html       {found.to_html(html)}")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 100
+    print_diagnosis(found, console)
+    for line in written:
+        typer.echo(line)
+    options.finish(found, fail_on, min_coverage)

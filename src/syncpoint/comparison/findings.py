@@ -1,0 +1,123 @@
+"""What a diagnosis found, as it is kept with the comparison.
+
+The data alone: how it is found is the business of `syncpoint.diagnosis`, how it is shown that of
+the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Level(StrEnum):
+    """How much a finding weighs."""
+
+    CAUSE = "cause"
+    """Explains an error that is there."""
+    SUSPECT = "suspect"
+    """May explain one; what would prove it is named."""
+    NOTE = "note"
+    """Worth knowing, and no reason to stop."""
+
+
+class Symptom(StrEnum):
+    """What the person who asks sees."""
+
+    GREATLY = "the output differs greatly"
+    SLIGHTLY = "the output differs slightly"
+    INSIDE = "the output agrees, what is inside does not"
+    UPGRADE = "the output differs after a change of environment"
+    NONE = "nothing differs"
+    UNKNOWN = "no output was compared"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One diagnosed cause, with its evidence and what to do about it."""
+
+    cause: str
+    """The class of cause: `overflow`, `implementation`, `weights` ..."""
+    kind: str
+    """Which of that class, for programs: `bias-missing`, `gelu-tanh`."""
+    title: str
+    """One line that names the op and what happened to it."""
+    level: Level
+    confidence: float
+    """From 0 to 1: 0.9 and more where the cause gives the target's very numbers."""
+    ops: tuple[str, ...] = ()
+    """Labels of the target's ops, the one to look at first in front."""
+    reference_ops: tuple[str, ...] = ()
+    module: str = ""
+    """The module that the ops share."""
+    source: str = ""
+    """`file.py:12`"""
+    evidence: tuple[str, ...] = ()
+    """Sentences with numbers in them."""
+    next: str = ""
+    """What to do now."""
+    missing: tuple[str, ...] = ()
+    """Experiments that would make it surer and could not be run, with what they need."""
+    rows: tuple[int, ...] = ()
+    """The sync points that it explains, by their place in the comparison."""
+
+    @property
+    def text(self) -> str:
+        """Title and evidence in one paragraph."""
+        return ". ".join((self.title, *self.evidence)) + "."
+
+    @property
+    def certainty(self) -> str:
+        """The confidence in a word."""
+        if self.confidence >= 0.9:
+            return "sure"
+        return "likely" if self.confidence >= 0.6 else "possible"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the form of INTERFACE.md."""
+        return {**asdict(self), "text": self.text}
+
+    @classmethod
+    def of_dict(cls, said: Mapping[str, Any]) -> Finding:
+        """Read back; keys that are not known are those of a newer version."""
+        known: dict[str, Any] = {k: said[k] for k in cls.__dataclass_fields__ if k in said}
+        for name, value in known.items():
+            if isinstance(value, list):
+                known[name] = tuple(value)
+        return cls(**{**known, "level": Level(known["level"])})
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The symptom, and the findings in the order in which to look at them."""
+
+    symptom: Symptom
+    summary: str
+    """What is known of the symptom in one sentence."""
+    findings: tuple[Finding, ...] = ()
+    experiments: tuple[str, ...] = ()
+    """What was run to find out."""
+    troubles: tuple[str, ...] = field(default=())
+    """What could not be looked at, and why."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; the findings are kept beside it."""
+        return {
+            "symptom": self.symptom.value,
+            "summary": self.summary,
+            "experiments": list(self.experiments),
+            "troubles": list(self.troubles),
+        }
+
+    @classmethod
+    def of_dict(cls, said: Mapping[str, Any], findings: list[Mapping[str, Any]]) -> Diagnosis:
+        """Read back."""
+        return cls(
+            Symptom(said["symptom"]),
+            str(said["summary"]),
+            tuple(Finding.of_dict(one) for one in findings),
+            tuple(said["experiments"]),
+            tuple(said["troubles"]),
+        )

@@ -1,0 +1,119 @@
+"""Why two runs differ: a comparison and whatever of its runs and models is at hand -> a diagnosis.
+
+A run is data and never makes code run. Models are run again only where the caller named them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.asking import Asked, inputs_of, recording, with_session
+from syncpoint.capturing import capture, describe, open_run
+from syncpoint.errors import SyncpointError
+from syncpoint.run.files import one_line
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.result import Result
+    from syncpoint.diagnosis.case import Case, Subject
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.protocol import Inputs
+
+SECONDS = 60.0
+"""After so long no more experiments are begun, unless the caller says otherwise."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models behind a comparison, as far as the caller names them."""
+
+    target: object = None
+    reference: object = None
+    target_options: Mapping[str, Any] = field(default_factory=dict)
+    reference_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, asked: Asked) -> Models:
+        """Those of a comparison that has just been made."""
+        target = None if recording(asked.target) is not None else asked.target
+        reference = asked.reference_model
+        if reference is None and recording(asked.reference) is None:
+            reference = asked.reference
+        return cls(target, reference, asked.target_options, asked.reference_options)
+
+
+def diagnosed(
+    result: Result,
+    target: Run | None,
+    reference: Run | None,
+    models: Models,
+    seconds: float = SECONDS,
+    absent: Mapping[str, str] | None = None,
+    **asked: Any,
+) -> Result:
+    """The result with its diagnosis."""
+    from syncpoint.diagnosis.case import Case
+    from syncpoint.diagnosis.diagnose import diagnose
+
+    runs = {"target": target, "reference": reference}
+    subjects: dict[str, Subject] = {}
+    for side, run in runs.items():
+        model = getattr(models, side)
+        if model is not None and run is not None:
+            subjects[side] = _subject(run, model, getattr(models, f"{side}_options"))
+    case: Case = Case(result, target, reference, absent or {}, subjects, asked, seconds)
+    return replace(result, diagnosis=diagnose(case))
+
+
+def diagnosed_again(
+    result: Result, models: Models, seconds: float = SECONDS, **asked: Any
+) -> Result:
+    """The same for a comparison that was saved: its runs are opened where they still are."""
+    runs: dict[str, Run | None] = {}
+    absent: dict[str, str] = {}
+    for side, about in (("target", result.target), ("reference", result.reference)):
+        runs[side], absent[side] = _opened(about)
+    if runs["reference"] is not None and models.reference is not None:
+        runs["reference"] = with_session(
+            runs["reference"], models.reference, models.reference_options
+        )
+    absent = {side: why for side, why in absent.items() if why}
+    return diagnosed(result, runs["target"], runs["reference"], models, seconds, absent, **asked)
+
+
+def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:
+    path = about["path"]
+    if not path:
+        return None, "it was not kept"
+    if not Path(path).exists():
+        return None, f"{path} is not there"
+    try:
+        run = open_run(path)
+    except SyncpointError as error:
+        return None, one_line(error)
+    known = about.get("digest")
+    if known and all(t.digest for t in run.tensors) and run.digest() != known:
+        return None, f"{path} is not the run that was compared"
+    return run, ""
+
+
+def _subject(run: Run, model: object, options: Mapping[str, Any]) -> Subject:
+    from syncpoint.diagnosis.case import Subject
+
+    label = str(model) if isinstance(model, str | Path) else describe(model)
+    return Subject(label, partial(_captured, run, model, options), run.info.runtime)
+
+
+def _captured(
+    run: Run,
+    model: object,
+    options: Mapping[str, Any],
+    inputs: list[Inputs] | None = None,
+    **more: Any,
+) -> Run:
+    given = inputs if inputs is not None else inputs_of(run)
+    made: Run = capture(model, given, **{**options, **more})
+    return made

@@ -1,0 +1,1 @@
+"""Comparison -> findings: why the two runs differ, and what to do about it."""

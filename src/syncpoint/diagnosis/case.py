@@ -1,0 +1,218 @@
+"""What the causes look at: a comparison, its runs where they are at hand, and its models.
+
+Everything is asked for when a cause needs it: most comparisons are explained by a few ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.findings import Finding
+from syncpoint.comparison.introduced import Introducer
+from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.operands import dequantized, fitted, operand_of
+from syncpoint.comparison.regions import NoRegion
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import End, Row
+from syncpoint.diagnosis.evaluator import NumpyEvaluator
+from syncpoint.diagnosis.local import Local
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.views import View
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Kept, Op, OpKey, Role, TensorKey
+from syncpoint.run.reader import Run
+from syncpoint.runtimes.protocol import Evaluates, Inputs
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that can be run again."""
+
+    label: str
+    capture: Callable[..., Run]
+    """`capture(inputs=None, **options)`: on the recorded inputs where none are given; the options
+    are those of its runtime, on top of those that it was recorded with."""
+    runtime: str = ""
+
+
+@dataclass
+class Case:
+    """A comparison to explain."""
+
+    result: Result
+    target: Run | None = None
+    """None where it is not at hand; `absent` then says why."""
+    reference: Run | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Side -> why its run cannot be read."""
+    subjects: Mapping[str, Subject] = field(default_factory=dict)
+    """Side -> its model, where it may be run again."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller gave besides: `preprocess`, `raw`."""
+    seconds: float = 60.0
+    """After this long no more experiments are begun."""
+    found: list[Finding] = field(default_factory=list)
+    """What the causes before this one found."""
+    experiments: list[str] = field(default_factory=list)
+    """What was run, in words."""
+
+    def __post_init__(self) -> None:
+        self._begun = monotonic()
+        self._runs: dict[Any, Run | None] = {}
+        self._locals: dict[TensorKey, Local | None] = {}
+
+    # What there is
+
+    @property
+    def rows(self) -> list[Row]:
+        """All sync points."""
+        return self.result.rows
+
+    @cached_property
+    def computed(self) -> list[Row]:
+        """Rows of what the ops gave and of the model's outputs, in the target's order."""
+        roles = (Role.OUTPUT, Role.MODEL_OUTPUT)
+        found = [row for row in self.rows if row.target.key.role in roles]
+        return sorted(found, key=lambda row: row.target.order)
+
+    @cached_property
+    def place(self) -> dict[TensorKey, int]:
+        """Target tensor -> its row's place in the comparison, for `Finding.rows`."""
+        return {row.target.key: at for at, row in enumerate(self.rows)}
+
+    @cached_property
+    def by_reference(self) -> dict[TensorKey, Row]:
+        """Reference tensor -> its row."""
+        return {row.reference.key: row for row in self.rows}
+
+    @cached_property
+    def guilty(self) -> list[Row]:
+        """Ops that make error, in execution order. Where introduced error is not known, those
+        where the runs part."""
+        rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
+        known = any(row.introduced is not None for row in self.computed)
+        first = [] if known and rows else self.result.first_divergence
+        keys = {row.target.key for row in rows}
+        rows += [row for row in first if row.target.key not in keys]
+        return sorted(rows, key=lambda row: row.target.order)
+
+    @cached_property
+    def is_off(self) -> bool:
+        """Whether anything that was compared is not close."""
+        return any(
+            row.verdict.severity > 0 or row.verdict is Verdict.INHERITED for row in self.rows
+        )
+
+    @property
+    def sure(self) -> bool:
+        """Whether a cause before this one explains the error for certain."""
+        return any(f.level == "cause" and f.confidence >= 0.9 for f in self.found)
+
+    def run(self, side: str) -> Run | None:
+        """The run of a side, where it is at hand."""
+        return self.target if side == "target" else self.reference
+
+    def op(self, side: str, key: OpKey) -> Op | None:
+        """The record of an op."""
+        run = self.run(side)
+        return run.op(key) if run is not None else None
+
+    def values(self, side: str, row: Row) -> Values | None:
+        """One end of a row in float64, the target's laid over the reference's; None where it
+        was not kept or cannot be read."""
+        run = self.run(side)
+        end: End = row.target if side == "target" else row.reference
+        tensor = run.tensor(end.key) if run is not None else None
+        if run is None or tensor is None or tensor.kept is not Kept.VALUES:
+            return None
+        try:
+            operand = operand_of(run, tensor)
+            if side == "target":
+                operand, _ = fitted(operand, View(row.view), row.reference.shape)
+            return np.asarray(dequantized(operand), np.float64)
+        except (SyncpointError, ValueError, TypeError):
+            return None
+
+    # What can be computed
+
+    @cached_property
+    def sides(self) -> Sides | None:
+        """Both runs; None where one is not at hand."""
+        if self.target is None or self.reference is None:
+            return None
+        return Sides(self.target, self.reference)
+
+    @cached_property
+    def evaluator(self) -> Evaluates | None:
+        """Runs pieces of the reference: its model, or without it what we know of its ops."""
+        if self.reference is None:
+            return None
+        if isinstance(self.reference.session, Evaluates):
+            return self.reference.session
+        return NumpyEvaluator(self.reference)
+
+    @cached_property
+    def introducer(self) -> Introducer | None:
+        """Finds the region behind a row and runs it on the target's values."""
+        if self.sides is None or self.evaluator is None:
+            return None
+        return Introducer(self.sides, self.rows, self.evaluator, None)
+
+    def local(self, row: Row) -> Local | None:
+        """What the target's op gave beside what the reference's ops make of the same inputs;
+        None where those cannot be run."""
+        key = row.target.key
+        if key not in self._locals:
+            self._locals[key] = self._local(row)
+        return self._locals[key]
+
+    def _local(self, row: Row) -> Local | None:
+        introducer = self.introducer
+        target = self.values("target", row)
+        if introducer is None or target is None or row.reference.key.role is not Role.OUTPUT:
+            return None
+        at = row.reference.key
+        try:
+            exact = introducer.exact(at.op, [at.index], at.part)
+        except (NoRegion, SyncpointError, KeyError, ValueError):
+            return None
+        truth = exact.outputs.get(at.index)
+        if truth is None or truth.shape != target.shape:
+            return None
+        ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
+        return Local(row, ops, exact.region, exact.inputs, target, truth, introducer.session)
+
+    # What can be run again
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another experiment may be begun."""
+        return monotonic() - self._begun < self.seconds
+
+    def again(
+        self, side: str, why: str, inputs: list[Inputs] | None = None, **options: Any
+    ) -> Run | None:
+        """The side's model, run once more with other options or inputs; None where it is not at
+        hand, time is up, or it cannot be run so. The same is run once."""
+        key = (side, id(inputs) if inputs is not None else None, repr(sorted(options.items())))
+        if key in self._runs:
+            return self._runs[key]
+        subject = self.subjects.get(side)
+        if subject is None or not self.has_time:
+            return None
+        try:
+            made: Run | None = subject.capture(inputs, **options)
+            self.experiments.append(why)
+        except SyncpointError:
+            made = None
+        self._runs[key] = made
+        return made

@@ -1,0 +1,1 @@
+"""The classes of cause, one file each."""

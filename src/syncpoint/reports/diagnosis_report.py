@@ -1,0 +1,68 @@
+"""The diagnosis on a terminal: the symptom, then what was found, a few lines each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from syncpoint.comparison.findings import Diagnosis, Finding, Level
+from syncpoint.comparison.result import Result
+from syncpoint.reports.numbers import run_text, short_source
+
+_STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
+_GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
+_EVIDENCE = 4
+"""Sentences of evidence a finding; the JSON has all."""
+_NOTES = 3
+
+
+def print_diagnosis(result: Result, console: Console) -> None:
+    """The symptom first, then the findings in order, then what was run to find out."""
+    console.print(Text(f"target     {run_text(result.target)}"), soft_wrap=True)
+    console.print(Text(f"reference  {run_text(result.reference)}"), soft_wrap=True)
+    if result.diagnosis is None:
+        console.print(Text("nobody looked for causes", "dim"))
+        return
+    for text, indent in lines(result.diagnosis):
+        console.print(Padding(text, (0, 0, 0, indent)))
+
+
+def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
+    """Lines with their indent."""
+    yield Text(), 0
+    symptom = diagnosis.symptom.value
+    yield Text(f"{symptom[0].upper()}{symptom[1:]}. {diagnosis.summary}.", style="bold"), 0
+    shown = [f for f in diagnosis.findings if f.level is not Level.NOTE]
+    notes = [f for f in diagnosis.findings if f.level is Level.NOTE]
+    if not shown:
+        yield Text("No cause was found."), 0
+    for number, finding in enumerate([*shown, *notes[:_NOTES]], start=1):
+        yield Text(), 0
+        yield from _finding(number, finding)
+    if len(notes) > _NOTES:
+        yield Text(f"{len(notes) - _NOTES} more notes; --json has all", "dim"), 0
+    if diagnosis.experiments or diagnosis.troubles:
+        yield Text(), 0
+    if diagnosis.experiments:
+        yield Text(f"run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
+    for trouble in diagnosis.troubles:
+        yield Text(f"not looked at: {trouble}", "yellow"), 0
+
+
+def _finding(number: int, finding: Finding) -> Iterator[tuple[Text, int]]:
+    head = Text(f"{number} {_GLYPHS[finding.level]} ", style=_STYLES[finding.level])
+    head.append(finding.title, style=_STYLES[finding.level])
+    head.append(f"  [{finding.cause}, {finding.certainty}]", style="dim")
+    yield head, 0
+    where = ", ".join(p for p in (finding.module, short_source(finding.source)) if p)
+    if where:
+        yield Text(f"at {where}", style="dim"), 4
+    for sentence in finding.evidence[:_EVIDENCE]:
+        yield Text(f"- {sentence}"), 4
+    if finding.next:
+        yield Text(f"next: {finding.next}", style="bold"), 4
+    for experiment in finding.missing[:2]:
+        yield Text(f"would tell more: {experiment}", style="dim"), 4
