@@ -74,6 +74,17 @@ class Local:
             return None
         return found
 
+    def op_again(self, op: Op, changed: Mapping[Edge, Array]) -> Array | None:
+        """What one op of the region gives on other inputs or parameters."""
+        known = {**{e: self.values[e] for e in op.inputs if e in self.values}, **changed}
+        fed = tuple(dict.fromkeys(e for e in op.inputs if e in known))
+        step = Region((op.key,), fed, (Edge(op.key, self._index(op)),), self.region.part)
+        try:
+            (found,) = self.session.evaluate(step, known, "f64")
+        except (SyncpointError, ValueError):
+            return None
+        return found
+
     def parameters(self, op: Op) -> list[Edge]:
         """The parameters that an op reads."""
         return [edge for edge in op.inputs if edge.role is Role.PARAMETER and edge in self.inputs]

@@ -3,10 +3,24 @@ precision allows, with what explains it where a known variant gives the target's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanations
+from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.verdict import Verdict
+
+_MOST = 8
+"""Guilty ops that are looked into; what is guilty after so many others seldom is on its own."""
+_QUIET = 24
+"""Ops that are searched for variants below the rounding."""
+_SUBTLE = frozenset(
+    {"gelu", "layer_norm", "rms_norm", "batch_norm", "group_norm", "softmax", "silu"}
+)
+"""Classes of ops with variants that hide below the rounding of 16 bits."""
 
 
 class Implementation:
@@ -16,21 +30,120 @@ class Implementation:
     title = "an op is implemented differently"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """One finding an op that makes error."""
-        for row in case.guilty[:8]:
-            made = row.introduced
-            ratio = f"{made.ratio:,.0f} times" if made is not None and made.ratio else ""
-            yield Finding(
-                cause=self.name,
-                kind="unexplained",
-                title=f"{row.target.label} computes something else",
-                level=Level.CAUSE,
-                confidence=0.5,
-                ops=(row.target.label,),
-                reference_ops=(row.reference.label,),
-                module=row.target.module or row.reference.module,
-                source=row.target.source or row.reference.source,
-                evidence=(f"it introduces {ratio} what its precision allows",) if ratio else (),
-                next=f"compare the attributes of {row.target.type} on both sides",
-                rows=(case.place[row.target.key],),
+        """One finding an op that makes error; of ops that one variant explains, one for all."""
+        told: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
+        for row in case.guilty[:_MOST]:
+            local = case.local(row)
+            found = explanations(local) if local is not None else []
+            if found:
+                best = found[0]
+                told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
+            else:
+                yield self._unexplained(case, row)
+        if not case.guilty:
+            for row, best in self._quiet(case):
+                told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
+        for pairs in told.values():
+            yield self._explained(case, pairs)
+
+    def _quiet(self, case: Case) -> Iterator[tuple[Row, Explained]]:
+        """Variants in ops that no verdict speaks against, where 16 bits may hide one."""
+        coarse = [
+            row
+            for row in case.computed
+            if row.target.dtype in ("f16", "bf16") and op_class(row.reference.type) in _SUBTLE
+        ]
+        for row in coarse[:_QUIET]:
+            local = case.local(row)
+            found = below_rounding(local) if local is not None else []
+            if found:
+                yield row, found[0]
+
+    def _explained(self, case: Case, pairs: list[tuple[Row, Explained]]) -> Finding:
+        row, best = pairs[0]
+        others = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+        quiet = not case.is_off
+        evidence = [_measured(row)] if row.introduced is not None else []
+        if best.whole or best.share > 0.5:
+            evidence.append(
+                f"with this variant the reference's op gives the target's numbers to"
+                f" {best.after:.2g} (root mean square), without it to {best.before:.2g}"
             )
+        if best.sigmas:
+            evidence.append(
+                f"the error projects to {best.projection:.2f} on the variant"
+                f" ({min(best.sigmas, 1e6):.0f} standard deviations)"
+            )
+        evidence += _attributes(case, row)
+        advice = f"make {row.target.label} compute what {best.op.key} does in the reference"
+        return Finding(
+            cause=best.hypothesis.cause,
+            kind=best.hypothesis.kind,
+            title=f"{_where(row, best)}{others} computes {best.hypothesis.text}",
+            level=Level.SUSPECT if quiet else Level.CAUSE,
+            confidence=best.confidence,
+            ops=tuple(r.target.label for r, _ in pairs),
+            reference_ops=tuple(dict.fromkeys(str(e.op.key) for _, e in pairs)),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=tuple(evidence),
+            next=best.hypothesis.next or advice,
+            rows=tuple(case.place[r.target.key] for r, _ in pairs),
+        )
+
+    def _unexplained(self, case: Case, row: Row) -> Finding:
+        alike = [r for r in case.computed if r.target.type == row.target.type]
+        off = [r for r in alike if r.introduced_verdict is Verdict.LARGE]
+        evidence = [_measured(row)] if row.introduced is not None else []
+        if len(alike) > 1 and len(off) == len(alike):
+            evidence.append(f"so do all {len(alike)} ops of type {row.target.type}")
+        elif len(alike) > 1 and row.introduced is not None:
+            evidence.append(f"{len(alike) - len(off)} of {len(alike)} ops of its type do not")
+        evidence += _attributes(case, row)
+        return Finding(
+            cause=self.name,
+            kind="unexplained",
+            title=f"{row.target.label} computes something else than {row.reference.label}",
+            level=Level.CAUSE,
+            confidence=0.5,
+            ops=(row.target.label,),
+            reference_ops=(row.reference.label,),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=tuple(evidence),
+            next=f"look at {row.target.type} and its attributes on both sides",
+            rows=(case.place[row.target.key],),
+        )
+
+
+def _where(row: Row, best: Explained) -> str:
+    """The op, and where its error shows if it has no tensor of its own in the target."""
+    if best.op.key == row.reference.key.op:
+        return row.target.label
+    return f"{best.op.key} (seen at {row.target.label})"
+
+
+def _measured(row: Row) -> str:
+    made = row.introduced
+    assert made is not None
+    allowed = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}.get(made.preset, made.preset)
+    if made.ratio is None or made.ratio == float("inf"):
+        return f"it introduces {made.rmse:.3g}, where {allowed} allows nothing"
+    return f"it introduces {made.ratio:,.3g} times what {allowed} allows"
+
+
+def _attributes(case: Case, row: Row) -> list[str]:
+    """Attributes of the same name that differ, where both sides call the op alike."""
+    ours = case.op("target", row.target.key.op)
+    theirs = case.op("reference", row.reference.key.op)
+    if ours is None or theirs is None or ours.type != theirs.type:
+        return []
+    return [
+        f"its {name} is {ours.attributes[name]}, the reference's {theirs.attributes[name]}"
+        for name in theirs.attributes
+        if name in ours.attributes and _unlike(ours.attributes, theirs.attributes, name)
+    ][:2]
+
+
+def _unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any], name: str) -> bool:
+    return bool(ours[name] != theirs[name])

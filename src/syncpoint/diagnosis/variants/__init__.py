@@ -1,0 +1,1 @@
+"""What an op may have computed instead: known variants, one family a file."""
