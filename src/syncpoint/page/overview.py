@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 
+from syncpoint.comparison.findings import Finding as FoundCause
+from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.opened import Opened
 from syncpoint.page.schema import (
     Finding,
+    Level,
     MetricInfo,
     OutputBrief,
     Overview,
@@ -56,6 +57,7 @@ def _overview(opened: Opened) -> Overview:
         target=_run(opened, "target"),
         reference=_run(opened, "reference"),
         verdict=verdict,
+        symptom=_symptom(opened),
         summary=summary,
         aside=aside,
         exit_code=result.exit_code()
@@ -215,11 +217,20 @@ def _trust(opened: Opened) -> list[Trust]:
     return lines
 
 
+def _symptom(opened: Opened) -> str:
+    said = opened.about.get("diagnosis")
+    if not said:
+        return ""
+    text = f"{said['symptom']}. {said['summary']}"
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _findings(opened: Opened, first: list[int]) -> list[Finding]:
-    """What is known for sure: where they part, what is not finite, what could not be compared."""
+    """The causes that were found. Where nobody looked for them, what is known for sure: where the
+    runs part, what is not finite. And what could not be compared."""
     saved = opened.about.get("findings") or []
-    cards = [_saved(one) for one in saved if isinstance(one, dict)]
-    if not cards:
+    cards = [_saved(FoundCause.of_dict(one)) for one in saved]
+    if not opened.about.get("diagnosis"):
         cards = [_card(opened, row) for row in first[:_MOST_FINDINGS]]
         made = np.flatnonzero(opened.table.guilts == GUILTS.index("first-non-finite"))
         made = made[np.argsort(opened.table.order[made])]
@@ -240,8 +251,11 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
             cards.append(
                 Finding(
                     title=title.format(count),
+                    cause="",
                     level="none",
                     confidence=None,
+                    certainty="",
+                    missing=[],
                     evidence=[names + (" and others" if len(rows) > 3 else "")],
                     next="",
                     rows=[int(row) for row in rows[:50]],
@@ -251,15 +265,26 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
     return cards
 
 
-def _saved(said: dict[str, Any]) -> Finding:
+def _saved(found: FoundCause) -> Finding:
+    levels: dict[CauseLevel, Level] = {
+        CauseLevel.CAUSE: "large",
+        CauseLevel.SUSPECT: "moderate",
+        CauseLevel.NOTE: "none",
+    }
+    evidence = list(found.evidence)
+    if found.module:
+        evidence.append(f"in {found.module}")
     return Finding(
-        title=str(said.get("cause", "")),
-        level="large",
-        confidence=said.get("confidence"),
-        evidence=[str(said.get("text", ""))],
-        next=str(said.get("next", "")),
-        rows=[],
-        source="",
+        title=found.title,
+        cause=found.cause,
+        level=levels[found.level],
+        confidence=found.confidence,
+        certainty=found.certainty,
+        evidence=evidence,
+        missing=list(found.missing),
+        next=found.next,
+        rows=list(found.rows),
+        source=found.source,
     )
 
 
@@ -302,6 +327,9 @@ def _card(opened: Opened, row: int) -> Finding:
         evidence.append(f"{later} later {points} off and only inherited it")
     return Finding(
         title=title,
+        cause="",
+        certainty="",
+        missing=[],
         level=LEVELS[table.levels("psnr")[row]] if flat["basis"] == "values" else "large",
         confidence=None,
         evidence=evidence,

@@ -86,12 +86,18 @@ class OutputBrief(Schema):
 
 
 class Finding(Schema):
-    """One card: a cause or, until there is a diagnosis, what is known for sure."""
+    """One card: a cause or, where nobody looked for causes, what is known for sure."""
 
     title: str
+    cause: str
+    """The class of cause, "" where this is none."""
     level: Level
     confidence: float | None
+    certainty: str
+    """The confidence in a word."""
     evidence: list[str]
+    missing: list[str]
+    """Experiments that would tell more, with what they need."""
     next: str
     rows: list[int]
     """Sync points it points to, the most telling first."""
@@ -116,6 +122,8 @@ class Overview(Schema):
     target: RunInfo
     reference: RunInfo
     verdict: str
+    symptom: str
+    """What is seen from outside, "" where nobody looked for causes."""
     summary: str
     """One sentence that explains most of the damage."""
     aside: str

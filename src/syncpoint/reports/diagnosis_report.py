@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.padding import Padding
@@ -17,6 +17,8 @@ _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
 _EVIDENCE = 4
 """Sentences of evidence a finding; the JSON has all."""
 _NOTES = 3
+_FIRST = 3
+"""Findings at the end of a comparison."""
 
 
 def print_diagnosis(result: Result, console: Console) -> None:
@@ -26,8 +28,13 @@ def print_diagnosis(result: Result, console: Console) -> None:
     if result.diagnosis is None:
         console.print(Text("nobody looked for causes", "dim"))
         return
-    for text, indent in lines(result.diagnosis):
-        console.print(Padding(text, (0, 0, 0, indent)))
+    print_lines(lines(result.diagnosis), console)
+
+
+def print_lines(said: Iterable[tuple[Text, int]], console: Console) -> None:
+    """Lines with their indent, which a line that is too long keeps."""
+    for text, indent in said:
+        console.print(Padding(text, (0, 0, 0, indent), expand=False) if text else "")
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
@@ -50,6 +57,16 @@ def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
         yield Text(f"run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
     for trouble in diagnosis.troubles:
         yield Text(f"not looked at: {trouble}", "yellow"), 0
+
+
+def causes(result: Result) -> Iterator[tuple[Text, int]]:
+    """The first causes, for the end of a longer report."""
+    found = [f for f in result.findings if f.level is not Level.NOTE]
+    for number, finding in enumerate(found[:_FIRST], start=1):
+        yield Text(), 0
+        yield from _finding(number, finding)
+    if len(found) > _FIRST:
+        yield Text(f"{len(found) - _FIRST} more findings: syncpoint diagnose", "dim"), 0
 
 
 def _finding(number: int, finding: Finding) -> Iterator[tuple[Text, int]]:

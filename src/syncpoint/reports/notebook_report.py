@@ -8,6 +8,7 @@ from __future__ import annotations
 from html import escape
 from math import isfinite
 
+from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import Verdict
@@ -38,12 +39,24 @@ def notebook_html(result: Result) -> str:
         f"<div style='color:{_COLOURS[result.verdict]};font-weight:600'>"
         f"{escape(headline(result))}</div>",
     ]
+    parts += [_cause(finding) for finding in result.findings[:3] if finding.level != "note"]
     for row in result.first_divergence[:3]:
         said = "\n".join(divergence(row, result))
         parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{escape(said)}</pre>")
     parts.append(_table(result))
     body = "".join(parts)
     return f"<div style='font:12px/1.45 system-ui,sans-serif;max-width:{_WIDTH}px'>{body}</div>"
+
+
+def _cause(finding: Finding) -> str:
+    evidence = "".join(f"<li>{escape(sentence)}</li>" for sentence in finding.evidence[:4])
+    advice = f"<div><b>next</b> {escape(finding.next)}</div>" if finding.next else ""
+    return (
+        "<div style='border:1px solid #d5d9df;border-radius:6px;padding:6px 10px;margin:6px 0'>"
+        f"<b>{escape(finding.title)}</b> <span style='color:#5d6672'>{escape(finding.cause)},"
+        f" {finding.certainty}</span><ul style='margin:2px 0 2px 16px;padding:0'>{evidence}</ul>"
+        f"{advice}</div>"
+    )
 
 
 def _in_order(result: Result) -> list[Row]:

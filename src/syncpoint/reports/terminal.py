@@ -14,6 +14,7 @@ from syncpoint.comparison.result import Result, badness, has_same_bytes
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.reports.diagnosis_report import causes, print_lines
 from syncpoint.reports.message import (
     divergence,
     headline,
@@ -62,6 +63,7 @@ def print_comparison(
         console.print(Text(line, style="dim"), soft_wrap=True)
     for text in _what_matters(result):
         console.print(text, soft_wrap=True)
+    print_lines(causes(result), console)
     if result.through is not None:
         console.print()
         for line in result.through.lines():

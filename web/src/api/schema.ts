@@ -622,11 +622,13 @@ export interface components {
         };
         /**
          * Finding
-         * @description One card: a cause or, until there is a diagnosis, what is known for sure.
+         * @description One card: a cause or, where nobody looked for causes, what is known for sure.
          */
         Finding: {
             /** Title */
             title: string;
+            /** Cause */
+            cause: string;
             /**
              * Level
              * @enum {string}
@@ -634,8 +636,12 @@ export interface components {
             level: "close" | "moderate" | "large" | "none";
             /** Confidence */
             confidence: number | null;
+            /** Certainty */
+            certainty: string;
             /** Evidence */
             evidence: string[];
+            /** Missing */
+            missing: string[];
             /** Next */
             next: string;
             /** Rows */
@@ -983,6 +989,8 @@ export interface components {
             reference: components["schemas"]["RunInfo"];
             /** Verdict */
             verdict: string;
+            /** Symptom */
+            symptom: string;
             /** Summary */
             summary: string;
             /** Aside */

@@ -18,6 +18,7 @@ export function Findings(): JSX.Element {
         {whole && (
           <>
             <div class="hero">
+              {whole.symptom && <p class="mid">{whole.symptom}</p>}
               <p class="big">{whole.summary}</p>
               {whole.aside && <p class="mid">{whole.aside}</p>}
             </div>
@@ -46,13 +47,18 @@ function Card({ finding, rank }: { finding: Finding; rank: number }): JSX.Elemen
         <Glyph level={finding.level} />
         <span>{finding.title}</span>
         <span class="sp" />
-        {finding.confidence !== null && <Confidence value={finding.confidence} />}
+        {finding.confidence !== null && <Confidence finding={finding} value={finding.confidence} />}
       </h3>
       <ul>
         {finding.evidence.map((line) => (
           <li>{line}</li>
         ))}
       </ul>
+      {finding.missing.length > 0 && (
+        <p class="dim">
+          Would tell more: {finding.missing.join("; ")}.
+        </p>
+      )}
       {finding.next && (
         <div class="next">
           <b>next</b>
@@ -75,13 +81,13 @@ function Card({ finding, rank }: { finding: Finding; rank: number }): JSX.Elemen
   );
 }
 
-function Confidence({ value }: { value: number }): JSX.Element {
+function Confidence({ finding, value }: { finding: Finding; value: number }): JSX.Element {
   return (
-    <span class="conf" title="how sure this is">
+    <span class="conf" title={`${finding.cause}: ${finding.certainty}, ${value.toFixed(2)}`}>
       <i>
         <b style={{ width: `${value * 100}%` }} />
       </i>
-      {value.toFixed(2)}
+      {finding.certainty}
     </span>
   );
 }
