@@ -169,3 +169,29 @@ def test_the_page_stays_when_the_server_does_not_answer(page, folder):
     own.stop()
     expect(page.get_by_text("does not answer")).to_be_visible(timeout=10_000)
     expect(page.locator("#target-path")).to_have_value("target.npz")
+
+
+def test_an_empty_field_is_named_where_it_is_and_nothing_starts(page, server):
+    page.goto(server.address)
+    sides = [page.get_by_role("region", name=f"Configuration {letter}") for letter in "AB"]
+    expect(sides[0]).to_be_visible()
+    before = server.ask("/jobs")[1]["version"]
+    fill(page, "", "")
+    compare = page.get_by_role("button", name="Compare", exact=False).last
+    compare.click()
+    for side in sides:
+        expect(side.get_by_role("alert")).to_contain_text("a model is missing")
+    expect(page.locator("#target-path")).to_be_focused()
+    fill(page, "net.py:shipped", "net.py:reference")
+    for side in sides:
+        expect(side.get_by_role("alert")).to_be_hidden()
+    page.get_by_role("button", name="File", exact=True).click()
+    page.locator("#input-file").fill("  ")
+    for press in (compare.click, lambda: page.keyboard.press("Control+Enter")):
+        press()
+        expect(sides[0].get_by_role("alert")).to_contain_text("the file is missing")
+        expect(page.locator("#input-file")).to_be_focused()
+        expect(page.locator("#input-file")).to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Random", exact=True).click()
+    expect(sides[0].get_by_role("alert")).to_be_hidden()
+    assert server.ask("/jobs")[1]["version"] == before

@@ -81,7 +81,21 @@ export const spec = computed<api.Spec>(() => ({
   reference_model: sides.reference.seen.value?.kind === "recording" ? referenceModel.value.trim() : "",
 }));
 
-export const ready = computed(() => Boolean(sides.target.path.value.trim() && sides.reference.path.value.trim()));
+/** What is not filled in yet, by the id of its field. */
+export const missing = computed<ReadonlyMap<string, string>>(() => {
+  const found = new Map<string, string>();
+  for (const role of ["target", "reference"] as const) {
+    if (!sides[role].path.value.trim()) found.set(`${role}-path`, sides[role].from.value === "model" ? "a model is missing: type its path or choose one" : "a run or a dump is missing: type its path or choose one");
+  }
+  if (runs.value && inputKind.value === "file" && !inputFile.value.trim()) {
+    found.set("input-file", "the file is missing: type its path, choose one, or take zeros, ones or random numbers");
+  }
+  return found;
+});
+/** Whether Compare was pressed on a form with gaps: from then on they are shown. */
+export const tried = signal(false);
+export const gap = (id: string): string => (tried.value && missing.value.get(id)) || "";
+export const ready = computed(() => missing.value.size === 0);
 export const command = signal<api.Command | null>(null);
 export const refusal = signal<Problem | null>(null);
 

@@ -46,7 +46,12 @@ async function begin(): Promise<() => void> {
 }
 
 async function compare(): Promise<void> {
-  if (sending.value || !form.ready.value) return;
+  if (sending.value) return;
+  form.tried.value = !form.ready.value;
+  if (form.tried.value) {
+    document.getElementById(form.missing.value.keys().next().value ?? "")?.focus();
+    return;
+  }
   sending.value = true;
   try {
     const job = await api.compare(form.spec.value);
@@ -151,7 +156,7 @@ function Go({ info }: { info: api.SessionInfo }): JSX.Element {
         />
         <span class="sp" />
         <Copy />
-        <button type="button" class="btn pri" disabled={!form.ready.value || sending.value} onClick={() => void compare()}>
+        <button type="button" class="btn pri" disabled={sending.value} onClick={() => void compare()}>
           Compare <kbd>{navigator.platform.startsWith("Mac") ? "⌘⏎" : "Ctrl ⏎"}</kbd>
         </button>
       </div>
