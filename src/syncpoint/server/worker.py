@@ -7,6 +7,7 @@ to stderr. Stdin stays open as long as the server lives: when it ends, so does t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,6 +63,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    _print_at_once()
     teller = Teller(out)
     order = json.loads(_line())
     threading.Thread(target=_end_with_the_server, daemon=True).start()
@@ -79,6 +82,16 @@ def main() -> None:
         traceback.print_exc()
         found = f"{one_line(error)}"
         teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+
+
+def _print_at_once() -> None:
+    """Have what C and C++ code prints sent line by line, as Python does (PYTHONUNBUFFERED): into
+    a pipe it would come when some kilobytes of it are there."""
+    with suppress(OSError, ValueError, AttributeError):
+        libc = ctypes.CDLL(None)
+        name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+        line_by_line = 1
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, line_by_line, ctypes.c_size_t(0))
 
 
 def _check(order: dict[str, Any], teller: Teller) -> None:

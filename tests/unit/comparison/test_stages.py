@@ -1,11 +1,13 @@
 """Whoever watches a comparison is told of every stage, in order, with counts that add up."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import syncpoint as sp
 from syncpoint.comparison.stages import Stage
+from syncpoint.errors import SyncpointError
 
 
 def net(scale=1.0):
@@ -51,8 +53,29 @@ def test_recordings_are_opened_not_captured(tmp_path):
         np.savez(tmp_path / f"{side}.npz", a=np.ones(4, np.float32))
     _, steps = steps_of(tmp_path / "target.npz", tmp_path / "reference.npz")
     opened = [step for step in steps if step.stage in (Stage.TARGET, Stage.REFERENCE)]
-    assert [step.finished for step in opened] == [True, True]
-    assert all(step.text.startswith("opened") for step in opened)
+    finished = [step for step in opened if step.finished]
+    assert {step.stage for step in finished} == {Stage.TARGET, Stage.REFERENCE}
+    assert len(finished) == 2
+    assert all(step.text.startswith("opened") for step in finished)
+
+
+def test_a_stage_begins_before_what_may_fail_in_it(tmp_path):
+    np.savez(tmp_path / "reference.npz", a=np.ones(4, np.float32))
+    (tmp_path / "target.npz").write_bytes(b"PK\x03\x04 no archive")
+    for target, stage in ((tmp_path / "target.npz", Stage.TARGET), (net(), Stage.TARGET)):
+        steps = []
+        with pytest.raises(SyncpointError):
+            sp.compare(target, tmp_path / "reference.npz", watch=steps.append)
+        assert steps[-1].stage is stage
+        assert not steps[-1].finished
+    with pytest.raises(SyncpointError):
+        sp.compare(
+            tmp_path / "reference.npz",
+            tmp_path / "reference.npz",
+            reference_model=net(),
+            watch=steps.append,
+        )
+    assert (steps[-1].stage, steps[-1].finished) == (Stage.REFERENCE, False)
 
 
 def test_capture_says_how_many_ops_it_has_seen():

@@ -324,6 +324,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session/past/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Past Resume
+         * @description Go on with a comparison that was begun here, also by an earlier server: this runs models.
+         */
+        post: operations["post_past_resume_api_session_past_resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/form": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Form
+         * @description What is filled in.
+         */
+        get: operations["get_form_api_session_form_get"];
+        put?: never;
+        /**
+         * Post Form
+         * @description Remember what is filled in. Nothing is run.
+         */
+        post: operations["post_form_api_session_form_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session/command": {
         parameters: {
             query?: never;
@@ -644,6 +688,26 @@ export interface components {
             source: string;
         };
         /**
+         * Folder
+         * @description A comparison by its path.
+         */
+        Folder: {
+            /** Path */
+            path: string;
+        };
+        /**
+         * Form
+         * @description What is filled in, by the names that the page has for its fields.
+         */
+        Form: {
+            /** Version */
+            version: number;
+            /** Fields */
+            fields: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Found
          * @description Where a sync point stands in the list.
          */
@@ -804,6 +868,8 @@ export interface components {
         JobList: {
             /** Version */
             version: number;
+            /** Form */
+            form: number;
             /** Jobs */
             jobs: components["schemas"]["JobState"][];
         };
@@ -1088,6 +1154,8 @@ export interface components {
             /** Rows */
             rows: number;
             problem: components["schemas"]["Problem"] | null;
+            /** Can Resume */
+            can_resume: boolean;
         };
         /**
          * PastRun
@@ -1334,10 +1402,9 @@ export interface components {
          * @description What the form needs before anything is chosen.
          */
         SessionInfo: {
-            /** Target */
-            target: string;
-            /** Reference */
-            reference: string;
+            /** Key */
+            key: string;
+            form: components["schemas"]["Form"];
             /** Folders */
             folders: string[];
             /** Out */
@@ -1451,7 +1518,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "waits" | "now" | "done" | "left out";
+            state: "waits" | "now" | "done" | "left out" | "failed" | "stopped";
             /** Done */
             done: number;
             /** Total */
@@ -2232,6 +2299,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Past"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_past_resume_api_session_past_resume_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Folder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_form_api_session_form_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Form"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_form_api_session_form_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Form"];
                 };
             };
             /** @description Not Found */

@@ -25,6 +25,7 @@ function told(all: api.JobList): void {
   const before = new Map(jobs.value.map((job) => [job.id, job]));
   const ended = all.jobs.filter((job) => isOver(job) && before.get(job.id)?.state !== job.state);
   jobs.value = all.jobs;
+  void form.follow(all.form);
   if (ended.length) void loadPast();
   const mine = all.jobs.find((job) => job.id === own());
   if (mine?.state === "done") {
