@@ -1,5 +1,11 @@
 """A session that is left and come back to: other tabs, reloads, a server that was started again."""
 
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
@@ -116,3 +122,67 @@ def test_what_the_command_line_names_wins_over_what_was_there(page, folder):
     expect(page.locator("#target-path")).to_have_value("net.py:shipped")
     expect(page.locator("#reference-path")).to_have_value("")
     server.stop()
+
+
+DEEP = """
+import torch
+from torch import nn
+
+
+def deep(scale=1.0):
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(150)]).eval()
+    with torch.no_grad():
+        net[70].weight *= scale
+    return net
+
+
+def off():
+    return deep(3.0)
+"""
+
+
+def worker_of(server):
+    """The process that the server makes a comparison in."""
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    tasks = children.parent.parent.glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def test_what_is_measured_can_be_opened_before_the_end_and_after_a_cancel(page, folder):
+    (folder / "deep.py").write_text(DEEP)
+    server = Server(folder)
+    spec = {
+        "target": {"path": "deep.py:off"},
+        "reference": {"path": "deep.py:deep"},
+        "inputs": "net.py:inputs",
+    }
+    try:
+        page.goto(server.address)
+        _, job = server.ask("/jobs", spec)
+        end = time.monotonic() + 60
+        while not server.ask(f"/jobs/{job['id']}")[1]["counts"] and time.monotonic() < end:
+            time.sleep(0.01)
+        (pid,) = worker_of(server)
+        os.kill(pid, signal.SIGSTOP)  # it stays in the middle for as long as we look
+        card = page.locator(".job[data-state=running]")
+        expect(card.get_by_role("img", name=re.compile("Drift so far, least PSNR"))).to_be_visible()
+        card.get_by_role("button", name="Open what is finished").click()
+        expect(page.get_by_role("status").filter(has_text="Not complete")).to_be_visible(
+            timeout=SLOW
+        )
+        expect(page.get_by_role("banner")).to_contain_text("no verdict")
+        os.kill(pid, signal.SIGCONT)
+        server.ask(f"/jobs/{job['id']}/cancel", post=True)
+        assert server.until(job["id"], "cancelled", "done")["state"] == "cancelled"
+
+        page.goto(server.address)
+        past = page.get_by_role("region", name="Past comparisons")
+        for place in (page.locator(".job[data-state=cancelled]"), past):
+            expect(place.get_by_role("button", name="Open what is finished")).to_be_visible()
+        past.get_by_role("button", name="Open what is finished").click()
+        expect(page.get_by_role("status").filter(has_text="Not complete")).to_be_visible(
+            timeout=SLOW
+        )
+    finally:
+        server.stop()

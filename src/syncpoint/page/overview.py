@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from syncpoint.comparison.engine import NOT_COMPLETE
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.opened import Opened
@@ -48,6 +49,10 @@ def _overview(opened: Opened) -> Overview:
     counts = _counts(opened)
     verdict = result.verdict.value if result is not None else about["verdict"]
     summary, aside = _summary(opened, first, counts, verdict)
+    warnings = [str(text) for text in about.get("warnings", [])]
+    unfinished = next((text for text in warnings if text.startswith(NOT_COMPLETE)), "")
+    if unfinished:
+        summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
     lonely = about["unmatched"]
     return Overview(
         id=opened.id,
@@ -82,7 +87,8 @@ def _overview(opened: Opened) -> Overview:
         first_divergence=first,
         findings=findings,
         trust=_trust(opened),
-        warnings=list(about.get("warnings", [])),
+        warnings=warnings,
+        unfinished=unfinished,
     )
 
 

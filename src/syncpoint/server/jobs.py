@@ -30,6 +30,7 @@ from syncpoint.server.memory import Memory
 from syncpoint.server.plan import Plan
 from syncpoint.server.process import PATIENCE, Process, how_it_ended
 from syncpoint.server.session_schema import (
+    DriftSoFar,
     JobList,
     JobState,
     LogLine,
@@ -78,6 +79,7 @@ class Job:
     at: Stage | None = None
     """The stage that spoke last."""
     counts: dict[str, int] = field(default_factory=dict)
+    drift: DriftSoFar | None = None
     log: deque[LogLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     problem: Problem | None = None
     warnings: list[str] = field(default_factory=list)
@@ -148,7 +150,8 @@ class Jobs:
                 )
             job.state, job.resume, job.cancelled, job.finished = "queued", True, False, False
             job.problem, job.ended, job.began = None, 0.0, 0.0
-            job.counts, job.stages, job.at = {}, _stages(job.plan), None
+            job.counts, job.drift = {}, None
+            job.stages, job.at = _stages(job.plan), None
             return self._queued(job)
 
     def cancel(self, name: str) -> Job:
@@ -331,6 +334,8 @@ class Jobs:
         progress.seconds = job.now - progress.began
         if event["counts"]:
             job.counts = {str(k): int(v) for k, v in event["counts"].items()}
+        if event["drift"]:
+            job.drift = DriftSoFar(**event["drift"])
         if event["finished"]:
             progress.state, progress.text = "done", str(event["text"])
             job.log.append(LogLine(seconds=job.now, stage=stage.value, text=progress.text))
@@ -438,6 +443,7 @@ def _shown(job: Job, log: bool = True) -> JobState:
         seconds=job.now,
         stages=stages,
         counts=job.counts,
+        drift=job.drift if job.state != "done" else None,
         log=list(job.log)[-_SHOWN_LINES:] if log else [],
         problem=job.problem,
         warnings=job.warnings,

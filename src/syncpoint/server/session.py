@@ -16,6 +16,7 @@ from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.overview import CHOOSABLE
 from syncpoint.server.checking import Checks
 from syncpoint.server.files import Folders
+from syncpoint.server.glimpses import Glimpses
 from syncpoint.server.jobs import Job, Jobs
 from syncpoint.server.library import Library
 from syncpoint.server.memory import Memory
@@ -41,6 +42,7 @@ class Session:
         self.jobs = Jobs(self.out, self.library.add, self.memory)
         self.past = PastList(self.folders, self.out, self.memory)
         self.checks = Checks(self.folders)
+        self.glimpses = Glimpses(self.library.add)
 
     def info(self) -> SessionInfo:
         """What the form needs before anything is chosen."""
@@ -82,6 +84,18 @@ class Session:
         plan = Plan.of(spec, self.folders)
         return self.jobs.take_up(plan, self._command(plan), spec, folder)
 
+    def so_far(self, text: str) -> str:
+        """The name of what a comparison of this page has come to, finished or not."""
+        folder = self.folders.resolve(text)
+        if is_comparison(folder):
+            return self.library.add(folder)
+        job = self.jobs.made_in(folder)
+        spec = None if job is not None else self.memory.asked(folder)
+        if job is None and spec is None:
+            raise InputError("a comparison that was begun on this page", repr(text))
+        plan = job.plan if job is not None else Plan.of(spec, self.folders)  # type: ignore[arg-type]
+        return self.glimpses.look(folder, plan)
+
     def _command(self, plan: Plan) -> Callable[[str], str]:
         return lambda out: plan.command(self.folders.text_of(Path(out)))
 
@@ -89,6 +103,7 @@ class Session:
         """Let go of the pages that listen, and end what runs."""
         self.ending.set()
         self.checks.close()
+        self.glimpses.close()
         self.jobs.close()
 
 

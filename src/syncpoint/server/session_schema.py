@@ -125,6 +125,12 @@ class Folder(Schema):
     path: Text
 
 
+class Name(Schema):
+    """A comparison by its name in addresses."""
+
+    comparison: str
+
+
 class Command(Schema):
     """The same comparison on the command line."""
 
@@ -153,6 +159,15 @@ class LogLine(Schema):
     text: str
 
 
+class DriftSoFar(Schema):
+    """How far the two are apart over the execution order, as far as it is measured."""
+
+    levels: str
+    """A letter for each piece: close, moderate, large, n for no verdict, a dot for nothing yet."""
+    psnr: list[int]
+    """The least of each piece in whole dB, cut to 0 to 120; -1 where there is none."""
+
+
 class JobState(Schema):
     """A comparison that is asked for, being made, or over."""
 
@@ -171,6 +186,8 @@ class JobState(Schema):
     """Since it began; how long it took, where it is over."""
     stages: list[StageState]
     counts: dict[str, int]
+    drift: DriftSoFar | None
+    """While it is measured, and of one that ended on the way."""
     log: list[LogLine]
     problem: Problem | None
     warnings: list[str]

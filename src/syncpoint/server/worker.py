@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,7 +39,7 @@ class Teller:
         """Where a stage stands."""
         now = time.monotonic()
         stage, before = self._last
-        if step.stage is stage and now - before < _PAUSE and not step.finished:
+        if step.stage is stage and now - before < _PAUSE and not (step.finished or step.drift):
             return
         self._last = (step.stage, now)
         self.tell(
@@ -49,6 +50,7 @@ class Teller:
             finished=step.finished,
             text=step.text,
             counts=dict(step.counts),
+            drift=step.drift and asdict(step.drift),
         )
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -70,6 +72,8 @@ def main() -> None:
     try:
         if "check" in order:
             _check(order["check"], teller)
+        elif "so far" in order:
+            _so_far(order["so far"], teller)
         else:
             _compare(order, teller)
     except SyncpointError as error:
@@ -108,6 +112,27 @@ def _check(order: dict[str, Any], teller: Teller) -> None:
         for i in declared
     ]
     teller.tell("opened", inputs=inputs, seconds=time.monotonic() - began)
+
+
+def _so_far(order: dict[str, Any], teller: Teller) -> None:
+    """Write down what an unfinished comparison has come to, as a comparison; no model is run."""
+    from syncpoint.api import choice
+    from syncpoint.asking import recording
+    from syncpoint.comparison.engine import Options, compare
+    from syncpoint.comparison.progress_log import ProgressLog
+    from syncpoint.comparison.storage import save
+    from syncpoint.run.opening import open_run
+
+    folder, call = Path(order["folder"]), order["call"]
+    log = ProgressLog.glimpse(folder)
+    target, reference = (
+        recording(call[side]) or open_run(folder / f"{side}.run")
+        for side in ("target", "reference")
+    )
+    chosen = choice(call["preset"], None)
+    options = Options(chosen, introduced=call["introduced"], log=log, unfinished=True)
+    save(compare(target, reference, options), Path(order["into"]))
+    teller.tell("written")
 
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:

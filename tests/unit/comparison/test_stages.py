@@ -1,6 +1,7 @@
 """Whoever watches a comparison is told of every stage, in order, with counts that add up."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import nn
@@ -94,3 +95,20 @@ def test_statistics_of_a_side_are_recorded_where_the_options_say_so(tmp_path):
         store=tmp_path,
     )
     assert "statistics" in comparison.table["basis"].to_list()
+
+
+def test_the_drift_while_measuring_is_that_of_the_table():
+    comparison, steps = steps_of(net(2.0), net(), inputs=INPUTS, introduced="off")
+    drift = [step.drift for step in steps if step.drift][-1]
+    computed = comparison.table.filter(pl.col("target_order") >= 0)
+    ops = len(sp.capture(net(), INPUTS).ops)
+    assert len(drift.levels) == len(drift.psnr) == ops
+    for order in range(ops):
+        here = computed.filter(pl.col("target_order") == order)
+        if not here.height:
+            assert (drift.levels[order], drift.psnr[order]) == (".", -1)
+            continue
+        ranks = ["large", "moderate", "close", "none"]
+        worst = min(here["verdict"].to_list(), key=ranks.index)
+        assert drift.levels[order] == worst[0]
+        assert drift.psnr[order] == round(min(max(here["psnr"].min(), 0), 120))

@@ -344,6 +344,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session/so-far": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post So Far
+         * @description Look at a comparison that is not finished. No model is run.
+         */
+        post: operations["post_so_far_api_session_so_far_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session/form": {
         parameters: {
             query?: never;
@@ -570,6 +590,16 @@ export interface components {
             start: number;
             /** Stop */
             stop: number;
+        };
+        /**
+         * DriftSoFar
+         * @description How far the two are apart over the execution order, as far as it is measured.
+         */
+        DriftSoFar: {
+            /** Levels */
+            levels: string;
+            /** Psnr */
+            psnr: number[];
         };
         /**
          * EndInfo
@@ -907,6 +937,7 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
+            drift: components["schemas"]["DriftSoFar"] | null;
             /** Log */
             log: components["schemas"]["LogLine"][];
             problem: components["schemas"]["Problem"] | null;
@@ -993,6 +1024,14 @@ export interface components {
             limits: (number | ("nan" | "inf" | "-inf") | null)[];
             /** Text */
             text: string;
+        };
+        /**
+         * Name
+         * @description A comparison by its name in addresses.
+         */
+        Name: {
+            /** Comparison */
+            comparison: string;
         };
         /**
          * OptionForm
@@ -1099,6 +1138,8 @@ export interface components {
             trust: components["schemas"]["Trust"][];
             /** Warnings */
             warnings: string[];
+            /** Unfinished */
+            unfinished: string;
         };
         /**
          * Past
@@ -2343,6 +2384,50 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_so_far_api_session_so_far_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Folder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Name"];
                 };
             };
             /** @description Not Found */

@@ -31,6 +31,7 @@ export const compare = (spec: Spec): Promise<Job> => ask(`${at}/jobs`, {}, post(
 export const listJobs = (): Promise<JobList> => ask(`${at}/jobs`);
 export const cancel = (job: string): Promise<Job> => ask(`${at}/jobs/${job}/cancel`, {}, post());
 export const resumePast = (path: string): Promise<Job> => ask(`${at}/past/resume`, {}, post({ path }));
+export const soFar = (path: string): Promise<S["Name"]> => ask(`${at}/so-far`, {}, post({ path }));
 export const form = (): Promise<S["Form"]> => ask(`${at}/form`);
 /** Also from a page that is being left. */
 export const fill = (fields: Record<string, string>): Promise<S["Form"]> => ask(`${at}/form`, {}, { ...post(fields), keepalive: true });

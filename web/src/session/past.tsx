@@ -7,6 +7,7 @@ import { Glyph } from "../marks";
 import { metricText, percent } from "../numbers";
 import * as api from "./api";
 import { Words } from "./controls";
+import { Look } from "./sofar";
 
 export const past = signal<api.Past | null>(null);
 const trouble = signal<Problem | null>(null);
@@ -94,6 +95,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
               {problem.cure && !one.can_resume && ` · ${problem.cure}`}
             </span>
             <span class="sp" />
+            {one.can_resume && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
             {one.can_resume && <GoOn path={one.path} name={one.name} />}
           </div>
         </td>

@@ -8,6 +8,7 @@ import { count } from "../numbers";
 import { short, verdictLevel } from "../topbar";
 import * as api from "./api";
 import { Words } from "./controls";
+import { Look, Strip } from "./sofar";
 
 export const jobs = signal<readonly api.Job[]>([]);
 const dismissed = signal<readonly string[]>([]);
@@ -72,6 +73,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
     );
   };
   const { level, guilt } = verdictLevel(job.verdict);
+  const measured = Object.keys(job.counts).length > 0 && (job.state === "running" || (isOver(job) && job.can_resume));
   return (
     <section class={`box job ${job.state}`} aria-label={`${TITLES[job.state]}: ${job.folder.slice(job.folder.lastIndexOf("/") + 1)}`} data-state={job.state}>
       <header>
@@ -89,6 +91,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
             Open
           </a>
         )}
+        {measured && <Look folder={job.folder} name={short(job.folder)} said={(problem) => (trouble.value = problem)} />}
         {!isOver(job) && (
           <button type="button" class="btn s" disabled={asked} onClick={() => act(api.cancel)}>
             Cancel
@@ -106,6 +109,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
         )}
       </header>
       {job.state !== "queued" && <Stages job={job} />}
+      {job.drift && <Strip drift={job.drift} />}
       {job.problem && <Failed job={job} problem={job.problem} />}
       {job.state === "cancelled" && (
         <p class="words dim">{job.can_resume ? `What is finished is kept in ${short(job.folder)}; Go on takes it up from there.` : "Nothing is left of it."}</p>

@@ -22,6 +22,7 @@ from syncpoint.server.session_schema import (
     JobList,
     JobState,
     Listing,
+    Name,
     Past,
     Seen,
     SessionInfo,
@@ -98,6 +99,12 @@ def get_past(session: Current) -> Past:
 def post_past_resume(session: Current, folder: Folder) -> JobState:
     """Go on with a comparison that was begun here, also by an earlier server: this runs models."""
     return session.jobs.state_of(session.go_on(folder.path))
+
+
+@router.post("/so-far", dependencies=Json)
+def post_so_far(session: Current, folder: Folder) -> Name:
+    """Look at a comparison that is not finished. No model is run."""
+    return Name(comparison=session.so_far(folder.path))
 
 
 @router.get("/form")
