@@ -27,12 +27,6 @@ export function Frame(): JSX.Element {
     <div class="frame">
       <TopBar />
       {state.failure.value ? <Broken /> : <Panes />}
-      {whole?.unfinished && (
-        <div class="unfinished" role="status">
-          <b>Not complete</b>
-          {whole.unfinished.replace(/^not complete/, "")}
-        </div>
-      )}
       <Gone />
       <Help />
     </div>

@@ -87,7 +87,7 @@ def _overview(opened: Opened) -> Overview:
         first_divergence=first,
         findings=findings,
         trust=_trust(opened),
-        warnings=warnings,
+        warnings=[text for text in warnings if text != unfinished],
         unfinished=unfinished,
     )
 

@@ -88,7 +88,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
       <td class="cut">{one.reference || "–"}</td>
       {problem ? (
         <td colSpan={5} class="mid">
-          <div class="row">
+          <div class="cells">
             <Glyph level="none" />
             <span class="cut">
               {problem.found}
@@ -102,7 +102,10 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
       ) : (
         <>
           <td>
-            <Glyph level={one.level} guilt={one.guilt} /> {one.verdict === "none" ? "no verdict" : one.verdict}
+            <div class="cells">
+              <Glyph level={one.level} guilt={one.guilt} />
+              <span>{one.verdict === "none" ? "no verdict" : one.verdict}</span>
+            </div>
           </td>
           <td class="mid cut">{one.first || "–"}</td>
           <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
