@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
-from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, with_session
+from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, tell, with_session
 from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.stages import Watch, unwatched
+from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.diagnosing import SECONDS, Models, diagnosed, diagnosed_again
 from syncpoint.errors import InputError, SyncpointError
 
@@ -247,13 +247,14 @@ def compare(
         reference_model,
         through,
     )
-    asked = in_step(asked)
+    told = watch or unwatched
+    asked = in_step(asked, told)
     with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
-        target_run, reference_run = both(
-            asked, store, resume, introduced != "off", watch or unwatched
-        )
+        target_run, reference_run = both(asked, store, resume, introduced != "off", told)
         if reference_model is not None:
+            told(Step(Stage.REFERENCE))
             reference_run = with_session(reference_run, reference_model, asked.reference_options)
+            tell(told, "reference", reference_run, "opened with its model")
         samples = inputs_of(target_run) if introduced == "replay" else None
         result = compare_runs(
             target_run,

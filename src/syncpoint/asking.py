@@ -64,7 +64,7 @@ class Asked:
         return isinstance(getattr(self, side), str | Path) and isinstance(self.inputs, named)
 
 
-def in_step(asked: Asked) -> Asked:
+def in_step(asked: Asked, watch: Watch = unwatched) -> Asked:
     """The same with the steps of one side on the other: a loop is compared with a loop.
 
     Where one side was recorded in steps, or is asked to make some, the other makes them too
@@ -74,7 +74,10 @@ def in_step(asked: Asked) -> Asked:
         "target": (asked.target, asked.target_options),
         "reference": (asked.reference, asked.reference_options),
     }
-    steps = {side: _makes_steps(*said) for side, said in sides.items()}
+    steps = {}
+    for side, said in sides.items():
+        watch(Step(Stage(side)))
+        steps[side] = _makes_steps(*said)
     if not any(steps.values()):
         return asked
     changed = {}
@@ -135,12 +138,14 @@ def both(
     """Both sides as runs. What is recorded is opened first, since its inputs serve the other."""
     found = {}
     for side in ("reference", "target"):
+        watch(Step(Stage(side)))
         found[side] = recording(getattr(asked, side))
-        _tell(watch, side, found[side], "opened")
+        tell(watch, side, found[side], "opened")
     settings = {"target": asked.target_options, "reference": asked.reference_options}
     for side in ("reference", "target"):
         if found[side] is not None:
             continue
+        watch(Step(Stage(side)))
         model = getattr(asked, side)
         out = Path(store) / f"{side}.run" if store is not None else None
         run = _open_recording(out) if resume and out and asked.can_be_reused(side) else None
@@ -148,7 +153,7 @@ def both(
             if side == "reference" and evaluates and asked.reference_model is None:
                 run = with_session(run, model, settings[side])
             found[side] = run
-            _tell(watch, side, run, "captured before")
+            tell(watch, side, run, "captured before")
             continue
         other = found["target" if side == "reference" else "reference"]
         fed = asked.inputs if asked.inputs is not None else inputs_of(other)
@@ -158,7 +163,6 @@ def both(
                 "none",
                 GIVE_INPUTS,
             )
-        watch(Step(Stage(side)))
         found[side] = capture(
             model,
             fed,
@@ -168,7 +172,7 @@ def both(
             progress=partial(_recorded, watch, side),
             **settings[side],
         )
-        _tell(watch, side, found[side], "captured")
+        tell(watch, side, found[side], "captured")
     made_target, made_reference = found["target"], found["reference"]
     if made_target is None or made_reference is None:
         raise AssertionError("both sides were resolved above")
@@ -179,7 +183,8 @@ def _recorded(watch: Watch, side: str, ops: int) -> None:
     watch(Step(Stage(side), ops))
 
 
-def _tell(watch: Watch, side: str, run: Run | None, how: str) -> None:
+def tell(watch: Watch, side: str, run: Run | None, how: str) -> None:
+    """Say that a side is there, if it is."""
     if run is None:
         return
     facts = ", ".join(part for part in (run.info.runtime, run.info.precision) if part)

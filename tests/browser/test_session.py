@@ -104,8 +104,10 @@ def test_from_two_models_to_the_result_through_a_reload_and_beside_a_second_tab(
     expect(done).to_be_visible(timeout=10_000)
     expect(done.get_by_role("link", name="Open")).to_be_visible()
     past = second.get_by_role("region", name="Past comparisons")
-    expect(past.get_by_role("row").nth(1)).to_contain_text("net.onnx")
-    past.get_by_role("link", name="net.onnx").first.click()
+    line = past.get_by_role("row").nth(1)
+    for text in ("net_against_net_reference", "net.onnx", "net.py:reference", "large", "today"):
+        expect(line).to_contain_text(text)
+    past.get_by_role("link", name="net_against_net_reference").first.click()
     second.wait_for_url(re.compile("/c/[0-9a-f]{12}"))
     second.close()
 
@@ -138,6 +140,11 @@ def test_a_model_that_raises_is_told_in_words(opened):
     expect(failed).to_contain_text("no weights here", timeout=SLOW)
     expect(failed.get_by_role("alert")).to_contain_text("expected")
     expect(failed).to_contain_text("net.py:raising to return a model")
+    # The stage is marked, and the words stand under it.
+    expect(failed.locator("[data-state=failed]")).to_have_count(1)
+    expect(failed.locator("[data-stage=target]")).to_have_attribute("data-state", "failed")
+    expect(failed.get_by_role("img", name="failed")).to_be_visible()
+    expect(failed.get_by_role("alert")).to_contain_text("Capture target failed")
 
 
 def test_a_path_outside_is_refused(opened, server):
@@ -169,3 +176,30 @@ def test_the_page_stays_when_the_server_does_not_answer(page, folder):
     own.stop()
     expect(page.get_by_text("does not answer")).to_be_visible(timeout=10_000)
     expect(page.locator("#target-path")).to_have_value("target.npz")
+
+
+def test_an_empty_field_is_named_where_it_is_and_nothing_starts(page, server):
+    server.ask("/form", {})
+    page.goto(server.address)
+    sides = [page.get_by_role("region", name=f"Configuration {letter}") for letter in "AB"]
+    expect(sides[0]).to_be_visible()
+    before = server.ask("/jobs")[1]["version"]
+    fill(page, "", "")
+    compare = page.get_by_role("button", name="Compare", exact=False).last
+    compare.click()
+    for side in sides:
+        expect(side.get_by_role("alert")).to_contain_text("a model is missing")
+    expect(page.locator("#target-path")).to_be_focused()
+    fill(page, "net.py:shipped", "net.py:reference")
+    for side in sides:
+        expect(side.get_by_role("alert")).to_be_hidden()
+    page.get_by_role("button", name="File", exact=True).click()
+    page.locator("#input-file").fill("  ")
+    for press in (compare.click, lambda: page.keyboard.press("Control+Enter")):
+        press()
+        expect(sides[0].get_by_role("alert")).to_contain_text("the file is missing")
+        expect(page.locator("#input-file")).to_be_focused()
+        expect(page.locator("#input-file")).to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Random", exact=True).click()
+    expect(sides[0].get_by_role("alert")).to_be_hidden()
+    assert server.ask("/jobs")[1]["version"] == before

@@ -40,6 +40,11 @@ export function TopBar(): JSX.Element {
           report
         </span>
       )}
+      {whole?.unfinished && (
+        <span class="chip unfinished" role="status" title={whole.unfinished}>
+          Not complete
+        </span>
+      )}
       {whole && <Choices whole={whole} />}
       <div class="tools">
         <ThemeButton />

@@ -37,6 +37,9 @@ from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 
+NOT_COMPLETE = "not complete"
+"""How the first warning of a comparison begins that was looked at before its end."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -60,6 +63,8 @@ class Options:
     """Target tensors that need not be measured since another holds the same bytes."""
     matchers: Sequence[Matcher] = ()
     """In place of the usual chain, where something else says what belongs together."""
+    unfinished: bool = False
+    """Measure nothing and run nothing: what is not in the log is left open."""
     watch: Watch | None = None
     """Told of every stage, beside `progress`, which is told of the measuring alone."""
 
@@ -79,6 +84,8 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
+    if options.unfinished:
+        return _so_far(sides, matching, made, options)
     made = _measured(sides, made, options)
     made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
@@ -117,6 +124,37 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     )
 
 
+def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options) -> Result:
+    """What is known of a comparison that is not finished; the rest is said to be open."""
+    log = options.log
+    assert log is not None
+    open_ = Reason.UNFINISHED.value
+    found = [log.measured(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made]
+    left = sum(row.unmeasured == open_ for row in found)
+    found = [_unless_damaged(sides, row) for row in found]
+    found = _with_first_non_finite(sides, [_with_input_check(sides, row) for row in found])
+    if left:
+        # What an op reads may be among what is not measured.
+        found = [replace(row, first_non_finite=False) for row in found]
+    if options.introduced != "off":
+        found = [log.introduced(row) or replace(row, unknown=open_) for row in found]
+    found.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    return Result(
+        _about(sides.target),
+        _about(sides.reference),
+        judged(found, options.choice),
+        _lonely(matching),
+        options.choice,
+        _edges(sides.target, found),
+        (
+            f"{NOT_COMPLETE}: {len(found) - left} of {len(found)} sync points are measured;"
+            " verdicts may change, and who is guilty is known at the end",
+            *_warnings(sides),
+        ),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
 def _without_values(made: list[Row]) -> list[str]:
     """What to say where introduced error is not known for want of values."""
     computed = [row for row in made if row.target.key.role is Role.OUTPUT and not row.unmeasured]
@@ -131,7 +169,11 @@ def _without_values(made: list[Row]) -> list[str]:
 
 
 def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
-    tally = Tally(options.watch, options.choice) if options.watch is not None else None
+    tally = (
+        Tally(options.watch, options.choice, len(sides.target.ops))
+        if options.watch is not None
+        else None
+    )
 
     def progress(done: int, total: int) -> None:
         if tally is not None:

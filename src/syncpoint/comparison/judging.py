@@ -22,6 +22,8 @@ def judged(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
     done = [_judge_row(row, choice) for row in rows]
     if not any(row.introduced for row in done):
         return done
+    if any(is_unfinished(row) for row in done):
+        return done  # that nobody is guilty is not known yet
     # What comes after random numbers is off for a reason, and not because small errors grew.
     guilty = any(_is_guilty(row) or row.unmeasured.startswith(Reason.RANDOM) for row in done)
     return [_amplified(row, done) if not guilty else row for row in done]
@@ -116,8 +118,17 @@ def _amplified(row: Row, rows: list[Row]) -> Row:
     )
 
 
+def is_unfinished(row: Row) -> bool:
+    """Whether more will be known of a row when its comparison is finished."""
+    return (
+        row.verdict is Verdict.NONE and row.reason.startswith(Reason.UNFINISHED)
+    ) or row.unknown.startswith(Reason.UNFINISHED)
+
+
 def overall(rows: list[Row]) -> Verdict:
     """The verdict on the whole comparison. What was not measured is no pass."""
+    if any(is_unfinished(row) for row in rows):
+        return Verdict.NONE  # large may turn out as inherited, and close as not
     verdicts = {row.verdict for row in rows}
     computed = any(
         row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN for row in rows

@@ -69,6 +69,27 @@ class ProgressLog:
                 f"a folder that can be written at {folder}", one_line(error)
             ) from error
 
+    @classmethod
+    def glimpse(cls, folder: Path) -> ProgressLog:
+        """What the log in `folder` knows, to be read and not gone on with; its writer may still be
+        at work."""
+        log = object.__new__(cls)
+        log._folder, log._path = folder, folder / PROGRESS_LOG
+        log._measured, log._introduced, log._runs, log._begun = {}, {}, None, False
+        where = str(log._path)
+        try:
+            frames = read_journal(log._path).frames
+        except OSError as error:
+            raise InputError(f"an unfinished comparison at {folder}", one_line(error)) from error
+        for kind, body in frames:
+            if kind != "asked":
+                parsed(partial(log._take, kind), body, where)
+        if log._runs is None or not log._begun:
+            raise InputError(
+                f"something measured at {folder}", "nothing yet", "let it go on for a while"
+            )
+        return log
+
     def runs(self, target: Run, reference: Run) -> None:
         """Note which runs are compared; others than before are an InputError."""
         found = {"target": identity(target), "reference": identity(reference)}

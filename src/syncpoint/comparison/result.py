@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.comparison.findings import Diagnosis, Finding
-from syncpoint.comparison.judging import AUTO, Choice, judged, overall
+from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.coarse import ENDS
@@ -205,6 +205,8 @@ class Result:
             bad.add(Verdict.MODERATE)
         if self.verdict in bad or self.inputs_differ:
             return EXIT_DIVERGED
+        if any(is_unfinished(row) for row in self.rows):
+            return EXIT_UNCOVERED
         coverage = self.coverage
         if not coverage.compared or coverage.target < min_coverage or self.uncompared_outputs:
             return EXIT_UNCOVERED

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """Every position is masked, or a mask cannot be laid over it."""
     INCOMPARABLE = "incomparable"
     """What was kept of the two says nothing of each other, as digests of unlike kind."""
+    UNFINISHED = "not measured yet"
+    """In a comparison that is looked at before it is finished."""
 
 
 _GLYPHS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from syncpoint.comparison.engine import NOT_COMPLETE
 from syncpoint.comparison.findings import Finding as FoundCause
 from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.metrics import CATALOGUE
@@ -49,6 +50,10 @@ def _overview(opened: Opened) -> Overview:
     counts = _counts(opened)
     verdict = result.verdict.value if result is not None else about["verdict"]
     summary, aside = _summary(opened, first, counts, verdict)
+    warnings = [str(text) for text in about.get("warnings", [])]
+    unfinished = next((text for text in warnings if text.startswith(NOT_COMPLETE)), "")
+    if unfinished:
+        summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
     lonely = about["unmatched"]
     return Overview(
         id=opened.id,
@@ -84,7 +89,8 @@ def _overview(opened: Opened) -> Overview:
         first_divergence=first,
         findings=findings,
         trust=_trust(opened),
-        warnings=list(about.get("warnings", [])),
+        warnings=[text for text in warnings if text != unfinished],
+        unfinished=unfinished,
     )
 
 

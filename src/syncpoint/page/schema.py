@@ -154,6 +154,8 @@ class Overview(Schema):
     findings: list[Finding]
     trust: list[Trust]
     warnings: list[str]
+    unfinished: str
+    """Of a comparison that is looked at before its end: how far it was. Empty of others."""
 
 
 class RowBrief(Schema):

@@ -114,6 +114,21 @@ def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
     return journal
 
 
+def first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
+    """The first frame of a journal, if it is whole and within the first `limit` bytes."""
+    handle = open_regular(path)
+    try:
+        head = os.pread(handle, limit, 0)
+    finally:
+        os.close(handle)
+    if not head.startswith(MAGIC):
+        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+    for payload, damage, _ in _payloads(memoryview(head), len(MAGIC)):
+        body = None if damage else parse_json(payload, str(path))
+        return next(iter(body.items())) if isinstance(body, dict) and len(body) == 1 else None
+    return None
+
+
 def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, str, int]]:
     """Payloads and where they end; then, if the end is not clean, an empty one with the damage."""
     while start < len(data):

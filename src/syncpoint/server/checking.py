@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 from syncpoint.errors import InputError
@@ -52,7 +53,7 @@ class Checks:
         self._process = process = Process(order)
         limit = threading.Timer(_LONGEST, process.end)
         limit.start()
-        printed = threading.Thread(target=lambda: list(process.printed()), daemon=True)
+        printed = threading.Thread(target=lambda: deque(process.printed(), 0), daemon=True)
         printed.start()
         found: dict[str, Any] = {}
         if self._closed:

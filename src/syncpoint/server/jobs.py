@@ -26,9 +26,18 @@ from syncpoint.page.schema import Problem
 from syncpoint.run.files import one_line
 from syncpoint.run.journal import read_journal
 from syncpoint.run.opening import open_run
+from syncpoint.server.memory import Memory
 from syncpoint.server.plan import Plan
 from syncpoint.server.process import PATIENCE, Process, how_it_ended
-from syncpoint.server.session_schema import JobList, JobState, LogLine, StageState, State
+from syncpoint.server.session_schema import (
+    DriftSoFar,
+    JobList,
+    JobState,
+    LogLine,
+    SessionSpec,
+    StageState,
+    State,
+)
 
 _MOST_LINES = 200
 _SHOWN_LINES = 40
@@ -57,6 +66,8 @@ class Job:
     plan: Plan
     out: Path
     command: str
+    spec: SessionSpec | None = None
+    """What was filled in, to be remembered until it is done."""
     id: str = field(default_factory=lambda: secrets.token_hex(6))
     created: float = field(default_factory=time.time)
     state: State = "queued"
@@ -65,7 +76,10 @@ class Job:
     began: float = 0.0
     ended: float = 0.0
     stages: dict[Stage, _Progress] = field(default_factory=dict)
+    at: Stage | None = None
+    """The stage that spoke last."""
     counts: dict[str, int] = field(default_factory=dict)
+    drift: DriftSoFar | None = None
     log: deque[LogLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     problem: Problem | None = None
     warnings: list[str] = field(default_factory=list)
@@ -89,8 +103,11 @@ class Job:
 class Jobs:
     """The queue, and the thread that works on it."""
 
-    def __init__(self, out: Path, made: Callable[[Path], str]) -> None:
+    def __init__(
+        self, out: Path, made: Callable[[Path], str], memory: Memory | None = None
+    ) -> None:
         """`out` is where comparisons are kept; `made` is told of each, and gives its name."""
+        self._memory = memory
         self.out = out
         self.version = 0
         self._made = made
@@ -100,18 +117,28 @@ class Jobs:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def start(self, plan: Plan, command: Callable[[str], str]) -> Job:
+    def start(
+        self, plan: Plan, command: Callable[[str], str], spec: SessionSpec | None = None
+    ) -> Job:
         """Ask for a comparison; `command` gives its command line for a folder's text."""
         with self._changed:
-            waiting = sum(job.state not in OVER for job in self._jobs.values())
-            if waiting >= _MOST_JOBS:
-                raise InputError(f"at most {_MOST_JOBS} comparisons that wait", "one more")
+            self._refuse_more()
             out = self._place(plan.name)
-            job = Job(plan, out, command(str(out)))
-            job.stages = _stages(plan)
-            self._jobs[job.id] = job
-            self._forget()
-            return self._queued(job)
+            return self._added(Job(plan, out, command(str(out)), spec))
+
+    def take_up(
+        self, plan: Plan, command: Callable[[str], str], spec: SessionSpec, out: Path
+    ) -> Job:
+        """Go on with the unfinished comparison in the folder `out` of an earlier server."""
+        with self._changed:
+            self._refuse_more()
+            return self._added(Job(plan, out, command(str(out)), spec, resume=True))
+
+    def made_in(self, out: Path) -> Job | None:
+        """The job whose comparison is kept in a folder."""
+        with self._changed:
+            found = (job for job in self._jobs.values() if job.out == out)
+            return max(found, key=lambda job: job.created, default=None)
 
     def go_on(self, name: str) -> Job:
         """Go on with a comparison that was cancelled or failed on the way."""
@@ -123,7 +150,8 @@ class Jobs:
                 )
             job.state, job.resume, job.cancelled, job.finished = "queued", True, False, False
             job.problem, job.ended, job.began = None, 0.0, 0.0
-            job.counts, job.stages = {}, _stages(job.plan)
+            job.counts, job.drift = {}, None
+            job.stages, job.at = _stages(job.plan), None
             return self._queued(job)
 
     def cancel(self, name: str) -> Job:
@@ -133,7 +161,7 @@ class Jobs:
             if job.state == "queued":
                 self._queue.remove(job)
                 job.state = "cancelled"
-                _cleared(job)
+                self._clear(job)
             elif job.state == "running":
                 job.cancelled = True
             self._touch(job)
@@ -159,14 +187,15 @@ class Jobs:
         with self._changed:
             jobs = sorted(self._jobs.values(), key=lambda job: -job.created)
             shown = [_shown(job, at < _WITH_LOG) for at, job in enumerate(jobs)]
-            return JobList(version=self.version, jobs=shown)
+            form = self._memory.form.version if self._memory is not None else 0
+            return JobList(version=self.version, form=form, jobs=shown)
 
     def close(self) -> None:
         """End what runs; for when the server ends."""
         with self._changed:
             self._closed = True
             while self._queue:
-                _cleared(self._queue.pop())
+                self._clear(self._queue.pop())
             running = [job for job in self._jobs.values() if job.process is not None]
             for job in running:
                 job.cancelled = True
@@ -203,6 +232,25 @@ class Jobs:
             raise InputError(
                 f"a folder that can be written at {self.out}", one_line(error)
             ) from error
+
+    def _refuse_more(self) -> None:
+        waiting = sum(job.state not in OVER for job in self._jobs.values())
+        if waiting >= _MOST_JOBS:
+            raise InputError(f"at most {_MOST_JOBS} comparisons that wait", "one more")
+
+    def _added(self, job: Job) -> Job:
+        """With the lock held: a new job, at the end of the queue."""
+        job.stages = _stages(job.plan)
+        if self._memory is not None and job.spec is not None:
+            self._memory.begin(job.out, job.spec)
+        self._jobs[job.id] = job
+        self._forget()
+        return self._queued(job)
+
+    def _clear(self, job: Job) -> None:
+        _cleared(job)
+        if self._memory is not None and not job.can_resume:
+            self._memory.end(job.out)
 
     def _queued(self, job: Job) -> Job:
         """With the lock held: put it at the end of the queue."""
@@ -278,18 +326,27 @@ class Jobs:
         progress = job.stages[stage]
         if progress.state != "now":
             progress.state, progress.began = "now", job.now
+        if job.at is not None and job.at is not stage and job.stages[job.at].state == "now":
+            # A side was looked at, found to be a model, and waits for the other.
+            job.stages[job.at] = _Progress()
+        job.at = stage
         progress.done, progress.total = int(event["done"]), int(event["total"])
         progress.seconds = job.now - progress.began
         if event["counts"]:
             job.counts = {str(k): int(v) for k, v in event["counts"].items()}
+        if event["drift"]:
+            job.drift = DriftSoFar(**event["drift"])
         if event["finished"]:
             progress.state, progress.text = "done", str(event["text"])
             job.log.append(LogLine(seconds=job.now, stage=stage.value, text=progress.text))
 
     def _listen(self, job: Job, process: Process) -> None:
-        for text in process.printed():
+        for lines in process.printed():
             with self._changed:
-                job.log.append(LogLine(seconds=job.now, stage="", text=text))
+                for line in lines:
+                    if line.over and job.log and not job.log[-1].stage:
+                        job.log.pop()
+                    job.log.append(LogLine(seconds=job.now, stage="", text=line.text))
                 self._touch(job)
 
     def _settle(self, job: Job) -> None:
@@ -299,12 +356,13 @@ class Jobs:
             # Also where it was cancelled in the very last moment: it is whole.
             job.state = "done"
             job.comparison = self._made(job.out)
+            if self._memory is not None:
+                self._memory.end(job.out)
         else:
             job.state = "cancelled" if job.cancelled else "failed"
-            _cleared(job)
-        for progress in job.stages.values():
-            if progress.state == "now" and job.state != "done":
-                progress.state = "waits"
+            self._clear(job)
+        if job.state != "done":
+            _mark(job)
         self._touch(job)
 
 
@@ -313,6 +371,19 @@ def _stages(plan: Plan) -> dict[Stage, _Progress]:
     if plan.introduced == "off":
         stages[Stage.INTRODUCED].state = "left out"
     return stages
+
+
+def _mark(job: Job) -> None:
+    """Say of a stage that this is where it ended."""
+    stage = job.at
+    if stage is not None and job.stages[stage].state == "done":
+        # Between two stages the fault is of what was to come; behind the last it is of none.
+        stage = next((s for s, one in job.stages.items() if one.state == "waits"), None)
+    if stage is not None:
+        progress = job.stages[stage]
+        if progress.state == "now":
+            progress.seconds = job.now - progress.began
+        progress.state = "failed" if job.state == "failed" else "stopped"
 
 
 def _cleared(job: Job) -> None:
@@ -372,6 +443,7 @@ def _shown(job: Job, log: bool = True) -> JobState:
         seconds=job.now,
         stages=stages,
         counts=job.counts,
+        drift=job.drift if job.state != "done" else None,
         log=list(job.log)[-_SHOWN_LINES:] if log else [],
         problem=job.problem,
         warnings=job.warnings,

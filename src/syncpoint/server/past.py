@@ -26,8 +26,10 @@ from syncpoint.page.opened import name_of
 from syncpoint.page.schema import Level, Number, Problem, number
 from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.folder import RUN_JSON
+from syncpoint.run.journal import first_frame
 from syncpoint.server.files import Folders
 from syncpoint.server.looking import problem_of
+from syncpoint.server.memory import Memory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
 _HEAD = 1 << 20
@@ -54,6 +56,7 @@ class PastList:
 
     folders: Folders
     out: Path
+    memory: Memory | None = None
     _read: dict[Path, tuple[tuple[int, int], PastComparison]] = field(default_factory=dict)
 
     def all(self, busy: Collection[Path] = ()) -> Past:
@@ -96,13 +99,18 @@ class PastList:
             return self._broken(path, problem_of(said))
 
     def _unfinished(self, path: Path) -> PastComparison:
-        return self._broken(
-            path,
-            Problem(
-                expected="a finished comparison",
-                found="one that was interrupted",
-                cure="go on with it by its command and --resume",
-            ),
+        spec = self.memory.asked(path) if self.memory is not None else None
+        said = (spec.target.path, spec.reference.path) if spec else _asked(path)
+        cure = "go on with it" if spec else "go on with it by its command and --resume"
+        problem = Problem(
+            expected="a finished comparison", found="one that was interrupted", cure=cure
+        )
+        return self._broken(path, problem).model_copy(
+            update={
+                "target": _label({"model": said[0]}) if said[0] else "",
+                "reference": _label({"model": said[1]}) if said[1] else "",
+                "can_resume": spec is not None,
+            }
         )
 
     def _broken(self, path: Path, problem: Problem) -> PastComparison:
@@ -126,6 +134,7 @@ class PastList:
             guilty=None,
             rows=0,
             problem=problem,
+            can_resume=False,
         )
 
     def _summary(self, path: Path, modified: float) -> PastComparison:
@@ -162,6 +171,7 @@ class PastList:
                 guilty=guilty,
                 rows=frame.height,
                 problem=None,
+                can_resume=False,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"a whole comparison in {path.name}", repr(error)) from error
@@ -179,6 +189,15 @@ class PastList:
             )
         except (SyncpointError, OSError, AttributeError):
             return None
+
+
+def _asked(path: Path) -> tuple[str, str]:
+    """What an unfinished comparison is of, by its log; empty where that does not say."""
+    with suppress(SyncpointError, OSError):
+        kind, body = first_frame(path / PROGRESS_LOG, _HEAD) or ("", {})
+        if kind == "asked" and isinstance(body, dict):
+            return str(body.get("target") or ""), str(body.get("reference") or "")
+    return "", ""
 
 
 def _about(path: Path) -> dict[str, Any]:

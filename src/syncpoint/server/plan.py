@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Plan:
             parse_shape(text)
         inputs = spec.inputs.strip()
         if inputs and not _MADE.fullmatch(inputs):
-            inputs = folders.allowed(inputs)
+            inputs = _inputs(inputs, folders)
         model = spec.reference_model.strip()
         return cls(
             _path(spec.target, "target", folders),
@@ -133,6 +134,13 @@ def _path(side: SideSpec, role: str, folders: Folders) -> str:
     named = folders.allowed(text)
     if not is_reference(text) and not folders.resolve(text).exists():
         raise InputError(f"a {role}", f"nothing at {text}", "check the path")
+    return named
+
+
+def _inputs(text: str, folders: Folders) -> str:
+    named = folders.allowed(text)
+    if not (is_reference(text) or has_magic(text)) and not folders.resolve(text).exists():
+        raise InputError("inputs", f"nothing at {text}", "check the path")
     return named
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.page.schema import Problem
@@ -18,6 +21,59 @@ PATIENCE = 3.0
 """Seconds that a process is given to end by itself when it is cancelled."""
 _LONGEST_EVENT = 1 << 20
 _LONGEST_LINE = 400
+_MOST_AT_ONCE = 200
+"""Lines of one piece that are passed on; of more, the last."""
+_UNFINISHED = 0.3
+"""Seconds after which a line without an end is shown as far as it goes."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A line that was printed."""
+
+    text: str
+    over: bool = False
+    """Whether it takes the place of the line before, of which it is a later state: a bar that is
+    drawn again, or a line that has gone on."""
+
+
+class Lines:
+    """Cuts a stream of bytes in lines of bounded length, whatever is sent."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._told = ""
+        """The earlier state of this line that has been passed on."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is more in the line than has been passed on."""
+        return self._text() not in ("", self._told)
+
+    def take(self, piece: bytes) -> list[Printed]:
+        """The lines that a piece ends."""
+        found = []
+        for part in re.split(rb"(\r\n|\n|\r)", piece):
+            if part in (b"\n", b"\r\n", b"\r"):
+                found += self.so_far()
+                self._line = b""
+                if part != b"\r":
+                    self._told = ""
+            else:
+                # Beyond what is shown of a line nothing is kept; a letter takes 4 bytes at most.
+                self._line = (self._line + part)[: 4 * _LONGEST_LINE]
+        return found
+
+    def so_far(self) -> list[Printed]:
+        """The line that has not ended yet, if there is news in it."""
+        if not self.unfinished:
+            return []
+        found = Printed(self._text(), over=bool(self._told))
+        self._told = found.text
+        return [found]
+
+    def _text(self) -> str:
+        return self._line.decode("utf-8", "replace").strip()[:_LONGEST_LINE]
 
 
 class Process:
@@ -31,6 +87,8 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # What a model prints is wanted while it runs, not when its buffer is full.
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         self._over = threading.Event()
         threading.Thread(target=self._take_along, daemon=True).start()
@@ -53,13 +111,19 @@ class Process:
                 if isinstance(event, dict):
                     yield event
 
-    def printed(self) -> Iterator[str]:
-        """What the models print, line by line, each cut where it is long."""
+    def printed(self) -> Iterator[list[Printed]]:
+        """What the models print, as it comes."""
         assert self._process.stderr is not None
-        while line := self._process.stderr.readline(1 << 16):
-            text = line.decode("utf-8", "replace").strip()[:_LONGEST_LINE]
-            if text:
-                yield text
+        handle = self._process.stderr.fileno()
+        lines = Lines()
+        while True:
+            if lines.unfinished and not select.select([handle], [], [], _UNFINISHED)[0]:
+                yield lines.so_far()
+            piece = os.read(handle, 1 << 16)
+            if found := lines.take(piece) if piece else lines.so_far():
+                yield found[-_MOST_AT_ONCE:]
+            if not piece:
+                return
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from syncpoint.comparison.progress_log import can_resume
+from syncpoint.comparison.storage import is_comparison
+from syncpoint.errors import InputError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.overview import CHOOSABLE
 from syncpoint.server.checking import Checks
 from syncpoint.server.files import Folders
+from syncpoint.server.glimpses import Glimpses
 from syncpoint.server.jobs import Job, Jobs
 from syncpoint.server.library import Library
+from syncpoint.server.memory import Memory
 from syncpoint.server.past import PastList
 from syncpoint.server.plan import Plan, said_precision, warnings
 from syncpoint.server.session_schema import Command, MetricChoice, SessionInfo, SessionSpec
@@ -26,23 +32,23 @@ class Session:
     folders: Folders
     out: Path
     library: Library
-    target: str = ""
-    reference: str = ""
+    memory: Memory
 
     key: str = field(default_factory=lambda: secrets.token_hex(4))
     """Tells this server from one that had the same address before it."""
     ending: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.jobs = Jobs(self.out, self.library.add)
-        self.past = PastList(self.folders, self.out)
+        self.jobs = Jobs(self.out, self.library.add, self.memory)
+        self.past = PastList(self.folders, self.out, self.memory)
         self.checks = Checks(self.folders)
+        self.glimpses = Glimpses(self.library.add)
 
     def info(self) -> SessionInfo:
         """What the form needs before anything is chosen."""
         return SessionInfo(
-            target=self.target,
-            reference=self.reference,
+            key=self.key,
+            form=self.memory.form,
             folders=[self.folders.text_of(root) for root in self.folders.roots],
             out=self.folders.text_of(self.out),
             metrics=[MetricChoice(id=name, title=CATALOGUE[name].title) for name in CHOOSABLE],
@@ -59,12 +65,45 @@ class Session:
     def compare(self, spec: SessionSpec) -> Job:
         """Ask for a comparison."""
         plan = Plan.of(spec, self.folders)
-        return self.jobs.start(plan, lambda out: plan.command(self.folders.text_of(Path(out))))
+        return self.jobs.start(plan, self._command(plan), spec)
+
+    def go_on(self, text: str) -> Job:
+        """Go on with an unfinished comparison in the folder of comparisons, also with one that an
+        earlier server began."""
+        folder = self.folders.resolve(text)
+        job = self.jobs.made_in(folder)
+        if job is not None:
+            return self.jobs.go_on(job.id)
+        spec = self.memory.asked(folder)
+        if spec is None or not can_resume(folder) or is_comparison(folder):
+            raise InputError(
+                "an unfinished comparison that was begun on this page",
+                repr(text),
+                "go on with others by their command and --resume",
+            )
+        plan = Plan.of(spec, self.folders)
+        return self.jobs.take_up(plan, self._command(plan), spec, folder)
+
+    def so_far(self, text: str) -> str:
+        """The name of what a comparison of this page has come to, finished or not."""
+        folder = self.folders.resolve(text)
+        if is_comparison(folder):
+            return self.library.add(folder)
+        job = self.jobs.made_in(folder)
+        spec = None if job is not None else self.memory.asked(folder)
+        if job is None and spec is None:
+            raise InputError("a comparison that was begun on this page", repr(text))
+        plan = job.plan if job is not None else Plan.of(spec, self.folders)  # type: ignore[arg-type]
+        return self.glimpses.look(folder, plan)
+
+    def _command(self, plan: Plan) -> Callable[[str], str]:
+        return lambda out: plan.command(self.folders.text_of(Path(out)))
 
     def close(self) -> None:
         """Let go of the pages that listen, and end what runs."""
         self.ending.set()
         self.checks.close()
+        self.glimpses.close()
         self.jobs.close()
 
 
@@ -78,4 +117,4 @@ def open_session(
     for path in (target, reference):
         if path:
             looked_into.allowed(path)
-    return Session(looked_into, out, library, target, reference), library
+    return Session(looked_into, out, library, Memory(out, target, reference)), library

@@ -108,6 +108,29 @@ class SessionSpec(Schema):
     reference_model: Text = ""
 
 
+Fields = Annotated[dict[Word, Text], Field(max_length=64)]
+
+
+class Form(Schema):
+    """What is filled in, by the names that the page has for its fields."""
+
+    version: int
+    """Grows with every change."""
+    fields: Fields
+
+
+class Folder(Schema):
+    """A comparison by its path."""
+
+    path: Text
+
+
+class Name(Schema):
+    """A comparison by its name in addresses."""
+
+    comparison: str
+
+
 class Command(Schema):
     """The same comparison on the command line."""
 
@@ -120,7 +143,8 @@ class StageState(Schema):
     """One stage of a job."""
 
     stage: Literal["reference", "target", "match", "measure", "introduced"]
-    state: Literal["waits", "now", "done", "left out"]
+    state: Literal["waits", "now", "done", "left out", "failed", "stopped"]
+    """`failed` and `stopped` where the job ended before it was done."""
     done: int
     total: int
     text: str
@@ -133,6 +157,15 @@ class LogLine(Schema):
     seconds: float
     stage: str
     text: str
+
+
+class DriftSoFar(Schema):
+    """How far the two are apart over the execution order, as far as it is measured."""
+
+    levels: str
+    """A letter for each piece: close, moderate, large, n for no verdict, a dot for nothing yet."""
+    psnr: list[int]
+    """The least of each piece in whole dB, cut to 0 to 120; -1 where there is none."""
 
 
 class JobState(Schema):
@@ -153,6 +186,8 @@ class JobState(Schema):
     """Since it began; how long it took, where it is over."""
     stages: list[StageState]
     counts: dict[str, int]
+    drift: DriftSoFar | None
+    """While it is measured, and of one that ended on the way."""
     log: list[LogLine]
     problem: Problem | None
     warnings: list[str]
@@ -168,6 +203,8 @@ class JobList(Schema):
     """All jobs of this session, newest first."""
 
     version: int
+    form: int
+    """Version of the form, which another tab may have filled in meanwhile."""
     jobs: list[JobState]
 
 
@@ -194,6 +231,8 @@ class PastComparison(Schema):
     rows: int
     problem: Problem | None
     """Why it cannot be opened."""
+    can_resume: bool
+    """Whether it was begun here and can be gone on with."""
 
 
 class PastRun(Schema):
@@ -224,9 +263,10 @@ class MetricChoice(Schema):
 class SessionInfo(Schema):
     """What the form needs before anything is chosen."""
 
-    target: str
-    reference: str
-    """As named on the command line."""
+    key: str
+    """Tells this server from one that had the same address before it."""
+    form: Form
+    """As it was left, or with what the command line named."""
     folders: list[str]
     out: str
     metrics: list[MetricChoice]

@@ -7,6 +7,7 @@ to stderr. Stdin stays open as long as the server lives: when it ends, so does t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,7 +39,7 @@ class Teller:
         """Where a stage stands."""
         now = time.monotonic()
         stage, before = self._last
-        if step.stage is stage and now - before < _PAUSE and not step.finished:
+        if step.stage is stage and now - before < _PAUSE and not (step.finished or step.drift):
             return
         self._last = (step.stage, now)
         self.tell(
@@ -47,6 +50,7 @@ class Teller:
             finished=step.finished,
             text=step.text,
             counts=dict(step.counts),
+            drift=step.drift and asdict(step.drift),
         )
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -61,12 +65,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    _print_at_once()
     teller = Teller(out)
     order = json.loads(_line())
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     try:
         if "check" in order:
             _check(order["check"], teller)
+        elif "so far" in order:
+            _so_far(order["so far"], teller)
         else:
             _compare(order, teller)
     except SyncpointError as error:
@@ -79,6 +86,16 @@ def main() -> None:
         traceback.print_exc()
         found = f"{one_line(error)}"
         teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+
+
+def _print_at_once() -> None:
+    """Have what C and C++ code prints sent line by line, as Python does (PYTHONUNBUFFERED): into
+    a pipe it would come when some kilobytes of it are there."""
+    with suppress(OSError, ValueError, AttributeError):
+        libc = ctypes.CDLL(None)
+        name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+        line_by_line = 1
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, line_by_line, ctypes.c_size_t(0))
 
 
 def _check(order: dict[str, Any], teller: Teller) -> None:
@@ -95,6 +112,27 @@ def _check(order: dict[str, Any], teller: Teller) -> None:
         for i in declared
     ]
     teller.tell("opened", inputs=inputs, seconds=time.monotonic() - began)
+
+
+def _so_far(order: dict[str, Any], teller: Teller) -> None:
+    """Write down what an unfinished comparison has come to, as a comparison; no model is run."""
+    from syncpoint.api import choice
+    from syncpoint.asking import recording
+    from syncpoint.comparison.engine import Options, compare
+    from syncpoint.comparison.progress_log import ProgressLog
+    from syncpoint.comparison.storage import save
+    from syncpoint.run.opening import open_run
+
+    folder, call = Path(order["folder"]), order["call"]
+    log = ProgressLog.glimpse(folder)
+    target, reference = (
+        recording(call[side]) or open_run(folder / f"{side}.run")
+        for side in ("target", "reference")
+    )
+    chosen = choice(call["preset"], None)
+    options = Options(chosen, introduced=call["introduced"], log=log, unfinished=True)
+    save(compare(target, reference, options), Path(order["into"]))
+    teller.tell("written")
 
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:

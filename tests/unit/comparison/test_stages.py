@@ -1,11 +1,14 @@
 """Whoever watches a comparison is told of every stage, in order, with counts that add up."""
 
 import numpy as np
+import polars as pl
+import pytest
 import torch
 from torch import nn
 
 import syncpoint as sp
 from syncpoint.comparison.stages import Stage
+from syncpoint.errors import SyncpointError
 
 
 def net(scale=1.0):
@@ -51,8 +54,29 @@ def test_recordings_are_opened_not_captured(tmp_path):
         np.savez(tmp_path / f"{side}.npz", a=np.ones(4, np.float32))
     _, steps = steps_of(tmp_path / "target.npz", tmp_path / "reference.npz")
     opened = [step for step in steps if step.stage in (Stage.TARGET, Stage.REFERENCE)]
-    assert [step.finished for step in opened] == [True, True]
-    assert all(step.text.startswith("opened") for step in opened)
+    finished = [step for step in opened if step.finished]
+    assert {step.stage for step in finished} == {Stage.TARGET, Stage.REFERENCE}
+    assert len(finished) == 2
+    assert all(step.text.startswith("opened") for step in finished)
+
+
+def test_a_stage_begins_before_what_may_fail_in_it(tmp_path):
+    np.savez(tmp_path / "reference.npz", a=np.ones(4, np.float32))
+    (tmp_path / "target.npz").write_bytes(b"PK\x03\x04 no archive")
+    for target, stage in ((tmp_path / "target.npz", Stage.TARGET), (net(), Stage.TARGET)):
+        steps = []
+        with pytest.raises(SyncpointError):
+            sp.compare(target, tmp_path / "reference.npz", watch=steps.append)
+        assert steps[-1].stage is stage
+        assert not steps[-1].finished
+    with pytest.raises(SyncpointError):
+        sp.compare(
+            tmp_path / "reference.npz",
+            tmp_path / "reference.npz",
+            reference_model=net(),
+            watch=steps.append,
+        )
+    assert (steps[-1].stage, steps[-1].finished) == (Stage.REFERENCE, False)
 
 
 def test_capture_says_how_many_ops_it_has_seen():
@@ -71,3 +95,20 @@ def test_statistics_of_a_side_are_recorded_where_the_options_say_so(tmp_path):
         store=tmp_path,
     )
     assert "statistics" in comparison.table["basis"].to_list()
+
+
+def test_the_drift_while_measuring_is_that_of_the_table():
+    comparison, steps = steps_of(net(2.0), net(), inputs=INPUTS, introduced="off")
+    drift = [step.drift for step in steps if step.drift][-1]
+    computed = comparison.table.filter(pl.col("target_order") >= 0)
+    ops = len(sp.capture(net(), INPUTS).ops)
+    assert len(drift.levels) == len(drift.psnr) == ops
+    for order in range(ops):
+        here = computed.filter(pl.col("target_order") == order)
+        if not here.height:
+            assert (drift.levels[order], drift.psnr[order]) == (".", -1)
+            continue
+        ranks = ["large", "moderate", "close", "none"]
+        worst = min(here["verdict"].to_list(), key=ranks.index)
+        assert drift.levels[order] == worst[0]
+        assert drift.psnr[order] == round(min(max(here["psnr"].min(), 0), 120))

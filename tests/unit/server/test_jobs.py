@@ -11,6 +11,7 @@ import pytest
 
 import syncpoint as sp
 from session_places import Server, alive, gone, write_dumps, write_models
+from syncpoint.run.journal import JournalWriter, frame
 
 DUMPS = {"target": {"path": "target.npz"}, "reference": {"path": "reference.npz"}}
 OVER = ("done", "failed", "cancelled")
@@ -66,6 +67,35 @@ def test_a_model_that_raises_is_an_error_in_words_and_leaves_nothing(server):
     assert not list((server.folder / "comparisons").glob("net_raising*"))
 
 
+@pytest.mark.parametrize(
+    ("spec", "stage"),
+    [
+        (models("raising"), "target"),
+        (models("crashing"), "target"),
+        ({**models("shipped"), "inputs": ""}, "target"),
+        ({**DUMPS, "target": {"path": "damaged.npz"}}, "target"),
+        (
+            {
+                "target": {"path": "target.npz"},
+                "reference": {"path": "net.py:raising"},
+                "inputs": "net.py:inputs",
+            },
+            "reference",
+        ),
+        ({**DUMPS, "reference_model": "net.py:reference"}, "reference"),
+    ],
+)
+def test_the_stage_that_failed_is_marked(server, spec, stage):
+    (server.folder / "damaged.npz").write_bytes(b"PK\x03\x04 no archive")
+    _, job = server.ask("/jobs", spec)
+    job = server.until(job["id"], *OVER)
+    assert job["state"] == "failed"
+    assert job["problem"]["expected"]
+    assert job["problem"]["found"]
+    assert [s["stage"] for s in job["stages"] if s["state"] == "failed"] == [stage]
+    assert not [s for s in job["stages"] if s["state"] == "now"]
+
+
 def test_a_model_that_crashes_takes_nothing_with_it(server):
     _, job = server.ask("/jobs", models("crashing"))
     job = server.until(job["id"], *OVER)
@@ -89,6 +119,7 @@ def test_cancelling_ends_all_that_was_started_and_the_next_one_goes_on(server):
     server.ask(f"/jobs/{first['id']}/cancel", post=True)
     first = server.until(first["id"], *OVER, within=10)
     assert (first["state"], first["problem"]) == ("cancelled", None)
+    assert {s["stage"]: s["state"] for s in first["stages"]}["target"] == "stopped"
     assert gone(pid)
     assert not list((server.folder / "comparisons").glob("net_hanging*"))
     assert server.until(second["id"], *OVER)["state"] == "done"
@@ -153,11 +184,21 @@ def test_a_page_that_reconnects_is_told_what_it_missed(server):
         ("/jobs", [], {}),
         ("/jobs/nothing/cancel", {}, {}),
         ("/jobs/nothing/resume", {}, {}),
+        ("/past/resume", {"path": "comparisons/nothing.cmp"}, {}),
+        ("/past/resume", {"path": "../x.cmp"}, {}),
+        ("/past/resume", {"path": "begun.cmp"}, {}),
+        ("/past/resume", {"path": "comparisons/.session"}, {}),
+        ("/form", {"x": "y" * 5000}, {}),
+        ("/form", {"target.path": "x"}, {"content-type": "text/plain"}),
         ("/files?path=/etc", None, {}),
         ("/files?path=..", None, {}),
     ],
 )
 def test_what_is_not_allowed_is_refused(server, path, body, headers):
+    # Begun elsewhere: its log says what was asked for, which is no reason to run it.
+    sides = {"target": "net.py:shipped", "reference": "net.py:reference"}
+    (server.folder / "begun.cmp").mkdir(exist_ok=True)
+    JournalWriter(server.folder / "begun.cmp" / "progress.log", frame("asked", sides)).close()
     before = server.ask("/jobs")[1]["version"]
     try:
         status, _ = server.ask(path, body, **headers)

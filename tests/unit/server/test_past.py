@@ -8,6 +8,7 @@ import pytest
 
 import syncpoint as sp
 from session_places import write_dumps
+from syncpoint.run.journal import JournalWriter, frame
 from syncpoint.server.files import Folders
 from syncpoint.server.library import Library
 from syncpoint.server.past import PastList
@@ -67,6 +68,17 @@ def test_a_missing_table_and_an_unfinished_one_are_said(place):
     assert found["off"].problem is not None
     assert "interrupted" in found["begun"].problem.found
     assert found["begun"].id == ""
+    assert not found["begun"].can_resume
+
+
+def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):
+    (place / "begun.cmp").mkdir()
+    sides = {"target": "models/net.py:shipped", "reference": "reference.npz"}
+    JournalWriter(place / "begun.cmp" / "progress.log", frame("asked", sides)).close()
+    found = listed(place)["begun"]
+    assert (found.target, found.reference) == ("net.py:shipped", "reference.npz")
+    assert not found.can_resume
+    assert "--resume" in found.problem.cure
 
 
 def test_a_changed_one_is_read_again(place):

@@ -72,6 +72,7 @@ def test_the_command_makes_the_same_comparison_as_the_call(place):
         spec("target.npz", "/etc/passwd"),
         spec("target.npz", "reference.npz", inputs="/etc/passwd"),
         spec("target.npz", "reference.npz", inputs="../*.npz"),
+        spec("net.py:shipped", "reference.npz", inputs="nothing.npz"),
         spec("target.npz", "reference.npz", reference_model="/etc/x.py:model"),
         spec("target.npz", "reference.npz", metric="nonsense"),
         spec("target.npz", "reference.npz", preset="nonsense"),

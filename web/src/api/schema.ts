@@ -324,6 +324,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session/past/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post Past Resume
+         * @description Go on with a comparison that was begun here, also by an earlier server: this runs models.
+         */
+        post: operations["post_past_resume_api_session_past_resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/so-far": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post So Far
+         * @description Look at a comparison that is not finished. No model is run.
+         */
+        post: operations["post_so_far_api_session_so_far_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/form": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Form
+         * @description What is filled in.
+         */
+        get: operations["get_form_api_session_form_get"];
+        put?: never;
+        /**
+         * Post Form
+         * @description Remember what is filled in. Nothing is run.
+         */
+        post: operations["post_form_api_session_form_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session/command": {
         parameters: {
             query?: never;
@@ -528,6 +592,16 @@ export interface components {
             stop: number;
         };
         /**
+         * DriftSoFar
+         * @description How far the two are apart over the execution order, as far as it is measured.
+         */
+        DriftSoFar: {
+            /** Levels */
+            levels: string;
+            /** Psnr */
+            psnr: number[];
+        };
+        /**
          * EndInfo
          * @description One end of a sync point.
          */
@@ -648,6 +722,26 @@ export interface components {
             rows: number[];
             /** Source */
             source: string;
+        };
+        /**
+         * Folder
+         * @description A comparison by its path.
+         */
+        Folder: {
+            /** Path */
+            path: string;
+        };
+        /**
+         * Form
+         * @description What is filled in, by the names that the page has for its fields.
+         */
+        Form: {
+            /** Version */
+            version: number;
+            /** Fields */
+            fields: {
+                [key: string]: string;
+            };
         };
         /**
          * Found
@@ -810,6 +904,8 @@ export interface components {
         JobList: {
             /** Version */
             version: number;
+            /** Form */
+            form: number;
             /** Jobs */
             jobs: components["schemas"]["JobState"][];
         };
@@ -847,6 +943,7 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
+            drift: components["schemas"]["DriftSoFar"] | null;
             /** Log */
             log: components["schemas"]["LogLine"][];
             problem: components["schemas"]["Problem"] | null;
@@ -933,6 +1030,14 @@ export interface components {
             limits: (number | ("nan" | "inf" | "-inf") | null)[];
             /** Text */
             text: string;
+        };
+        /**
+         * Name
+         * @description A comparison by its name in addresses.
+         */
+        Name: {
+            /** Comparison */
+            comparison: string;
         };
         /**
          * OptionForm
@@ -1041,6 +1146,8 @@ export interface components {
             trust: components["schemas"]["Trust"][];
             /** Warnings */
             warnings: string[];
+            /** Unfinished */
+            unfinished: string;
         };
         /**
          * Past
@@ -1096,6 +1203,8 @@ export interface components {
             /** Rows */
             rows: number;
             problem: components["schemas"]["Problem"] | null;
+            /** Can Resume */
+            can_resume: boolean;
         };
         /**
          * PastRun
@@ -1342,10 +1451,9 @@ export interface components {
          * @description What the form needs before anything is chosen.
          */
         SessionInfo: {
-            /** Target */
-            target: string;
-            /** Reference */
-            reference: string;
+            /** Key */
+            key: string;
+            form: components["schemas"]["Form"];
             /** Folders */
             folders: string[];
             /** Out */
@@ -1459,7 +1567,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "waits" | "now" | "done" | "left out";
+            state: "waits" | "now" | "done" | "left out" | "failed" | "stopped";
             /** Done */
             done: number;
             /** Total */
@@ -2240,6 +2348,178 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Past"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_past_resume_api_session_past_resume_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Folder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobState"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_so_far_api_session_so_far_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Folder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Name"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_form_api_session_form_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Form"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_form_api_session_form_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "content-type"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Form"];
                 };
             };
             /** @description Not Found */

@@ -30,6 +30,11 @@ export const command = (spec: Spec): Promise<Command> => ask(`${at}/command`, {}
 export const compare = (spec: Spec): Promise<Job> => ask(`${at}/jobs`, {}, post(spec));
 export const listJobs = (): Promise<JobList> => ask(`${at}/jobs`);
 export const cancel = (job: string): Promise<Job> => ask(`${at}/jobs/${job}/cancel`, {}, post());
+export const resumePast = (path: string): Promise<Job> => ask(`${at}/past/resume`, {}, post({ path }));
+export const soFar = (path: string): Promise<S["Name"]> => ask(`${at}/so-far`, {}, post({ path }));
+export const form = (): Promise<S["Form"]> => ask(`${at}/form`);
+/** Also from a page that is being left. */
+export const fill = (fields: Record<string, string>): Promise<S["Form"]> => ask(`${at}/form`, {}, { ...post(fields), keepalive: true });
 export const resume = (job: string): Promise<Job> => ask(`${at}/jobs/${job}/resume`, {}, post());
 
 /** Listen to all jobs; a page in the background lets go of its connection. */

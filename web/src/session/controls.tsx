@@ -53,6 +53,7 @@ export function PathField({
   onInput,
   onChoose,
   list,
+  wrong = "",
 }: {
   id: string;
   value: string;
@@ -60,9 +61,11 @@ export function PathField({
   onInput: (value: string) => void;
   onChoose: () => void;
   list?: string | undefined;
+  /** What is wrong with it; said by a Gap below. */
+  wrong?: string;
 }): JSX.Element {
   return (
-    <div class="in">
+    <div class={wrong ? "in wrong" : "in"}>
       <input
         id={id}
         type="text"
@@ -71,11 +74,23 @@ export function PathField({
         list={list}
         value={value}
         placeholder={placeholder}
+        aria-invalid={wrong ? true : undefined}
+        aria-describedby={wrong ? `${id}-gap` : undefined}
         onInput={(event) => onInput(event.currentTarget.value)}
       />
       <button type="button" class="btn s" onClick={onChoose} aria-label={`Choose for ${id.replaceAll("-", " ")}`}>
         Choose…
       </button>
+    </div>
+  );
+}
+
+/** What is missing in the field above. */
+export function Gap({ of, text }: { of: string; text: string }): JSX.Element | null {
+  if (!text) return null;
+  return (
+    <div id={`${of}-gap`} class="hint bad" role="alert">
+      {text}
     </div>
   );
 }

@@ -1,4 +1,5 @@
-// What is filled in, kept in this tab so that a reload loses nothing.
+// What is filled in. The server keeps it, so that a reload loses nothing and every tab shows the same;
+// this tab keeps what it has not sent yet.
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { problemOf, type Problem } from "../api/source";
 import * as api from "./api";
@@ -81,7 +82,21 @@ export const spec = computed<api.Spec>(() => ({
   reference_model: sides.reference.seen.value?.kind === "recording" ? referenceModel.value.trim() : "",
 }));
 
-export const ready = computed(() => Boolean(sides.target.path.value.trim() && sides.reference.path.value.trim()));
+/** What is not filled in yet, by the id of its field. */
+export const missing = computed<ReadonlyMap<string, string>>(() => {
+  const found = new Map<string, string>();
+  for (const role of ["target", "reference"] as const) {
+    if (!sides[role].path.value.trim()) found.set(`${role}-path`, sides[role].from.value === "model" ? "a model is missing: type its path or choose one" : "a run or a dump is missing: type its path or choose one");
+  }
+  if (runs.value && inputKind.value === "file" && !inputFile.value.trim()) {
+    found.set("input-file", "the file is missing: type its path, choose one, or take zeros, ones or random numbers");
+  }
+  return found;
+});
+/** Whether Compare was pressed on a form with gaps: from then on they are shown. */
+export const tried = signal(false);
+export const gap = (id: string): string => (tried.value && missing.value.get(id)) || "";
+export const ready = computed(() => missing.value.size === 0);
 export const command = signal<api.Command | null>(null);
 export const refusal = signal<Problem | null>(null);
 
@@ -108,13 +123,27 @@ function rested<T>(read: () => T, act: (value: T) => void, pause: number): void 
 }
 
 const STORE = "syncpoint.session";
-type Kept = Record<string, string>;
+type Fields = Record<string, string>;
+interface Kept {
+  /** Of the server, and of its form when this was typed. */
+  key: string;
+  version: number;
+  fields: Fields;
+}
 
-function kept(): Kept {
+function kept(): Kept | null {
   try {
-    return JSON.parse(sessionStorage.getItem(STORE) ?? "{}") as Kept;
+    return JSON.parse(sessionStorage.getItem(STORE) ?? "null") as Kept | null;
   } catch {
-    return {};
+    return null;
+  }
+}
+
+function keep(): void {
+  try {
+    sessionStorage.setItem(STORE, JSON.stringify({ key, version, fields: filled() } satisfies Kept));
+  } catch {
+    // Without a place in the browser the server still has it.
   }
 }
 
@@ -133,28 +162,71 @@ for (const role of ["target", "reference"] as const) {
   for (const field of ["from", "path", "runtime"] as const) plain[`${role}.${field}`] = sides[role][field] as Signal<string>;
 }
 
-/** Fill in what this tab had, or else what the command line named; then follow what is typed. */
+const defaults: Fields = Object.fromEntries(Object.entries(plain).map(([name, field]) => [name, field.value]));
+let key = "";
+let version = 0;
+/** As the server has it. */
+let sent = "";
+
+function filled(): Fields {
+  const all: Fields = {};
+  for (const [name, field] of Object.entries(plain)) all[name] = field.value;
+  for (const role of ["target", "reference"] as const) all[`${role}.options`] = JSON.stringify(sides[role].options.value);
+  return all;
+}
+
+function put(fields: Fields): void {
+  batch(() => {
+    for (const [name, field] of Object.entries(plain)) field.value = fields[name] ?? defaults[name] ?? "";
+    for (const role of ["target", "reference"] as const) {
+      try {
+        sides[role].options.value = JSON.parse(fields[`${role}.options`] ?? "{}") as Record<string, string>;
+      } catch {
+        sides[role].options.value = {};
+      }
+    }
+  });
+}
+
+async function send(): Promise<void> {
+  const said = JSON.stringify(filled());
+  if (said === sent) return;
+  const before = sent;
+  sent = said;
+  try {
+    version = Math.max(version, (await api.fill(JSON.parse(said) as Fields)).version);
+    keep();
+  } catch {
+    // It is sent again with the next change.
+    if (sent === said) sent = before;
+  }
+}
+
+/** Take over what another tab has filled in, unless somebody is typing in this one. */
+export async function follow(newest: number): Promise<void> {
+  if (newest <= version || JSON.stringify(filled()) !== sent) return;
+  const found = await api.form().catch(() => null);
+  if (!found || found.version <= version || JSON.stringify(filled()) !== sent) return;
+  version = found.version;
+  put(found.fields);
+  sent = JSON.stringify(filled());
+}
+
+/** Fill in what was there before, or else what the command line named; then follow what is typed. */
 export function begin(info: api.SessionInfo): void {
   const before = kept();
-  batch(() => {
-    sides.target.path.value = info.target;
-    sides.reference.path.value = info.reference;
-    for (const [name, field] of Object.entries(plain)) if (before[name] !== undefined) field.value = before[name];
-    for (const role of ["target", "reference"] as const) {
-      const options = before[`${role}.options`];
-      if (options) sides[role].options.value = JSON.parse(options) as Record<string, string>;
-    }
-  });
+  const mine = before && (before.key === info.key ? before.version >= info.form.version : info.form.version === 0);
+  ({ key } = info);
+  ({ version } = info.form);
+  put(info.form.fields);
+  sent = JSON.stringify(filled());
+  if (mine) put(before.fields);
   effect(() => {
-    const all: Kept = {};
-    for (const [name, field] of Object.entries(plain)) all[name] = field.value;
-    for (const role of ["target", "reference"] as const) all[`${role}.options`] = JSON.stringify(sides[role].options.value);
-    try {
-      sessionStorage.setItem(STORE, JSON.stringify(all));
-    } catch {
-      // Without a place to remember it, the form is lost with the tab.
-    }
+    filled();
+    keep();
   });
+  rested(filled, () => void send(), 250);
+  addEventListener("pagehide", () => void send());
   for (const one of Object.values(sides)) {
     rested(
       () => one.path.value.trim(),

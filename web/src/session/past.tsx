@@ -1,11 +1,13 @@
 // Comparisons of the past.
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
+import { useState } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
 import { Glyph } from "../marks";
 import { metricText, percent } from "../numbers";
 import * as api from "./api";
 import { Words } from "./controls";
+import { Look } from "./sofar";
 
 export const past = signal<api.Past | null>(null);
 const trouble = signal<Problem | null>(null);
@@ -53,11 +55,10 @@ export function PastComparisons(): JSX.Element {
         <table class="pt">
           <thead>
             <tr>
-              <th class="mark">
-                <span class="hidden">verdict</span>
-              </th>
+              <th>name</th>
               <th>target</th>
               <th>reference</th>
+              <th>verdict</th>
               <th>first divergence</th>
               <th class="num">output, dB</th>
               <th class="num">coverage</th>
@@ -77,35 +78,65 @@ export function PastComparisons(): JSX.Element {
 }
 
 function Line({ one }: { one: api.PastComparison }): JSX.Element {
-  if (one.problem)
-    return (
-      <tr title={`${one.path}\nexpected ${one.problem.expected}; found ${one.problem.found}; ${one.problem.cure}`}>
-        <td>
-          <Glyph level="none" />
-        </td>
-        <td class="cut">{one.name}</td>
-        <td colSpan={5} class="mid cut">
-          {one.problem.found}
-          {one.problem.cure && ` · ${one.problem.cure}`}
-        </td>
-        <td class="num dim">{when(one.when)}</td>
-      </tr>
-    );
+  const { problem } = one;
   return (
-    <tr title={one.path}>
-      <td>
-        <Glyph level={one.level} guilt={one.guilt} />
-      </td>
+    <tr title={problem ? `${one.path}\nexpected ${problem.expected}; found ${problem.found}; ${problem.cure}` : one.path}>
+      <td class="cut">{problem ? one.name : <a href={`/c/${one.id}`}>{one.name}</a>}</td>
       <td class="cut">
-        <a href={`/c/${one.id}`}>{one.target}</a> <span class="dim">{one.target_facts}</span>
+        {one.target || "–"} <span class="dim">{one.target_facts}</span>
       </td>
-      <td class="cut">{one.reference}</td>
-      <td class="mid cut">{one.first || "–"}</td>
-      <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
-      <td class="num">{one.coverage === null ? "–" : percent(one.coverage)}</td>
-      <td class="num">{one.guilty === null ? <span title="introduced error is not known">–</span> : one.guilty}</td>
+      <td class="cut">{one.reference || "–"}</td>
+      {problem ? (
+        <td colSpan={5} class="mid">
+          <div class="cells">
+            <Glyph level="none" />
+            <span class="cut">
+              {problem.found}
+              {problem.cure && !one.can_resume && ` · ${problem.cure}`}
+            </span>
+            <span class="sp" />
+            {one.can_resume && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
+            {one.can_resume && <GoOn path={one.path} name={one.name} />}
+          </div>
+        </td>
+      ) : (
+        <>
+          <td>
+            <div class="cells">
+              <Glyph level={one.level} guilt={one.guilt} />
+              <span>{one.verdict === "none" ? "no verdict" : one.verdict}</span>
+            </div>
+          </td>
+          <td class="mid cut">{one.first || "–"}</td>
+          <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
+          <td class="num">{one.coverage === null ? "–" : percent(one.coverage)}</td>
+          <td class="num">{one.guilty === null ? <span title="introduced error is not known">–</span> : one.guilty}</td>
+        </>
+      )}
       <td class="num dim">{when(one.when)}</td>
     </tr>
+  );
+}
+
+function GoOn({ path, name }: { path: string; name: string }): JSX.Element {
+  const [asked, setAsked] = useState(false);
+  const act = (): void => {
+    setAsked(true);
+    api.resumePast(path).then(
+      () => {
+        trouble.value = null;
+        void loadPast();
+      },
+      (error: unknown) => {
+        setAsked(false);
+        trouble.value = problemOf(error);
+      },
+    );
+  };
+  return (
+    <button type="button" class="btn s" disabled={asked} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
+      Go on
+    </button>
   );
 }
 

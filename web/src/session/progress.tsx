@@ -8,6 +8,7 @@ import { count } from "../numbers";
 import { short, verdictLevel } from "../topbar";
 import * as api from "./api";
 import { Words } from "./controls";
+import { Look, Strip } from "./sofar";
 
 export const jobs = signal<readonly api.Job[]>([]);
 const dismissed = signal<readonly string[]>([]);
@@ -72,6 +73,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
     );
   };
   const { level, guilt } = verdictLevel(job.verdict);
+  const measured = Object.keys(job.counts).length > 0 && (job.state === "running" || (isOver(job) && job.can_resume));
   return (
     <section class={`box job ${job.state}`} aria-label={`${TITLES[job.state]}: ${job.folder.slice(job.folder.lastIndexOf("/") + 1)}`} data-state={job.state}>
       <header>
@@ -89,6 +91,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
             Open
           </a>
         )}
+        {measured && <Look folder={job.folder} name={short(job.folder)} said={(problem) => (trouble.value = problem)} />}
         {!isOver(job) && (
           <button type="button" class="btn s" disabled={asked} onClick={() => act(api.cancel)}>
             Cancel
@@ -106,11 +109,8 @@ function Card({ job }: { job: api.Job }): JSX.Element {
         )}
       </header>
       {job.state !== "queued" && <Stages job={job} />}
-      {job.problem && (
-        <div class="words" role="alert">
-          <Words problem={job.problem} />
-        </div>
-      )}
+      {job.drift && <Strip drift={job.drift} />}
+      {job.problem && <Failed job={job} problem={job.problem} />}
       {job.state === "cancelled" && (
         <p class="words dim">{job.can_resume ? `What is finished is kept in ${short(job.folder)}; Go on takes it up from there.` : "Nothing is left of it."}</p>
       )}
@@ -129,6 +129,17 @@ function Card({ job }: { job: api.Job }): JSX.Element {
   );
 }
 
+function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Element {
+  const at = job.stages.findIndex((one) => one.state === "failed");
+  const stage = job.stages[at];
+  return (
+    <div class="words failure" role="alert" style={stage && { "--at": at }}>
+      {stage && <b>{titleOf(stage)} failed</b>}
+      <Words problem={problem} />
+    </div>
+  );
+}
+
 function SoFar({ job }: { job: api.Job }): JSX.Element | null {
   const found = (["large", "moderate", "close", "none"] as Level[]).filter((level) => job.counts[level]);
   if (!found.length || job.state !== "running") return null;
@@ -143,34 +154,44 @@ function SoFar({ job }: { job: api.Job }): JSX.Element | null {
   );
 }
 
-const STAGES: Record<api.Job["stages"][number]["stage"], string> = {
+type Stage = api.Job["stages"][number];
+const STAGES: Record<Stage["stage"], string> = {
   reference: "Capture reference",
   target: "Capture target",
   match: "Match",
   measure: "Measure",
   introduced: "Introduced error",
 };
-const UNITS: Record<api.Job["stages"][number]["stage"], string> = { reference: "ops", target: "ops", match: "pairs", measure: "sync points", introduced: "ops" };
+const UNITS: Record<Stage["stage"], string> = { reference: "ops", target: "ops", match: "pairs", measure: "sync points", introduced: "ops" };
+
+const STATES: Record<Stage["state"], string> = { waits: "wait", now: "now", done: "", "left out": "wait", failed: "failed", stopped: "stopped" };
+const CROSS = "m2 2 6 6M8 2 2 8";
+const MARKS: Partial<Record<Stage["state"], string>> = { done: "m1.5 5.5 2.3 2.3 4.7-5.3", failed: CROSS, stopped: "M3 2v6M7 2v6" };
+
+function titleOf(stage: Stage): string {
+  return stage.text.startsWith("opened") ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage];
+}
 
 function Stages({ job }: { job: api.Job }): JSX.Element {
   return (
     <ol class="stages" aria-label="Stages">
       {job.stages.map((stage) => {
-        const share = stage.state === "done" ? 1 : stage.state === "now" && stage.total ? stage.done / stage.total : 0;
+        const under = stage.state === "now" || stage.state === "stopped";
+        const share = stage.state === "done" || stage.state === "failed" ? 1 : under && stage.total ? stage.done / stage.total : 0;
         const busy = stage.state === "now" && !stage.total;
-        const opened = stage.state === "done" && stage.text.startsWith("opened");
+        const mark = MARKS[stage.state];
         return (
-          <li class={`st ${stage.state === "now" ? "now" : stage.state === "done" ? "" : "wait"} ${busy ? "busy" : ""}`}>
+          <li class={`st ${STATES[stage.state]} ${busy ? "busy" : ""}`} data-stage={stage.stage} data-state={stage.state}>
             <div class="tr">
               <i style={{ width: `${share * 100}%` }} />
             </div>
             <b>
-              {stage.state === "done" && (
-                <svg width="10" height="10" viewBox="0 0 10 10" aria-label="done" role="img">
-                  <path d="m1.5 5.5 2.3 2.3 4.7-5.3" fill="none" stroke="var(--ink-2)" stroke-width="1.6" />
+              {mark && (
+                <svg width="10" height="10" viewBox="0 0 10 10" aria-label={stage.state} role="img">
+                  <path d={mark} fill="none" stroke="currentColor" stroke-width="1.6" />
                 </svg>
               )}
-              {opened ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage]}
+              {titleOf(stage)}
             </b>
             <span>{stageText(stage)}</span>
           </li>
@@ -180,9 +201,12 @@ function Stages({ job }: { job: api.Job }): JSX.Element {
   );
 }
 
-function stageText(stage: api.Job["stages"][number]): string {
-  if (stage.state === "waits") return "waits";
-  if (stage.state === "left out") return "left out";
+function stageText(stage: Stage): string {
+  if (stage.state === "waits" || stage.state === "left out") return stage.state;
+  if (stage.state === "failed" || stage.state === "stopped") {
+    const reached = stage.total ? ` at ${count(stage.done)} of ${count(stage.total)}` : "";
+    return `${stage.state}${reached}${stage.seconds ? ` after ${time(stage.seconds)}` : ""}`;
+  }
   const unit = UNITS[stage.stage];
   if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "at work";
   if (stage.stage === "introduced" && !stage.done) return "not known";

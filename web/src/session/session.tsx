@@ -25,6 +25,7 @@ function told(all: api.JobList): void {
   const before = new Map(jobs.value.map((job) => [job.id, job]));
   const ended = all.jobs.filter((job) => isOver(job) && before.get(job.id)?.state !== job.state);
   jobs.value = all.jobs;
+  void form.follow(all.form);
   if (ended.length) void loadPast();
   const mine = all.jobs.find((job) => job.id === own());
   if (mine?.state === "done") {
@@ -46,7 +47,12 @@ async function begin(): Promise<() => void> {
 }
 
 async function compare(): Promise<void> {
-  if (sending.value || !form.ready.value) return;
+  if (sending.value) return;
+  form.tried.value = !form.ready.value;
+  if (form.tried.value) {
+    document.getElementById(form.missing.value.keys().next().value ?? "")?.focus();
+    return;
+  }
   sending.value = true;
   try {
     const job = await api.compare(form.spec.value);
@@ -151,7 +157,7 @@ function Go({ info }: { info: api.SessionInfo }): JSX.Element {
         />
         <span class="sp" />
         <Copy />
-        <button type="button" class="btn pri" disabled={!form.ready.value || sending.value} onClick={() => void compare()}>
+        <button type="button" class="btn pri" disabled={sending.value} onClick={() => void compare()}>
           Compare <kbd>{navigator.platform.startsWith("Mac") ? "⌘⏎" : "Ctrl ⏎"}</kbd>
         </button>
       </div>

@@ -4,7 +4,7 @@ import { useId, useState } from "preact/hooks";
 import { problemOf } from "../api/source";
 import { Glyph } from "../marks";
 import * as api from "./api";
-import { Line, PathField, Pick, Segments } from "./controls";
+import { Gap, Line, PathField, Pick, Segments } from "./controls";
 import * as form from "./form";
 import { choose } from "./picker";
 
@@ -75,8 +75,10 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
             onInput={(value) => (side.path.value = value)}
             onChoose={() => void choose(side.from.value === "model" ? "a model" : "a run or a dump", (found) => (side.path.value = found))}
             list={side.from.value === "recording" ? "earlier-runs" : undefined}
+            wrong={form.gap(path)}
           />
         </Line>
+        <Gap of={path} text={form.gap(path)} />
         <Said role={role} seen={seen} />
         <Running role={role} seen={seen} />
         {role === "reference" && seen?.kind === "recording" && <ItsModel />}
@@ -261,10 +263,12 @@ function Inputs(): JSX.Element | null {
               onInput={(value) => (form.inputFile.value = value)}
               onChoose={() => void choose("inputs", (found) => (form.inputFile.value = found))}
               list="earlier-runs"
+              wrong={form.gap("input-file")}
             />
           )}
         </div>
       </Line>
+      <Gap of="input-file" text={form.gap("input-file")} />
       {(kind === "random" || kind === "zeros" || kind === "ones") && (
         <Line label="Shapes" of="shapes">
           <input

@@ -16,9 +16,13 @@ from syncpoint.server.routes.asking import ERRORS
 from syncpoint.server.session import Session
 from syncpoint.server.session_schema import (
     Command,
+    Fields,
+    Folder,
+    Form,
     JobList,
     JobState,
     Listing,
+    Name,
     Past,
     Seen,
     SessionInfo,
@@ -91,6 +95,30 @@ def get_past(session: Current) -> Past:
     return session.past.all(session.jobs.busy())
 
 
+@router.post("/past/resume", dependencies=Json)
+def post_past_resume(session: Current, folder: Folder) -> JobState:
+    """Go on with a comparison that was begun here, also by an earlier server: this runs models."""
+    return session.jobs.state_of(session.go_on(folder.path))
+
+
+@router.post("/so-far", dependencies=Json)
+def post_so_far(session: Current, folder: Folder) -> Name:
+    """Look at a comparison that is not finished. No model is run."""
+    return Name(comparison=session.so_far(folder.path))
+
+
+@router.get("/form")
+def get_form(session: Current) -> Form:
+    """What is filled in."""
+    return session.memory.form
+
+
+@router.post("/form", dependencies=Json)
+def post_form(session: Current, fields: Fields) -> Form:
+    """Remember what is filled in. Nothing is run."""
+    return session.memory.fill(fields)
+
+
 @router.post("/command", dependencies=Json)
 def post_command(session: Current, spec: SessionSpec) -> Command:
     """The comparison as a command line. Nothing is run."""
@@ -139,10 +167,10 @@ async def _events(session: Session, known: str) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     spoke = time.monotonic()
     while not session.ending.is_set():
-        name = f"{session.key}-{session.jobs.version}"
+        name = f"{session.key}-{session.jobs.version}-{session.memory.form.version}"
         if name != known:
             jobs = session.jobs.listed()
-            known, spoke = f"{session.key}-{jobs.version}", time.monotonic()
+            known, spoke = f"{session.key}-{jobs.version}-{jobs.form}", time.monotonic()
             yield f"id: {known}\nevent: jobs\ndata: {jobs.model_dump_json()}\n\n"
         elif time.monotonic() - spoke > _HEARTBEAT:
             spoke = time.monotonic()

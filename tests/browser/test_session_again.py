@@ -1,0 +1,188 @@
+"""A session that is left and come back to: other tabs, reloads, a server that was started again."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from session_places import Server, write_dumps, write_models
+
+SLOW = 60_000
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_dumps(tmp_path)
+    write_models(tmp_path)
+    return tmp_path
+
+
+def test_an_interrupted_comparison_is_gone_on_with_after_a_restart(page, folder):
+    server = Server(folder)
+    spec = {
+        "target": {"path": "net.py:waiting"},
+        "reference": {"path": "net.py:reference"},
+        "inputs": "net.py:inputs",
+    }
+    _, job = server.ask("/jobs", spec)
+    server.until(job["id"], says="waiting for go")
+    server.process.kill()
+    server.process.wait(10)
+    (folder / "go").touch()
+
+    server = Server(folder)
+    try:
+        page.goto(server.address)
+        past = page.get_by_role("region", name="Past comparisons")
+        line = past.get_by_role("row").nth(1)
+        for text in ("net_waiting_against_net_reference", "net.py:waiting", "net.py:reference"):
+            expect(line).to_contain_text(text)
+        expect(line).to_contain_text("one that was interrupted")
+        line.get_by_role("button", name="Go on").click()
+        expect(page.locator(".job[data-state=done]")).to_be_visible(timeout=SLOW)
+        expect(past.get_by_role("row")).to_have_count(2)
+        expect(line).to_contain_text("close")
+        expect(line).to_contain_text("today")
+        line.get_by_role("link", name="net_waiting_against_net_reference").click()
+        expect(page.get_by_role("banner")).to_contain_text("net.py:waiting")
+    finally:
+        server.stop()
+
+
+def filled(page):
+    """What the form shows."""
+    return (
+        page.locator("#target-path").input_value(),
+        page.locator("#reference-path").input_value(),
+        page.locator("#input-file").input_value(),
+        page.get_by_label("Metric").input_value(),
+    )
+
+
+@pytest.mark.parametrize("storage", ["free", "blocked"])
+def test_a_second_tab_and_a_reload_show_what_was_filled_in(browser, folder, storage):
+    server = Server(folder)
+    context = browser.new_context()
+    if storage == "blocked":
+        context.add_init_script(
+            "for (const name of ['sessionStorage', 'localStorage']) Object.defineProperty(window,"
+            " name, { get() { throw new DOMException('blocked', 'SecurityError'); } });"
+        )
+    try:
+        first = context.new_page()
+        first.goto(server.address)
+        first.locator("#target-path").fill("net.py:shipped")
+        first.locator("#reference-path").fill("net.py:reference")
+        first.get_by_role("button", name="File", exact=True).click()
+        first.locator("#input-file").fill("net.py:inputs")
+        first.get_by_label("Metric").select_option("rmse")
+        wanted = ("net.py:shipped", "net.py:reference", "net.py:inputs", "rmse")
+        expect(first.get_by_role("button", name="Copy as command")).to_be_enabled()
+
+        second = context.new_page()
+        second.goto(server.address)
+        expect(second.locator("#input-file")).to_have_value("net.py:inputs")
+        assert filled(second) == wanted
+        second.reload()
+        expect(second.locator("#input-file")).to_have_value("net.py:inputs")
+        assert filled(second) == wanted
+
+        # What is typed in one is soon seen in the other, and neither undoes it.
+        second.locator("#target-path").fill("net.py:reference")
+        expect(first.locator("#target-path")).to_have_value("net.py:reference")
+        first.locator("#input-file").fill("reference.npz")
+        expect(second.locator("#input-file")).to_have_value("reference.npz")
+        first.wait_for_timeout(600)
+        wanted = ("net.py:reference", "net.py:reference", "reference.npz", "rmse")
+        assert filled(first) == filled(second) == wanted
+    finally:
+        context.close()
+        server.stop()
+
+
+def test_what_the_command_line_names_wins_over_what_was_there(page, folder):
+    (folder / "comparisons").mkdir()
+    server = Server(folder)
+    page.goto(server.address)
+    page.locator("#target-path").fill("target.npz")
+    page.locator("#reference-path").fill("reference.npz")
+    expect(page.get_by_role("button", name="Copy as command")).to_be_enabled()
+    page.wait_for_timeout(500)
+    server.stop()
+    server = Server(folder)
+    page.goto(server.address)
+    expect(page.locator("#target-path")).to_have_value("target.npz")
+    server.stop()
+    server = Server(folder, "net.py:shipped")
+    page.goto(server.address)
+    expect(page.locator("#target-path")).to_have_value("net.py:shipped")
+    expect(page.locator("#reference-path")).to_have_value("")
+    server.stop()
+
+
+DEEP = """
+import torch
+from torch import nn
+
+
+def deep(scale=1.0):
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(150)]).eval()
+    with torch.no_grad():
+        net[70].weight *= scale
+    return net
+
+
+def off():
+    return deep(3.0)
+"""
+
+
+def worker_of(server):
+    """The process that the server makes a comparison in."""
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    tasks = children.parent.parent.glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def test_what_is_measured_can_be_opened_before_the_end_and_after_a_cancel(page, folder):
+    (folder / "deep.py").write_text(DEEP)
+    server = Server(folder)
+    spec = {
+        "target": {"path": "deep.py:off"},
+        "reference": {"path": "deep.py:deep"},
+        "inputs": "net.py:inputs",
+    }
+    try:
+        page.goto(server.address)
+        _, job = server.ask("/jobs", spec)
+        end = time.monotonic() + 60
+        while not server.ask(f"/jobs/{job['id']}")[1]["counts"] and time.monotonic() < end:
+            time.sleep(0.01)
+        (pid,) = worker_of(server)
+        os.kill(pid, signal.SIGSTOP)  # it stays in the middle for as long as we look
+        card = page.locator(".job[data-state=running]")
+        expect(card.get_by_role("img", name=re.compile("Drift so far, least PSNR"))).to_be_visible()
+        card.get_by_role("button", name="Open what is finished").click()
+        expect(page.get_by_role("status").filter(has_text="Not complete")).to_be_visible(
+            timeout=SLOW
+        )
+        expect(page.get_by_role("banner")).to_contain_text("no verdict")
+        os.kill(pid, signal.SIGCONT)
+        server.ask(f"/jobs/{job['id']}/cancel", post=True)
+        assert server.until(job["id"], "cancelled", "done")["state"] == "cancelled"
+
+        page.goto(server.address)
+        past = page.get_by_role("region", name="Past comparisons")
+        for place in (page.locator(".job[data-state=cancelled]"), past):
+            expect(place.get_by_role("button", name="Open what is finished")).to_be_visible()
+        past.get_by_role("button", name="Open what is finished").click()
+        expect(page.get_by_role("status").filter(has_text="Not complete")).to_be_visible(
+            timeout=SLOW
+        )
+    finally:
+        server.stop()
