@@ -1,12 +1,29 @@
 """One page on one kind of comparison, used by test after test as a person uses it."""
 
 import re
+from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
+import pytest
 from playwright.sync_api import Page
 
 from known import Known
 
+RUNS = {
+    "guilty": {"target": "target.run", "reference": "reference.run"},
+    "fused": {"target": "fused/target.run", "reference": "fused/reference.run"},
+    "sourceless": {"target": "here.npz", "reference": "there.npz"},
+    "statistics": {"target": "light.run", "reference": "reference.run"},
+    "missing": {"target": "target.run", "reference": "reference.run"},
+}
+"""Where the values behind each kind of comparison are; those of missing are for the tests alone.
+
+The kinds: values that are not finite, ops without partner, no source, statistics only, no runs.
+"""
+DRIFT = ".drift canvas"
+DRAWN = """() => new Promise(done =>
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"""
 _GO = """said => new Promise(done => {
     if (location.hash.slice(1) === said) return done();
     addEventListener('hashchange', () => setTimeout(done), { once: true });
@@ -24,6 +41,16 @@ _SELECTED = "row => new URLSearchParams(location.hash.slice(1)).get('row') === S
 _PAINTED = """canvas => canvas.getContext('2d')
     .getImageData(0, 0, canvas.width, canvas.height).data.some(value => value > 0)"""
 _WORDS = "pane => (pane.innerText ?? '').trim().length"
+
+
+def place_of(comparisons: Path, kind: str) -> Path:
+    """Where one of the comparisons lies; the missing one lies away from its runs."""
+    return comparisons / ("elsewhere" if kind == "missing" else ".") / f"{kind}.cmp"
+
+
+def known_of(comparisons: Path, kind: str) -> Known:
+    runs = {side: comparisons / run for side, run in RUNS[kind].items()}
+    return Known(place_of(comparisons, kind), runs)
 
 
 def watch(page: Page) -> list[str]:
@@ -89,3 +116,38 @@ class Looked:
             assert pane.evaluate(_WORDS) > 5, pane.get_attribute("aria-label")
         for canvas in self.page.locator(".structure canvas, .drift canvas").all():
             assert canvas.evaluate(_PAINTED)
+
+
+def row_with(known, least: int = 3) -> int | None:
+    """The least similar sync point whose values were kept, of so many axes, not seen through a
+    view: its element is the same element of both runs."""
+    for at in known.similarity("psnr"):
+        row = known.rows[at]
+        long = [length for length in row["target_shape"] if length > 1]
+        if row["basis"] != "values" or len(long) < least or row["view"]:
+            continue
+        if row["target_shape"] == row["reference_shape"]:
+            return at
+    return None
+
+
+def shown(page, what: str) -> float:
+    """The number in a caption."""
+    text = page.get_by_test_id(f"value-{what}").inner_text()
+    if "∞" in text or "NaN" in text:
+        return {"−∞": -np.inf, "+∞": np.inf}.get(text, np.nan)
+    return float(text.replace("−", "-").replace("+", ""))
+
+
+def check_cursor(looked, at: int) -> tuple[int, ...]:
+    """Index under the cursor; what the captions say there is what the runs hold."""
+    page = looked.page
+    text = page.get_by_test_id("readout").locator("b").inner_text()
+    index = tuple(int(part) for part in re.findall(r"\d+", text))
+    held = {side: looked.known.values(side, at)[index] for side in ("target", "reference")}
+    for side, value in held.items():
+        assert shown(page, side) == pytest.approx(value, rel=1e-3, nan_ok=True)
+    with np.errstate(invalid="ignore"):
+        apart = held["target"] - held["reference"]
+    assert shown(page, "difference") == pytest.approx(apart, rel=2e-3, nan_ok=True)
+    return index

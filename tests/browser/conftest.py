@@ -10,21 +10,9 @@ from pathlib import Path
 import pytest
 
 import browsing
-from known import Known
-from looking import Looked
+from looking import RUNS, Looked, known_of, place_of
 
 WIDE = {"width": 1440, "height": 900}
-RUNS = {
-    "guilty": {"target": "target.run", "reference": "reference.run"},
-    "fused": {"target": "fused/target.run", "reference": "fused/reference.run"},
-    "sourceless": {"target": "here.npz", "reference": "there.npz"},
-    "statistics": {"target": "light.run", "reference": "reference.run"},
-    "missing": {"target": "target.run", "reference": "reference.run"},
-}
-"""Where the values behind each kind of comparison are; those of missing are for the tests alone.
-
-The kinds: values that are not finite, ops without partner, no source, statistics only, no runs.
-"""
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +53,7 @@ def served(comparisons) -> Callable[[str], browsing.Served]:
 
     def serve(name: str) -> browsing.Served:
         if name not in running:
-            place = comparisons / ("elsewhere" if name == "missing" else ".") / f"{name}.cmp"
-            running[name] = browsing.start("view", str(place))
+            running[name] = browsing.start("view", str(place_of(comparisons, name)))
         return running[name]
 
     yield serve
@@ -78,12 +65,10 @@ def served(comparisons) -> Callable[[str], browsing.Served]:
 def one_page(request, browser, browser_context_args, comparisons, served):
     """A page for each kind of comparison, opened once for the tests of a file."""
     kind = request.param
-    place = comparisons / ("elsewhere" if kind == "missing" else ".") / f"{kind}.cmp"
-    known = Known(place, {side: comparisons / run for side, run in RUNS[kind].items()})
     context = browser.new_context(**browser_context_args)
     page = context.new_page()
     page.set_default_timeout(10_000)
-    made = Looked(page, kind, known, served(kind).address)
+    made = Looked(page, kind, known_of(comparisons, kind), served(kind).address)
     browsing.open_page(page, served(kind))
     yield made
     context.close()

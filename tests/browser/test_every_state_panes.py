@@ -9,13 +9,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
+from looking import DRAWN, DRIFT, check_cursor, row_with
+
 STRUCTURE = ".structure canvas"
-DRIFT = ".drift canvas"
-DRAWN = """() => new Promise(done =>
-    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"""
 COLUMN = """(canvas, order) => {
     const box = canvas.getBoundingClientRect();
     const x = Math.round((canvas.xOf(order) - box.left) * canvas.width / box.width);
@@ -31,41 +29,6 @@ LIT = """([target, reference]) => {
     return lit.some(one => one.lane === 'target' && one.name === target)
         && lit.some(one => one.lane === 'reference' && one.name === reference);
 }"""
-
-
-def row_with(known, least: int = 3) -> int | None:
-    """The least similar sync point whose values were kept, of so many axes, not seen through a
-    view: its element is the same element of both runs."""
-    for at in known.similarity("psnr"):
-        row = known.rows[at]
-        long = [length for length in row["target_shape"] if length > 1]
-        if row["basis"] != "values" or len(long) < least or row["view"]:
-            continue
-        if row["target_shape"] == row["reference_shape"]:
-            return at
-    return None
-
-
-def shown(page, what: str) -> float:
-    """The number in a caption."""
-    text = page.get_by_test_id(f"value-{what}").inner_text()
-    if "∞" in text or "NaN" in text:
-        return {"−∞": -np.inf, "+∞": np.inf}.get(text, np.nan)
-    return float(text.replace("−", "-").replace("+", ""))
-
-
-def check_cursor(looked, at: int) -> tuple[int, ...]:
-    """Index under the cursor; what the captions say there is what the runs hold."""
-    page = looked.page
-    text = page.get_by_test_id("readout").locator("b").inner_text()
-    index = tuple(int(part) for part in re.findall(r"\d+", text))
-    held = {side: looked.known.values(side, at)[index] for side in ("target", "reference")}
-    for side, value in held.items():
-        assert shown(page, side) == pytest.approx(value, rel=1e-3, nan_ok=True)
-    with np.errstate(invalid="ignore"):
-        apart = held["target"] - held["reference"]
-    assert shown(page, "difference") == pytest.approx(apart, rel=2e-3, nan_ok=True)
-    return index
 
 
 def inspected(looked, at: int) -> None:
