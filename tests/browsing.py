@@ -19,7 +19,8 @@ def make(folder: Path) -> None:
     guilty: f16, one op guilty, another makes the first non-finite values, the rest inherited;
     clean: all close; statistics: the target kept as statistics; digest: both as digests;
     missing: guilty without its runs; plain: two dumps without source, modules or edges;
-    fused: ONNX Runtime as executed against PyTorch, with unmatched ops.
+    fused: ONNX Runtime as executed against PyTorch, with unmatched ops;
+    sourceless: two dumps that differ in many ways, without source, modules or edges.
     """
     inputs = (vit.image(),)
     reference = sp.capture(vit.model(), inputs, out=folder / "reference.run")
@@ -40,7 +41,23 @@ def make(folder: Path) -> None:
     np.savez(folder / "good.npz", **plain)
     np.savez(folder / "bad.npz", **{**plain, "op3": plain["op3"] * 2, "extra": plain["op1"]})
     sp.compare(folder / "bad.npz", folder / "good.npz", out=folder / "plain.cmp")
+    _sourceless(folder, rng)
     _fused(folder, inputs)
+
+
+def _sourceless(folder: Path, rng: np.random.Generator) -> None:
+    """Tensors that are off by noise, by a factor and at one element: each metric sees another."""
+    good = {f"op{at}": rng.standard_normal((2, 3, 5)).astype("f4") for at in range(14)}
+    bad = {}
+    for at, (name, values) in enumerate(good.items()):
+        size = np.float32(10.0 ** -(at // 3 + 1))
+        noise = rng.standard_normal(values.shape).astype("f4")
+        bad[name] = (values * (1 + size), values + size * noise, values.copy())[at % 3]
+        if at % 3 == 2:
+            bad[name][1, 2, at % 5] += size
+    np.savez(folder / "there.npz", **good)
+    np.savez(folder / "here.npz", **bad)
+    sp.compare(folder / "here.npz", folder / "there.npz", out=folder / "sourceless.cmp")
 
 
 def _fused(folder: Path, inputs: tuple) -> None:

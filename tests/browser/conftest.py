@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import browsing
+from looking import RUNS, Looked, known_of, place_of
 
 WIDE = {"width": 1440, "height": 900}
 
@@ -52,10 +53,30 @@ def served(comparisons) -> Callable[[str], browsing.Served]:
 
     def serve(name: str) -> browsing.Served:
         if name not in running:
-            place = comparisons / ("elsewhere" if name == "missing" else ".") / f"{name}.cmp"
-            running[name] = browsing.start("view", str(place))
+            running[name] = browsing.start("view", str(place_of(comparisons, name)))
         return running[name]
 
     yield serve
     for one in running.values():
         browsing.stop(one)
+
+
+@pytest.fixture(scope="module", params=list(RUNS))
+def one_page(request, browser, browser_context_args, comparisons, served):
+    """A page for each kind of comparison, opened once for the tests of a file."""
+    kind = request.param
+    context = browser.new_context(**browser_context_args)
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    made = Looked(page, kind, known_of(comparisons, kind), served(kind).address)
+    browsing.open_page(page, served(kind))
+    yield made
+    context.close()
+
+
+@pytest.fixture
+def looked(one_page):
+    """The page of a kind; whatever goes wrong in it unseen fails the test."""
+    yield one_page
+    wrong, one_page.wrong[:] = list(one_page.wrong), []
+    assert wrong == []

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from browsing import open_page
+from looking import RUNS, watch
+from session_places import Server, write_dumps
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NARROW = {"width": 1280, "height": 800}
@@ -26,7 +29,7 @@ def serious(page) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["guilty", "statistics", "digest", "missing", "plain"])
+@pytest.mark.parametrize("kind", [*RUNS, "digest", "plain"])
 def test_nothing_serious_is_in_the_way(page, served, kind, scheme):
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size(NARROW)
@@ -37,15 +40,74 @@ def test_nothing_serious_is_in_the_way(page, served, kind, scheme):
     assert serious(page) == []
 
 
-def test_nothing_is_wider_than_a_small_screen(page, served):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_in_the_way_of_a_session(page, tmp_path, scheme):
+    write_dumps(tmp_path)
+    server = Server(tmp_path)
+    try:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.set_viewport_size(NARROW)
+        page.goto(server.address)
+        page.locator("#target-path").fill("target.npz")
+        page.locator("#reference-path").fill("nowhere.npz")
+        page.get_by_role("alert").first.wait_for()
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_in_the_way_of_an_error(page, served, scheme):
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size(NARROW)
-    for state in ({}, {"row": 47, "sort": "operation", "grouped": 1}):
-        open_page(page, served("guilty"), **state)
+    page.goto(served("guilty").address)
+    page.goto(f"{served('guilty').origin}/c/nothing")
+    said = page.get_by_role("alert")
+    expect(said).to_contain_text("This comparison cannot be shown")
+    expect(said).to_contain_text("expected")
+    assert serious(page) == []
+
+
+OUTSIDE = """() => {
+    const inside = (box) => box.left >= -0.5 && box.top >= -0.5
+        && box.right <= innerWidth + 0.5 && box.bottom <= innerHeight + 0.5;
+    const scrolled = (element) => {
+        for (let up = element.parentElement; up; up = up.parentElement) {
+            const style = getComputedStyle(up);
+            const cuts = style.overflowX !== 'visible' || style.overflowY !== 'visible';
+            if (cuts && inside(up.getBoundingClientRect())) return true;
+        }
+        return false;
+    };
+    return [...document.querySelectorAll('.frame *')].filter(one => {
+        const box = one.getBoundingClientRect();
+        return box.width && box.height && !inside(box) && !scrolled(one);
+    }).map(one => one.outerHTML.slice(0, 120));
+}"""
+"""What reaches out of the window and cannot be scrolled to."""
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_everything_fits_into_a_small_screen(page, served, kind):
+    wrong = watch(page)
+    page.set_viewport_size(NARROW)
+    open_page(page, served(kind))
+    for state in ("nothing selected", "a row selected", "grouped"):
+        if state == "a row selected":
+            page.keyboard.press("ArrowDown")
+            page.get_by_test_id("fault").wait_for()
+        elif state == "grouped":
+            page.get_by_label("Group by module").click()
         page.wait_for_timeout(300)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        height = page.evaluate("document.documentElement.scrollHeight")
-        assert (width, height) == (1280, 800)
-        for pane in page.locator(".pane").all():
+        size = page.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+        )
+        assert size == [NARROW["width"], NARROW["height"]], state
+        assert page.evaluate(OUTSIDE) == [], state
+        panes = page.locator(".pane").all()
+        assert len(panes) == 5
+        for pane in panes:
             box = pane.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 1280.5
+            assert box["width"] >= 150 and box["height"] >= 80, pane.get_attribute("aria-label")
+    assert wrong == []

@@ -29,6 +29,10 @@ from syncpoint.run.files import one_line, replacing
 PREVIEWS = 24
 """Sync points whose tensors are shown: where the runs part, and the worst."""
 _PIXELS = 96
+_FEWER_PIXELS = 48
+_LARGE_MAPS = 1_600_000
+"""Letters of the finer pictures together: some eight of 96 x 96. Noise cannot be compressed, and
+two dozen of them would make the report of a small net too large to be sent around."""
 _MOST_DETAILS = 5_000
 """Rows with all their words; beyond it only those that are off have them."""
 _MOST_METRICS_ROWS = 50_000
@@ -135,10 +139,17 @@ def _columns(opened: Opened, metric: str) -> dict[str, Any]:
 
 
 def _heatmaps(opened: Opened, wanted: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    spent = 0
     for row in wanted:
         # What cannot be read is told in its details.
         with suppress(SyncpointError):
             found = heatmaps.heatmap(opened, int(row), Wish(rows=_PIXELS, columns=_PIXELS))
+            size = sum(map(len, (found.reference, found.target, found.difference, found.places)))
+            if spent + size > _LARGE_MAPS:
+                wish = Wish(rows=_FEWER_PIXELS, columns=_FEWER_PIXELS)
+                found = heatmaps.heatmap(opened, int(row), wish)
+            else:
+                spent += size
             yield str(row), found.model_dump()
 
 

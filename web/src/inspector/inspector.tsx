@@ -72,14 +72,15 @@ function Sections({ found }: { found: RowDetail }): JSX.Element {
 
 /** Why there are no pictures, where somebody would look for them. */
 function Absent({ found }: { found: RowDetail }): JSX.Element | null {
-  if (found.basis !== "values" || !found.missing) return null;
+  if (!found.missing || found.basis === "digest") return null;
   return (
     <div class="sec">
       <h3>Tensors</h3>
       <div class="empty" data-testid="missing">
         <b>The values are not at hand</b>
         <span>{found.missing}</span>
-        {found.metrics.length > 0 && <span class="dim">Measurements stay; heatmaps, value histograms and worst elements need the values.</span>}
+        {found.basis === "statistics" && <span class="dim">Heatmaps, value histograms and worst elements need the values: capture with --record values.</span>}
+        {found.basis === "values" && found.metrics.length > 0 && <span class="dim">Measurements stay; heatmaps, value histograms and worst elements need the values.</span>}
       </div>
     </div>
   );

@@ -316,7 +316,12 @@ function moveTo(map: HeatMap, axis: number, to: number): void {
 
 function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
   // A report holds one slice.
-  if (!state.source.live) return null;
+  if (!state.source.live)
+    return further(map).length ? (
+      <p class="aside" data-testid="one-slice">
+        The slice at {further(map).map((axis) => `${map.names[axis]} = ${map.at[axis]}`).join(", ")}; a report holds one, syncpoint view shows the others.
+      </p>
+    ) : null;
   const at = readSlice(state.slice.value).at ?? map.at;
   return (
     <>
