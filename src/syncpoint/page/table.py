@@ -142,21 +142,19 @@ class Table:
 
     @cached_property
     def groups(self) -> pl.Series:
-        """What a row is rolled up under. One without a module goes with the row before it; what
-        the model was given and its parameters are groups of their own."""
+        """What a row is rolled up under; "" for one that no module made. What the model was given
+        and its parameters are groups of their own."""
         counted = self.modules.value_counts()
         counts = dict(zip(counted["module"], counted["count"], strict=True))
         groups = groups_of({module: count for module, count in counts.items() if module})
-        named = self.modules.replace_strict({**groups, "": None}, return_dtype=pl.String)
-        run = named.gather(self.execution).fill_null(strategy="forward")
-        run = run.fill_null(strategy="backward").fill_null("")
+        named = self.modules.replace_strict({**groups, "": ""}, return_dtype=pl.String)
         role = pl.col("target_role")
         return self.frame.select(
             pl.when(role == "model-input")
             .then(pl.lit(INPUTS))
             .when(role == "parameter")
             .then(pl.lit(PARAMETERS))
-            .otherwise(run.gather(self.order))
+            .otherwise(named)
             .alias("group")
         ).to_series()
 

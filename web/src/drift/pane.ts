@@ -1,6 +1,7 @@
 // The drift strip: what is drawn, and what the pointer does.
 import { effect } from "@preact/signals";
 import { cut, fitted, font, glyph, onLarge, severity, token, wide, type Context } from "../canvas";
+import { TOP_LEVEL } from "../marks";
 import * as state from "../state";
 import { listen } from "./pointer";
 import { range, scaleOf, ticks, type Scale } from "./scale";
@@ -231,7 +232,9 @@ export class Pane {
       }
       if (b - a < 26) continue;
       const style = font(10, here ? 620 : 430);
-      const said = cut(context, group || "(no module)", style, b - a - 6, true);
+      // The beginning of a path may go; other words say nothing once they are cut.
+      const room = b - a - 6;
+      const said = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
       context.font = style;
       context.fillStyle = token(here ? "ink" : "ink-3");
       if (said.length > 1) context.fillText(said, (a + b) / 2, this.height - 6);

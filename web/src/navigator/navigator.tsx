@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
-import { Chevron, Glyph, isHollow, Strip, Tag } from "../marks";
+import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
 import { count, metricText } from "../numbers";
 import * as state from "../state";
 import { arrived, counts, cursor, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
@@ -191,7 +191,7 @@ function List(): JSX.Element {
       </div>
       {bubble && middle && (
         <div class="bubble" aria-hidden="true">
-          {middle.group || "top"} · {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
+          {middle.group || TOP_LEVEL} · {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
         </div>
       )}
       {problem.value && <ListProblem />}
@@ -276,7 +276,7 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
     >
       <Chevron open={line.open} />
       <Glyph level={line.level} guilt={line.guilt} />
-      <span class="nm start">{line.group || "(no module)"}</span>
+      <span class="nm start">{line.group || TOP_LEVEL}</span>
       <span class="ct">{count(line.count)}</span>
       <span class="sp" />
       <Strip cells={line.cells} />
