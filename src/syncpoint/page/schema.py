@@ -276,9 +276,21 @@ class ErrorBars(Schema):
     close_ratio: float
     large_ratio: float
     preset: str
-    region: list[str]
     unknown: str
     """Why introduced error is not known."""
+
+
+class RegionOp(Schema):
+    """One of several reference ops that a sync point stands for."""
+
+    label: str
+    type: str
+    module: str
+    row: int | None
+    """Its own sync point; None for one that was computed together with others."""
+    file: str
+    line: int
+    """0 where no source is known."""
 
 
 class StatisticRow(Schema):
@@ -311,6 +323,8 @@ class RowDetail(Schema):
     guilty_how: str
     """How that one is known: "3 sync points before", "the last guilty op before"..."""
     bars: ErrorBars
+    region: list[RegionOp]
+    """The reference ops that it stands for where they are several, in execution order."""
     metrics: list[MetricValue]
     statistics: list[StatisticRow]
     """Both sides, where a pair was compared by statistics."""

@@ -615,8 +615,6 @@ export interface components {
             large_ratio: number;
             /** Preset */
             preset: string;
-            /** Region */
-            region: string[];
             /** Unknown */
             unknown: string;
         };
@@ -1119,6 +1117,24 @@ export interface components {
             cure: string;
         };
         /**
+         * RegionOp
+         * @description One of several reference ops that a sync point stands for.
+         */
+        RegionOp: {
+            /** Label */
+            label: string;
+            /** Type */
+            type: string;
+            /** Module */
+            module: string;
+            /** Row */
+            row: number | null;
+            /** File */
+            file: string;
+            /** Line */
+            line: number;
+        };
+        /**
          * RowBrief
          * @description A sync point as a line of the navigator.
          */
@@ -1199,6 +1215,8 @@ export interface components {
             /** Guilty How */
             guilty_how: string;
             bars: components["schemas"]["ErrorBars"];
+            /** Region */
+            region: components["schemas"]["RegionOp"][];
             /** Metrics */
             metrics: components["schemas"]["MetricValue"][];
             /** Statistics */

@@ -59,7 +59,6 @@ export function Bars({ found }: { found: RowDetail }): JSX.Element {
         <Bar at={2} name="expected" end={expected} value={expected === null ? "–" : metricText("psnr", bars.expected_psnr)} unit={expected === null ? "" : "dB"} x={x} style={{ fill: "var(--none-fill)" }} />
       </svg>
       {bars.unknown && <p class="aside">Introduced error is not known: {bars.unknown}</p>}
-      {bars.region.length > 1 && <p class="aside" title={bars.region.join("\n")}>Introduced by {bars.region.length} reference ops together: {bars.region.slice(0, 4).join(", ")}{bars.region.length > 4 && " …"}</p>}
     </div>
   );
 }

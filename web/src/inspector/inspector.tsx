@@ -10,6 +10,7 @@ import { Bars } from "./bars";
 import { Digest, Statistics } from "./coarse";
 import { Spread, useDistribution } from "./distribution";
 import { Fault, Pair } from "./head";
+import { Region } from "./region";
 import "./inspector.css";
 import { Metrics } from "./metrics";
 import { More } from "./more";
@@ -57,6 +58,7 @@ function Sections({ found }: { found: RowDetail }): JSX.Element {
       <div class="sec">
         <Pair found={found} />
         <Fault found={found} />
+        <Region found={found} />
       </div>
       {found.bars.total !== null && <Bars found={found} />}
       {found.basis === "statistics" && <Statistics found={found} />}

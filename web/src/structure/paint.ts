@@ -3,6 +3,7 @@ import { cut, font, glyph, token, wide, type Context } from "../canvas";
 import { metricText } from "../numbers";
 import { metric, stateOf, text } from "../state";
 import { linesBetween, linksAcross, placed, rectOf, shownFor, type Lanes, type Rect } from "./layout";
+import { member } from "./member";
 import { REFERENCE, TARGET, type Item, type Lane, type Link, type Model } from "./model";
 
 export interface Seen extends Rect {
@@ -265,15 +266,17 @@ function strip(context: Context, cells: readonly number[], x: number, y: number)
 /** Ops that are one with the node's sync point stand before it in one frame. */
 function members(context: Context, item: Item, lane: Lane, x: number, y: number, w: number, h: number, view: View): [number, number] {
   const names = item.members[lane].map((entry) => item.of?.[lane].graph.names[entry] ?? "");
-  const ghosts = names.length > 2 ? [`${names.length} ops: ${names.join(", ")}`] : names;
+  const first = names.includes(member.value) ? [member.value, ...names.filter((name) => name !== member.value)] : names;
+  const ghosts = names.length > 2 ? [`${names.length} ops: ${first.join(", ")}`] : names;
   const main = Math.max(w * 0.5, 80);
   const each = (w - main - 8 * ghosts.length) / ghosts.length;
   dotted(context, x, y, w, h);
   ghosts.forEach((name, i) => {
     const left = x + i * (each + 8);
+    const asked = lane === REFERENCE && member.value !== "" && (names.length > 2 ? names : [name]).includes(member.value);
     round(context, left, y, each, h, 4);
-    context.strokeStyle = token("line-2");
-    context.setLineDash([3, 2]);
+    context.strokeStyle = token(asked ? "accent" : "line-2");
+    context.setLineDash(asked ? [] : [3, 2]);
     context.stroke();
     context.setLineDash([]);
     context.beginPath();
