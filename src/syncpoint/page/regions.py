@@ -68,7 +68,7 @@ def lines_of(opened: Opened, side: Side, file: str) -> pl.DataFrame:
 
 
 def _same_file(opened: Opened, file: str) -> bool:
-    """Whether both runs carry one and the same file: then the reference's lines are the target's."""
+    """Whether both runs carry the same text: then the lines of one are those of the other."""
     texts = []
     for side in ("target", "reference"):
         run = opened.run(side)

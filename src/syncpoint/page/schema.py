@@ -82,6 +82,8 @@ class OutputBrief(Schema):
     level: Level
     verdict: str
     psnr: Number
+    bound: bool
+    """Whether PSNR is only known to be at most this."""
     reason: str
 
 
@@ -141,6 +143,8 @@ class Overview(Schema):
     metrics: list[MetricInfo]
     types: list[str]
     """Types of target ops, most frequent first."""
+    roles: list[str]
+    """What the filter by type offers beside them: model-input, model-output, parameter, state."""
     outputs: list[OutputBrief]
     first_divergence: list[int]
     findings: list[Finding]
@@ -161,11 +165,16 @@ class RowBrief(Schema):
     module: str
     group: str
     type: str
+    role: str
     part: str
     level: Level
     verdict: str
     guilt: Guilt
     score: Number
+    bound: bool
+    """Whether the score is only known to be at most this."""
+    same_bytes: bool | None
+    """Of a pair compared by digests; else null."""
     bad: int
     """Elements that are NaN, infinite or masked on one side only."""
     fill: float
@@ -188,6 +197,7 @@ class GroupBrief(Schema):
     guilt: Guilt
     score: Number
     """Of its worst sync point."""
+    bound: bool
     cells: list[str]
     """At most 24: level and guilt of the worst sync point of each bin, as `large guilty`."""
 
@@ -464,6 +474,8 @@ class RowStates(Schema):
     """One letter: b where elements are NaN, infinite or masked on one side only, else "."."""
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
+    bounds: str
+    """One letter: b where the score is only known to be at most this, else "."."""
     introduced: str
     """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
     max_abs); empty where it has not."""

@@ -739,6 +739,8 @@ export interface components {
             guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
             /** Score */
             score: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
             /** Cells */
             cells: string[];
         };
@@ -963,6 +965,8 @@ export interface components {
             verdict: string;
             /** Psnr */
             psnr: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
             /** Reason */
             reason: string;
         };
@@ -1021,6 +1025,8 @@ export interface components {
             metrics: components["schemas"]["MetricInfo"][];
             /** Types */
             types: string[];
+            /** Roles */
+            roles: string[];
             /** Outputs */
             outputs: components["schemas"]["OutputBrief"][];
             /** First Divergence */
@@ -1159,6 +1165,8 @@ export interface components {
             group: string;
             /** Type */
             type: string;
+            /** Role */
+            role: string;
             /** Part */
             part: string;
             /**
@@ -1175,6 +1183,10 @@ export interface components {
             guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
             /** Score */
             score: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
+            /** Same Bytes */
+            same_bytes: boolean | null;
             /** Bad */
             bad: number;
             /** Fill */
@@ -1256,6 +1268,8 @@ export interface components {
             bad: string;
             /** Scores */
             scores: string;
+            /** Bounds */
+            bounds: string;
             /** Introduced */
             introduced: string;
             /** Orders */
