@@ -113,10 +113,16 @@ def test_every_kind_of_metric_can_be_drawn(page, served, metric):
     assert painted
 
 
-@pytest.mark.parametrize("kind", ["statistics", "digest"])
-def test_without_values_it_says_so(page, served, kind):
-    open_page(page, served(kind))
+def test_without_values_it_says_so(page, served):
+    open_page(page, served("digest"))
     expect(page.locator(".drift .none")).to_contain_text("No sync point has a value of PSNR")
+
+
+def test_what_statistics_bound_is_drawn_as_bounds(page, served):
+    open_page(page, served("statistics"))
+    ready(page)
+    expect(page.locator(".drift .head")).to_contain_text("at most (statistics)")
+    expect(page.locator(".drift .none")).to_have_count(0)
 
 
 @pytest.mark.parametrize("kind", ["missing", "plain", "fused", "clean"])

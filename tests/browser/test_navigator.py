@@ -209,3 +209,37 @@ def test_names_are_text_and_never_markup(page, tmp_path):
         assert page.locator("img").count() == 0
     finally:
         browsing.stop(own)
+
+
+def test_what_statistics_bound_is_shown_as_a_bound_worst_first(page, served):
+    open_page(page, served("statistics"))
+    texts = page.locator(".row .score").all_inner_texts()
+    found = [float(t[1:].replace("−", "-")) for t in texts if t.startswith("≤")]
+    assert len(found) > 5 and found == sorted(found)
+    expect(page.locator(".drift .head")).to_contain_text("at most (statistics)")
+
+
+def test_digests_are_told_apart_in_words(page, served):
+    open_page(page, served("digest"))
+    assert set(page.locator(".row .score").all_inner_texts()) == {"other bytes"}
+    page.get_by_role("button", name=re.compile("^close")).click()
+    expect(page.locator(".row .score", has_text="equal bytes").first).to_be_visible()
+
+
+def test_it_says_what_the_counts_are_by(page, served):
+    open_page(page, served("guilty"))
+    said = page.get_by_test_id("counts-by")
+    expect(said).to_have_text("counts by PSNR alone; the verdict above by all limits")
+    page.locator("#metric").select_option("cosine")
+    expect(said).to_contain_text("counts by Cosine")
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("model-input", "image"), ("model-output", "out[0]"), ("parameter", "proj.bias")],
+)
+def test_inputs_outputs_and_parameters_can_be_asked_for(page, served, role, name):
+    open_page(page, served("guilty"))
+    page.get_by_label("Op type").select_option(role)
+    expect(page.locator(".row .a > .cut", has_text=name).first).to_be_visible()
+    expect(page.locator(".row", has_text="linear_9 ")).to_have_count(0)

@@ -160,3 +160,12 @@ def test_a_notebook_shows_the_picture_first(comparisons):
     assert "<script" not in shown
     assert sp.open_comparison(comparisons / "clean.cmp")._repr_html_()
     assert sp.open_comparison(comparisons / "digest.cmp")._repr_html_()
+
+
+def test_its_keys_are_those_that_work_in_it(offline, reports):
+    offline.goto(f"file://{reports}/guilty.html")
+    settled(offline)
+    offline.keyboard.press("?")
+    keys = offline.get_by_role("dialog", name="Keys")
+    expect(keys).to_contain_text("next guilty")
+    expect(keys).not_to_contain_text("slice")

@@ -101,3 +101,20 @@ def test_without_source_the_pane_says_why(page, served, rows):
     said = page.get_by_test_id("nosource")
     expect(said).to_contain_text("run is not at hand")
     expect(said).to_contain_text("blocks.1.attn.proj")
+
+
+def test_a_fused_op_has_all_its_lines_and_its_pieces_are_links(page, served, comparisons):
+    rows = load(comparisons / "fused.cmp").rows
+    at = next(n for n, row in enumerate(rows) if row.introduced and len(row.introduced.region) > 1
+              and row.target.key.op.op == "layer_norm_6")  # fmt: skip
+    open_page(page, served("fused"), row=at)
+    lines = [line_of("return x + self.mlp"), line_of("self.norm(x).mean")]
+    expect(chosen(page)).to_have_count(2)
+    text = Path(vit.__file__).read_text().splitlines()
+    assert chosen(page).all_inner_texts() == [text[line - 1] for line in lines]
+    region = page.get_by_test_id("region")
+    expect(region).to_contain_text("2 reference ops together: add_6, layer_norm_6")
+    region.get_by_role("button", name="add_6").click()
+    expect(page.locator("#crumb")).to_contain_text(f"vit.py:{lines[0]}")
+    assert f"row={at}" in page.url, "it has no sync point of its own"
+    expect(region.get_by_role("button", name="add_6")).to_have_attribute("aria-current", "true")

@@ -65,10 +65,20 @@ export function cut(context: Context, text: string, style: string, room: number,
     if (context.measureText(piece(half)).width <= room) low = half;
     else high = half - 1;
   }
-  const found = low ? piece(low) : "";
+  const found = low ? piece(whole(text, low, fromStart)) : "";
   if (cuts.size > 20_000) cuts.clear();
   cuts.set(key, found);
   return found;
+}
+
+/** Of the letters that fit, those that end with a word, if that leaves most of them. */
+function whole(text: string, fitting: number, fromStart: boolean): number {
+  const kept = fromStart ? text.slice(text.length - fitting) : text.slice(0, fitting);
+  const next = fromStart ? text[text.length - fitting - 1] : text[fitting];
+  if (next !== undefined && /[\s._/,:]/.test(next)) return fitting;
+  const at = fromStart ? kept.search(/[\s._/,:]/) + 1 : kept.search(/[\s._/,:][^\s._/,:]*$/);
+  const left = fromStart ? fitting - at : at;
+  return at > 0 && left >= fitting / 2 ? left : fitting;
 }
 
 /** The mark of a verdict around a point, as `Glyph` draws it. */

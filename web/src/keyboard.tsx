@@ -9,6 +9,8 @@ const help = signal(false);
 /** What other panes do on a key of theirs; they add to it. */
 export const paneKeys = new Map<string, () => void>();
 
+/** Keys that a report from a file has no use for. */
+const NEEDS_SERVER = new Set(["[ ]"]);
 const KEYS: [string, string][] = [
   ["↑ ↓", "step through the sync points"],
   ["← →", "close and open a group"],
@@ -115,7 +117,7 @@ export function Help(): JSX.Element | null {
         <h3>Keys</h3>
         <table class="keys">
           <tbody>
-            {KEYS.map(([key, what]) => (
+            {KEYS.filter(([key]) => state.source.live || !NEEDS_SERVER.has(key)).map(([key, what]) => (
               <tr>
                 <td>
                   <kbd>{key}</kbd>

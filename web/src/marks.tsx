@@ -4,6 +4,9 @@ import type { Guilt, Level } from "./api/source";
 
 const WORDS: Record<string, string> = { close: "close", moderate: "moderate", large: "large", none: "no verdict" };
 
+/** The group of what no module made. */
+export const TOP_LEVEL = "(top level)";
+
 /** Whether a mark is drawn hollow: damaged, not guilty. */
 export function isHollow(level: Level, guilt: Guilt): boolean {
   return guilt === "inherited" && (level === "moderate" || level === "large");

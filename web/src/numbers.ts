@@ -39,13 +39,32 @@ export function metricText(metric: string, value: Score | undefined): string {
   return plain(found);
 }
 
+/** A metric's value, or what it is known to be at most. */
+export function scoreText(metric: string, value: Score | undefined, bound: boolean): string {
+  return bound ? `≤ ${metricText(metric, value)}` : metricText(metric, value);
+}
+
 /** 1,234,567. */
 export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
-/** A share as a percentage that never rounds up to 100. */
+/** A share as a percentage that never rounds to all or to nothing. */
 export function percent(share: number): string {
   const value = share * 100;
+  if (value > 0 && value < 1) return value < 0.1 ? "< 0.1 %" : `${plain(value, 1)} %`;
   return `${value > 99 && value < 100 ? Math.floor(value * 10) / 10 : Math.round(value)} %`;
+}
+
+/** A limit: as many digits as somebody wrote, where a metric would have all that it has. */
+export function limitText(metric: string, value: Score): string {
+  const found = numeric(value);
+  if (found === null || !Number.isFinite(found)) return metricText(metric, value);
+  return plain(Number(found.toPrecision(SHARES.has(metric) ? 5 : 2)), SHARES.has(metric) ? 5 : 2);
+}
+
+/** How many times as much. */
+export function times(ratio: number): string {
+  if (!Number.isFinite(ratio)) return "∞×";
+  return `${ratio >= 1e4 ? ratio.toExponential(0).replace("e+", "e") : ratio >= 10 ? count(Math.round(ratio)) : ratio.toFixed(1)}×`;
 }

@@ -49,6 +49,7 @@ export interface States {
   guilts: string;
   bad: string;
   scores: Float32Array;
+  bounds: string;
   introduced: Float32Array | null;
   orders: Uint32Array;
 }
@@ -59,13 +60,14 @@ const LEVELS: Record<string, Level> = { c: "close", m: "moderate", l: "large", n
 const GUILTS: Record<string, Guilt> = { g: "guilty", f: "first-non-finite", i: "inherited", a: "amplified", o: "output", u: "unknown" };
 
 /** Level and guilt of a sync point by the chosen metric; null before they are known. */
-export function stateOf(row: number): { level: Level; guilt: Guilt; score: number; bad: boolean } | null {
+export function stateOf(row: number): { level: Level; guilt: Guilt; score: number; bound: boolean; bad: boolean } | null {
   const all = states.value;
   if (!all || row < 0 || row >= all.levels.length) return null;
   return {
     level: LEVELS[all.levels[row] as string] ?? "none",
     guilt: GUILTS[all.guilts[row] as string] ?? "",
     score: all.scores[row] as number,
+    bound: all.bounds[row] === "b",
     bad: all.bad[row] === "b",
   };
 }
@@ -181,6 +183,7 @@ export function start(from: Source): void {
         guilts: found.guilts,
         bad: found.bad,
         scores: floats(found.scores),
+        bounds: found.bounds,
         introduced: found.introduced ? floats(found.introduced) : null,
         orders: integers(found.orders),
       };

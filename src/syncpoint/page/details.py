@@ -15,6 +15,7 @@ from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, Limits, bound, judge_metric
 from syncpoint.page.opened import Opened
+from syncpoint.page.regions import region_of
 from syncpoint.page.rows import briefs
 from syncpoint.page.schema import (
     EndInfo,
@@ -76,6 +77,7 @@ def detail(opened: Opened, row: int, metric: str) -> RowDetail:
         guilty_label=str(opened.table.labels[said.row]) if said.row is not None else "",
         guilty_how=said.how,
         bars=_bars(opened, flat),
+        region=region_of(opened, row),
         metrics=_metrics(flat, limits),
         statistics=_statistics(opened, flat) if flat["basis"] == Kept.STATISTICS else [],
         same_bytes=flat["same_bytes"],
@@ -198,7 +200,6 @@ def _bars(opened: Opened, flat: Mapping[str, Any]) -> ErrorBars:
         close_ratio=close,
         large_ratio=large,
         preset=preset,
-        region=list(flat["introduced_region"] or ()),
         unknown=flat["introduced_unknown"] or "",
     )
 

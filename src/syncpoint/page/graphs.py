@@ -25,8 +25,8 @@ from syncpoint.run.tables import OP_KEY
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""
-NO_MODULE = "(no module)"
-"""What the group without a name is called where it is asked for."""
+TOP_LEVEL = "(top level)"
+"""What the ops outside of any module are called where they are asked for as a group."""
 _NOT_RECORDED = "not recorded"
 _INSIDE = r"inside ([^,;]+)$"
 """What the matching says of target ops that are pieces of one reference op."""
@@ -58,7 +58,7 @@ def graph(opened: Opened, side: Side, group: str = "", most: int = MOST) -> Grap
     complete = True
     if group:
         inside = np.flatnonzero(
-            (entries["group"] == ("" if group == NO_MODULE else group)).to_numpy()
+            (entries["group"] == ("" if group == TOP_LEVEL else group)).to_numpy()
         )
         complete = len(inside) <= most
         entries, pairs, edges = _piece(whole, inside[:most])
@@ -204,24 +204,19 @@ def _edges(
 
 
 def _with_groups(opened: Opened, entries: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """The group of its first sync point; else that of its module; else that of the one before."""
+    """The group of its first sync point, else that of its module; "" is the top level."""
     table = opened.table
     first = pairs.unique("entry", keep="first", maintain_order=True)
     named = np.full(entries.height, None, dtype=object)
     named[first["entry"].to_numpy()] = table.groups.gather(first["row"]).to_numpy()
     known = groups_among(entries["module"].unique(), set(table.groups.unique()))
-    by_module = {module: group if module else None for module, group in known.items()}
-    own = entries["module"].replace_strict(by_module, return_dtype=pl.String)
+    own = entries["module"].replace_strict(known, return_dtype=pl.String)
     kind = pl.col("kind")
     return entries.with_columns(
         pl.coalesce(
             pl.Series("named", named, dtype=pl.String),
             pl.when(kind == "i").then(pl.lit("inputs")).otherwise(own.alias("own")),
-        )
-        .fill_null(strategy="forward")
-        .fill_null(strategy="backward")
-        .fill_null("")
-        .alias("group")
+        ).alias("group")
     )
 
 
@@ -317,7 +312,7 @@ def _rolled_up(whole: _Whole) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.in
     )
     blank = pl.lit("")
     entries = groups.select(
-        pl.col("group").replace("", NO_MODULE).alias("label"),
+        pl.col("group").replace("", TOP_LEVEL).alias("label"),
         pl.lit("g").alias("kind"),
         blank.alias("type"),
         blank.alias("module"),

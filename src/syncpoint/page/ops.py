@@ -31,19 +31,22 @@ def label_of(before: str = "") -> pl.Expr:
     return name.alias("label")
 
 
-def ops_of(run: Run) -> pl.DataFrame:
-    """The ops of a run in execution order: key, label, type, module, inputs."""
-    wanted = [*OP_KEY, "type", "module", "inputs"]
+def ops_of(run: Run, *more: str) -> pl.DataFrame:
+    """The ops of a run in execution order: key, label, type, module, inputs, and what else is
+    wished for."""
+    wanted = [*OP_KEY, "type", "module", "inputs", *more]
     if isinstance(run.ops, Records):
         frame = run.ops.table.select(wanted)
     else:
         schema = op_schema()
         columns = zip(*map(op_row, run.ops), strict=True) if len(run.ops) else [()] * len(schema)
         by_name: dict[str, Any] = dict(zip(schema, columns, strict=True))
-        fields = [field.name for field in schema["inputs"].inner.fields]  # type: ignore[attr-defined]
-        by_name["inputs"] = [
-            [dict(zip(fields, edge, strict=True)) for edge in edges] for edges in by_name["inputs"]
-        ]
+        for name in ("inputs", "source"):
+            fields = [field.name for field in schema[name].inner.fields]  # type: ignore[attr-defined]
+            by_name[name] = [
+                [dict(zip(fields, one, strict=True)) for one in several]
+                for several in by_name[name]
+            ]
         frame = pl.DataFrame(
             {name: pl.Series(name, by_name[name], schema[name]) for name in wanted}
         )

@@ -21,7 +21,7 @@ from syncpoint.page.schema import (
     Trust,
     number,
 )
-from syncpoint.page.table import GUILTS, LEVELS
+from syncpoint.page.table import GUILTS, LEVELS, ROLES
 from syncpoint.reports.numbers import metric_text, ratio_text
 
 CHOOSABLE = (
@@ -85,6 +85,7 @@ def _overview(opened: Opened) -> Overview:
         presets=["auto", *PRESETS],
         metrics=_metrics(),
         types=_types(opened),
+        roles=[role for role in ROLES if (table.frame["target_role"] == role).any()],
         outputs=_outputs(opened),
         first_divergence=first,
         findings=findings,
@@ -178,7 +179,7 @@ def _outputs(opened: Opened) -> list[OutputBrief]:
     table = opened.table
     rows = np.flatnonzero(table.frame["output"].to_numpy())
     levels = table.levels("psnr")
-    psnr = table.scores("psnr")
+    psnr, bounded = table.shown("psnr")
     return [
         OutputBrief(
             row=int(row),
@@ -186,6 +187,7 @@ def _outputs(opened: Opened) -> list[OutputBrief]:
             level=LEVELS[levels[row]],
             verdict=str(table.verdicts[row]),
             psnr=None if psnr[row] != psnr[row] else number(float(psnr[row])),
+            bound=bool(bounded[row]),
             reason=str(table.frame["reason"][int(row)] or ""),
         )
         for row in rows[:200]

@@ -75,16 +75,19 @@ def locate(opened: Opened, query: Query, row: int) -> Found:
 
 def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]:
     """Rows as lines."""
-    levels, scores = table.levels(metric)[rows], table.scores(metric)[rows]
+    levels = table.levels(metric)[rows]
+    scores, bounded = (column[rows] for column in table.shown(metric))
     fills, ticks = table.bars(metric, rows)
-    frame = table.frame[rows.tolist()].select("target_type", "verdict", "reason", "basis")
+    frame = table.frame[rows.tolist()].select(
+        "target_type", "target_role", "verdict", "reason", "basis", "same_bytes"
+    )
     labels = table.labels.gather(rows).to_list()
     references = table.reference_labels.gather(rows).to_list()
     modules, groups, parts = (
         column.gather(rows).to_list() for column in (table.modules, table.groups, table.parts)
     )
     made = []
-    for at, (kind, verdict, reason, basis) in enumerate(frame.iter_rows()):
+    for at, (kind, role, verdict, reason, basis, same) in enumerate(frame.iter_rows()):
         row, score, tick = int(rows[at]), float(scores[at]), float(ticks[at])
         made.append(
             RowBrief(
@@ -95,11 +98,14 @@ def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]
                 module=modules[at],
                 group=groups[at],
                 type=kind,
+                role=role,
                 part=parts[at],
                 level=LEVELS[levels[at]],
                 verdict=verdict,
                 guilt=GUILTS[table.guilts[row]],
                 score=None if score != score else number(score),
+                bound=bool(bounded[at]),
+                same_bytes=same if basis == "digest" else None,
                 bad=int(table.bad[row]),
                 fill=float(fills[at]),
                 ticks=[] if tick != tick else [0.5, tick],
@@ -118,7 +124,8 @@ def group_brief(
     worst = _worst(table, metric, rows)
     bins = np.array_split(rows, min(len(rows), _CELLS))
     cells = [_worst(table, metric, piece) for piece in bins]
-    levels, guilts, scores = table.levels(metric), table.guilts, table.scores(metric)
+    levels, guilts = table.levels(metric), table.guilts
+    scores, bounded = table.shown(metric)
     score = float(scores[worst])
     return GroupBrief(
         group=name,
@@ -127,6 +134,7 @@ def group_brief(
         level=LEVELS[levels[worst]],
         guilt=GUILTS[guilts[worst]],
         score=None if score != score else number(score),
+        bound=bool(bounded[worst]),
         cells=[f"{LEVELS[levels[cell]]} {GUILTS[guilts[cell]]}".strip() for cell in cells],
     )
 

@@ -82,6 +82,8 @@ class OutputBrief(Schema):
     level: Level
     verdict: str
     psnr: Number
+    bound: bool
+    """Whether PSNR is only known to be at most this."""
     reason: str
 
 
@@ -149,6 +151,8 @@ class Overview(Schema):
     metrics: list[MetricInfo]
     types: list[str]
     """Types of target ops, most frequent first."""
+    roles: list[str]
+    """What the filter by type offers beside them: model-input, model-output, parameter, state."""
     outputs: list[OutputBrief]
     first_divergence: list[int]
     findings: list[Finding]
@@ -171,11 +175,16 @@ class RowBrief(Schema):
     module: str
     group: str
     type: str
+    role: str
     part: str
     level: Level
     verdict: str
     guilt: Guilt
     score: Number
+    bound: bool
+    """Whether the score is only known to be at most this."""
+    same_bytes: bool | None
+    """Of a pair compared by digests; else null."""
     bad: int
     """Elements that are NaN, infinite or masked on one side only."""
     fill: float
@@ -198,6 +207,7 @@ class GroupBrief(Schema):
     guilt: Guilt
     score: Number
     """Of its worst sync point."""
+    bound: bool
     cells: list[str]
     """At most 24: level and guilt of the worst sync point of each bin, as `large guilty`."""
 
@@ -286,9 +296,21 @@ class ErrorBars(Schema):
     close_ratio: float
     large_ratio: float
     preset: str
-    region: list[str]
     unknown: str
     """Why introduced error is not known."""
+
+
+class RegionOp(Schema):
+    """One of several reference ops that a sync point stands for."""
+
+    label: str
+    type: str
+    module: str
+    row: int | None
+    """Its own sync point; None for one that was computed together with others."""
+    file: str
+    line: int
+    """0 where no source is known."""
 
 
 class StatisticRow(Schema):
@@ -321,6 +343,8 @@ class RowDetail(Schema):
     guilty_how: str
     """How that one is known: "3 sync points before", "the last guilty op before"..."""
     bars: ErrorBars
+    region: list[RegionOp]
+    """The reference ops that it stands for where they are several, in execution order."""
     metrics: list[MetricValue]
     statistics: list[StatisticRow]
     """Both sides, where a pair was compared by statistics."""
@@ -460,6 +484,8 @@ class RowStates(Schema):
     """One letter: b where elements are NaN, infinite or masked on one side only, else "."."""
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
+    bounds: str
+    """One letter: b where the score is only known to be at most this, else "."."""
     introduced: str
     """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
     max_abs); empty where it has not."""

@@ -7,6 +7,7 @@ import polars as pl
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.opened import Opened
+from syncpoint.page.regions import lines_of
 from syncpoint.page.schema import Side, SourceFile, SourceMark
 
 _MOST_FILES = 200
@@ -50,11 +51,13 @@ def _marks(opened: Opened, side: Side, file: str) -> list[SourceMark]:
     column = table.frame[f"{side}_source"].fill_null("")
     made = table.frame["target_role"].is_in(["output", "model-output", "state"])
     rows = np.flatnonzero((column.str.starts_with(f"{file}:") & made).to_numpy())
-    if not file or not len(rows):
+    if not file:
         return []
-    rows = rows[np.argsort(table.order[rows], kind="stable")]
     lines = column.gather(rows).str.slice(len(file) + 1).cast(pl.Int64, strict=False)
-    found = pl.DataFrame({"line": lines, "row": rows}).drop_nulls()
+    found = pl.DataFrame({"row": rows.astype(np.int64), "line": lines}).drop_nulls()
+    # What was fused came from the lines of all its pieces.
+    found = pl.concat([found, lines_of(opened, side, file)]).unique()
+    found = found[np.lexsort((found["row"], table.order[found["row"].to_numpy()]))]
     grouped = found.group_by("line", maintain_order=True).agg(pl.col("row").head(_MOST_ROWS))
     return [SourceMark(line=line, rows=own) for line, own in grouped.sort("line").iter_rows()]
 

@@ -30,6 +30,7 @@ def packed(values: NDArray[np.float64] | NDArray[np.int64], kind: str) -> str:
 def states(opened: Opened, metric: str) -> RowStates:
     """Level, guilt and score of every row by one metric."""
     table = opened.table
+    scores, bounded = table.shown(metric)
     introduced = ""
     if metric in _INTRODUCED:
         column = table.frame[f"introduced_{metric}"].fill_null(np.nan).to_numpy()
@@ -39,7 +40,8 @@ def states(opened: Opened, metric: str) -> RowStates:
         levels=_LEVELS[table.levels(metric)].tobytes().decode(),
         guilts=_GUILTS[table.guilts].tobytes().decode(),
         bad=_BAD[(table.bad > 0).astype(np.int64)].tobytes().decode(),
-        scores=packed(table.scores(metric), "<f4"),
+        scores=packed(scores, "<f4"),
+        bounds=_BAD[bounded.astype(np.int64)].tobytes().decode(),
         introduced=introduced,
         orders=packed(table.order, "<u4"),
     )

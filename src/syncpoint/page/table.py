@@ -32,7 +32,11 @@ _BY_VERDICT = {
 }
 INPUTS, PARAMETERS = "inputs", "parameters"
 """The groups of what the model was given, and of its parameters."""
+ROLES = ("model-input", "model-output", "parameter", "state")
+"""What can be asked for beside the types of ops."""
 _HIGHER = ("psnr", "sqnr", "cosine")
+_BOUNDED = ("psnr", "sqnr")
+"""Metrics that statistics of both sides bound from above."""
 
 
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -142,21 +146,19 @@ class Table:
 
     @cached_property
     def groups(self) -> pl.Series:
-        """What a row is rolled up under. One without a module goes with the row before it; what
-        the model was given and its parameters are groups of their own."""
+        """What a row is rolled up under; "" for one that no module made. What the model was given
+        and its parameters are groups of their own."""
         counted = self.modules.value_counts()
         counts = dict(zip(counted["module"], counted["count"], strict=True))
         groups = groups_of({module: count for module, count in counts.items() if module})
-        named = self.modules.replace_strict({**groups, "": None}, return_dtype=pl.String)
-        run = named.gather(self.execution).fill_null(strategy="forward")
-        run = run.fill_null(strategy="backward").fill_null("")
+        named = self.modules.replace_strict({**groups, "": ""}, return_dtype=pl.String)
         role = pl.col("target_role")
         return self.frame.select(
             pl.when(role == "model-input")
             .then(pl.lit(INPUTS))
             .when(role == "parameter")
             .then(pl.lit(PARAMETERS))
-            .otherwise(run.gather(self.order))
+            .otherwise(named)
             .alias("group")
         ).to_series()
 
@@ -246,6 +248,21 @@ class Table:
         """The metric of every row; NaN where it has none."""
         return self._numbers(metric)
 
+    def bounds(self, metric: str) -> NDArray[np.float64]:
+        """What statistics say the metric is at most, where it was not measured; NaN where they say
+        nothing."""
+        if metric not in _BOUNDED:
+            return np.full(self.size, np.nan)
+        known = np.isnan(self.scores(metric)) & (self.bad == 0)
+        bound = self._numbers(f"{metric}_bound")
+        return np.where(known & np.isfinite(bound), bound, np.nan)
+
+    def shown(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The score or the bound of every row, and which are bounds."""
+        scores, bounds = self.scores(metric), self.bounds(metric)
+        bounded = ~np.isnan(bounds)
+        return np.where(bounded, bounds, scores), bounded
+
     def levels(self, metric: str) -> NDArray[np.int8]:
         """How bad each row is by this metric, as places in LEVELS."""
         if metric not in self._levels:
@@ -288,8 +305,7 @@ class Table:
         better = CATALOGUE[metric].better
         key = score if better == "higher" else -np.abs(score - 1) if better == "one" else -score
         levels = self.levels(metric)
-        if metric in ("psnr", "sqnr"):
-            # Statistics bound it from above.
+        if metric in _BOUNDED:
             key = np.where(np.isnan(key), self._numbers(f"{metric}_bound"), key)
         # Without a score what is off is worse than anything measured, and the rest is not.
         unscored = np.where(levels == LARGE, -1e300, np.where(levels == MODERATE, -1e299, np.inf))
@@ -404,7 +420,10 @@ class Table:
         if query.text:
             keep &= self.haystack.str.contains(query.text.lower(), literal=True).to_numpy()
         if query.types:
-            keep &= self.frame["target_type"].is_in(list(query.types)).to_numpy()
+            wanted = list(query.types)
+            of_type = self.frame["target_type"].is_in(wanted)
+            in_role = self.frame["target_role"].is_in([one for one in wanted if one in ROLES])
+            keep &= (of_type | in_role).to_numpy()
         if query.module:
             inside = (self.modules == query.module) | self.modules.str.starts_with(
                 f"{query.module}."
@@ -419,8 +438,8 @@ class Table:
             name: int(np.count_nonzero(keep & (names == at))) for at, name in enumerate(NAMES)
         }
         if query.levels:
-            wanted = [NAMES.index(name) for name in query.levels if name in NAMES]
-            keep &= np.isin(names, wanted)
+            places = [NAMES.index(name) for name in query.levels if name in NAMES]
+            keep &= np.isin(names, places)
         order = self.rank(query.metric) if query.sort == "similarity" else self.execution
         rows = order[keep[order]]
         if query.descending:

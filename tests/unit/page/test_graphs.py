@@ -14,7 +14,7 @@ from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import JSON_NAME, save
 from syncpoint.dumps.registry import save_dump
-from syncpoint.page.graphs import MOST, NO_MODULE, graph
+from syncpoint.page.graphs import MOST, TOP_LEVEL, graph
 from syncpoint.page.opened import Opened
 from syncpoint.page.states import drift
 from syncpoint.run.model import Role
@@ -60,6 +60,22 @@ def kept(tmp_path_factory):
     )
     result = compare(target, reference)
     return save(result, folder / "kept.cmp")
+
+
+def test_an_op_between_modules_belongs_to_neither(tmp_path):
+    x = np.ones((2, 2), "f4")
+    names = {"a": "net.0", "between": "", "b": "net.1", "after": ""}
+    ops = [(name, "t", module, (), x * at) for at, (name, module) in enumerate(names.items())]
+    sides = [run(*ops), run(*ops, ("alone", "t", "", (), x * 9))]
+    opened = Opened(save(compare(*sides), tmp_path / "between.cmp"))
+    for side in ("target", "reference"):
+        found = graph(opened, side)
+        groups = [found.groups[at] for at in ints(found.group_of)]
+        by_name = dict(zip(found.names, groups, strict=True))
+        assert by_name.pop("alone", "") == ""
+        assert {name: bool(group) for name, group in by_name.items()} == {
+            name: bool(module) for name, module in names.items()
+        }
 
 
 @pytest.mark.parametrize("side", ["target", "reference"])
@@ -193,8 +209,8 @@ def test_a_dump_without_modules_is_one_group_that_can_be_asked_for(tmp_path):
     sides = [run(*[(f"op{at}", "t", "", (), x) for at in range(5)]) for _ in range(2)]
     opened = Opened(save(compare(*sides), tmp_path / "plain.cmp"))
     found = graph(opened, "target", most=2)
-    assert found.names == [NO_MODULE]
-    assert len(graph(opened, "target", NO_MODULE).names) == 5
+    assert found.names == [TOP_LEVEL]
+    assert len(graph(opened, "target", TOP_LEVEL).names) == 5
 
 
 @pytest.mark.parametrize("side", ["target", "reference"])

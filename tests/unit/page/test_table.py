@@ -149,7 +149,15 @@ def test_groups_hold_every_row_once(both):
         for name, rows in groups:
             assert {table.groups[int(row)] for row in rows} == {name}
     operation = [name for name, _ in table.select(Query(sort="operation", grouped=True)).groups]
-    assert operation == ["inputs", "stem", "blocks.0", "blocks.1", "head", "parameters"]
+    assert operation == ["inputs", "", "stem", "blocks.0", "blocks.1", "head", "parameters"]
+
+
+def test_what_no_module_made_belongs_to_the_top_level(both):
+    _, table = both
+    role = table.frame["target_role"].to_list()
+    for row in range(table.size):
+        if role[row] in ("output", "model-output"):
+            assert (table.groups[row] == "") == (table.modules[row] == ""), row
 
 
 def test_no_score_is_never_worse_than_one(both):

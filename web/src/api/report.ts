@@ -59,6 +59,7 @@ export async function reportData(): Promise<ReportData | null> {
 class Column {
   readonly levels: Level[];
   readonly scores: Float32Array;
+  readonly bounds: string;
   readonly fills: Float32Array;
   readonly ticks: Float32Array;
   /** Rows with the least similar first, and where each stands there. */
@@ -70,6 +71,7 @@ class Column {
     if (!found) throw new Failure({ expected: "a metric of this report", found: metric, cure: "" });
     this.levels = [...found.states.levels].map((letter) => LEVELS[letter] ?? "none");
     this.scores = floats(found.states.scores);
+    this.bounds = found.states.bounds;
     this.fills = floats(found.fills);
     this.ticks = floats(found.ticks);
     this.rank = [...integers(found.rank)];
@@ -97,6 +99,7 @@ export function reportSource(data: ReportData): Source {
       ...(data.rows[row] as RowBrief),
       level: by.levels[row] as Level,
       score: Number.isNaN(score) ? null : score === Infinity ? "inf" : score === -Infinity ? "-inf" : score,
+      bound: by.bounds[row] === "b",
       fill: by.fills[row] as number,
       ticks: Number.isNaN(tick) ? [] : [0.5, tick],
     };
@@ -112,7 +115,7 @@ export function reportSource(data: ReportData): Source {
     const passes = (row: number): boolean => {
       const one = data.rows[row] as RowBrief;
       if (text && !(data.search[row] as string).includes(text)) return false;
-      if (query.types.length && !query.types.includes(one.type)) return false;
+      if (query.types.length && !query.types.includes(one.type) && !(data.overview.roles.includes(one.role) && query.types.includes(one.role))) return false;
       const inside = one.module === query.module || one.module.startsWith(`${query.module}.`) || one.group === query.module;
       if (query.module && !inside) return false;
       if (one.order < query.start || (query.stop && one.order >= query.stop)) return false;
@@ -149,7 +152,7 @@ export function reportSource(data: ReportData): Source {
       at += size;
     }
     const one = brief(worst(rows, metric), metric);
-    return { kind: "group", group, count: rows.length, open, level: one.level, guilt: one.guilt, score: one.score, cells };
+    return { kind: "group", group, count: rows.length, open, level: one.level, guilt: one.guilt, score: one.score, bound: one.bound, cells };
   };
   const lines = (query: RowQuery, rows: readonly number[]): Line[] => {
     if (!query.grouped) return rows.map((row) => data.rows[row] as RowBrief);

@@ -689,8 +689,6 @@ export interface components {
             large_ratio: number;
             /** Preset */
             preset: string;
-            /** Region */
-            region: string[];
             /** Unknown */
             unknown: string;
         };
@@ -841,6 +839,8 @@ export interface components {
             guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
             /** Score */
             score: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
             /** Cells */
             cells: string[];
         };
@@ -1076,6 +1076,8 @@ export interface components {
             verdict: string;
             /** Psnr */
             psnr: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
             /** Reason */
             reason: string;
         };
@@ -1136,6 +1138,8 @@ export interface components {
             metrics: components["schemas"]["MetricInfo"][];
             /** Types */
             types: string[];
+            /** Roles */
+            roles: string[];
             /** Outputs */
             outputs: components["schemas"]["OutputBrief"][];
             /** First Divergence */
@@ -1236,6 +1240,24 @@ export interface components {
             cure: string;
         };
         /**
+         * RegionOp
+         * @description One of several reference ops that a sync point stands for.
+         */
+        RegionOp: {
+            /** Label */
+            label: string;
+            /** Type */
+            type: string;
+            /** Module */
+            module: string;
+            /** Row */
+            row: number | null;
+            /** File */
+            file: string;
+            /** Line */
+            line: number;
+        };
+        /**
          * RowBrief
          * @description A sync point as a line of the navigator.
          */
@@ -1260,6 +1282,8 @@ export interface components {
             group: string;
             /** Type */
             type: string;
+            /** Role */
+            role: string;
             /** Part */
             part: string;
             /**
@@ -1276,6 +1300,10 @@ export interface components {
             guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
             /** Score */
             score: number | ("nan" | "inf" | "-inf") | null;
+            /** Bound */
+            bound: boolean;
+            /** Same Bytes */
+            same_bytes: boolean | null;
             /** Bad */
             bad: number;
             /** Fill */
@@ -1316,6 +1344,8 @@ export interface components {
             /** Guilty How */
             guilty_how: string;
             bars: components["schemas"]["ErrorBars"];
+            /** Region */
+            region: components["schemas"]["RegionOp"][];
             /** Metrics */
             metrics: components["schemas"]["MetricValue"][];
             /** Statistics */
@@ -1355,6 +1385,8 @@ export interface components {
             bad: string;
             /** Scores */
             scores: string;
+            /** Bounds */
+            bounds: string;
             /** Introduced */
             introduced: string;
             /** Orders */

@@ -10,18 +10,14 @@ import * as state from "../state";
 import "./code.css";
 import { Crumb } from "./crumb";
 import { Editor } from "./editor";
+import { pointed, type Place } from "./place";
 
 /** Which run's source is wished for; the other one serves where there is none. */
 const wish = signal<Side>("target");
 
-interface Place {
-  side: Side;
-  file: string;
-  line: number;
-}
-
 function placeOf(found: RowDetail | null): Place | null {
   if (!found) return null;
+  if (pointed.value) return pointed.value;
   const other: Side = wish.value === "target" ? "reference" : "target";
   for (const side of [wish.value, other]) {
     const { file, line } = found[side];
@@ -38,7 +34,7 @@ export function Code(): JSX.Element {
   // While the next sync point is on its way the file stays.
   useEffect(() => {
     if (found) setPlace(now);
-  }, [found, wish.value]);
+  }, [found, wish.value, pointed.value]);
   const [tried, setTried] = useState<Side | null>(null);
   const key = place ? `${place.side} ${place.file}` : null;
   const answer = useLatest(key, () => state.source.file((place as Place).side, (place as Place).file));
@@ -67,6 +63,7 @@ function useCrumb(found: RowDetail | null, place: Place | null, both: boolean): 
     home.current = document.getElementById("crumb");
     if (!home.current) return;
     const choose = (side: Side): void => {
+      pointed.value = null;
       wish.value = side;
     };
     render(<Crumb module={module} file={place?.file ?? ""} line={place?.line ?? 0} side={place?.side ?? null} both={both} onSide={choose} />, home.current);

@@ -5,7 +5,7 @@ import { EditorState, RangeSetBuilder, StateEffect, type Extension } from "@code
 import { Decoration, EditorView, gutter, GutterMarker, keymap, lineNumbers, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { render, type JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Guilt, Level, SourceFile } from "../api/source";
 import { Glyph } from "../marks";
 import * as state from "../state";
@@ -85,7 +85,7 @@ class Mark extends GutterMarker {
   }
 }
 
-function marks(file: SourceFile, chosen: () => number): Extension {
+function marks(file: SourceFile, chosen: () => ReadonlySet<number>): Extension {
   const byLine = new Map(file.marks.map((mark) => [mark.line, mark.rows]));
   const rowsAt = (view: EditorView, from: number): readonly number[] | undefined => byLine.get(view.state.doc.lineAt(from).number);
   const click = (view: EditorView, from: number, event: Event): boolean => {
@@ -112,11 +112,12 @@ function marks(file: SourceFile, chosen: () => number): Extension {
   const made = Decoration.line({ class: "made" });
   const decorate = (view: EditorView): DecorationSet => {
     const build = new RangeSetBuilder<Decoration>();
+    const here = chosen();
     for (const { from, to } of view.visibleRanges)
       for (let at = from; at <= to; ) {
         const now = view.state.doc.lineAt(at);
         if (byLine.has(now.number)) build.add(now.from, now.from, made);
-        if (now.number === chosen()) build.add(now.from, now.from, line);
+        if (here.has(now.number)) build.add(now.from, now.from, line);
         at = now.to + 1;
       }
     return build.finish();
@@ -147,8 +148,11 @@ function marks(file: SourceFile, chosen: () => number): Extension {
 export function Editor({ file, line }: { file: SourceFile; line: number }): JSX.Element {
   const home = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView | null>(null);
-  const chosen = useRef(line);
-  chosen.current = line;
+  const chosen = useRef<ReadonlySet<number>>(new Set());
+  const row = state.selected.value;
+  // A fused op came from several lines. While the next one is on its way the line is the last one's.
+  const own = useMemo(() => (row === null ? [] : file.marks.filter(({ rows }) => rows.includes(row)).map((mark) => mark.line)), [file, row]);
+  chosen.current = new Set(own.includes(line) ? own : [line]);
   useEffect(() => {
     if (!home.current) return;
     const isPython = /\.pyi?$/.test(file.file) || !/\.\w+$/.test(file.file);

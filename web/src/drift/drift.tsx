@@ -9,9 +9,9 @@ import "./drift.css";
 
 export function Drift(): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [{ measured, introduced }, setDrawn] = useState({ measured: true, introduced: false });
+  const [{ measured, introduced, bounds }, setDrawn] = useState({ measured: true, introduced: false, bounds: false });
   useEffect(() => {
-    const pane: Pane = new Pane(canvas.current as HTMLCanvasElement, () => queueMicrotask(() => setDrawn({ measured: pane.measured, introduced: pane.drawsIntroduced })));
+    const pane: Pane = new Pane(canvas.current as HTMLCanvasElement, () => queueMicrotask(() => setDrawn({ measured: pane.measured, introduced: pane.drawsIntroduced, bounds: pane.drawsBounds })));
     return () => pane.stop();
   }, []);
   const known = state.drift.value;
@@ -23,6 +23,7 @@ export function Drift(): JSX.Element {
         <h2>Drift</h2>
         <Line colour="ink" word="total" />
         {introduced && <Line colour="reference" word="introduced" />}
+        {bounds && <Line colour="ink-3" word="at most (statistics)" dashed />}
         <span class="dim hide-s">drag to filter the navigator</span>
         <span class="sp" />
         <span class="legend">
@@ -69,11 +70,11 @@ export function Drift(): JSX.Element {
   );
 }
 
-function Line({ colour, word }: { colour: string; word: string }): JSX.Element {
+function Line({ colour, word, dashed = false }: { colour: string; word: string; dashed?: boolean }): JSX.Element {
   return (
     <span class="legend">
       <svg width="16" height="6" aria-hidden="true">
-        <path d="M0 3h16" stroke={`var(--${colour})`} stroke-width="1.5" />
+        <path d="M0 3h16" stroke={`var(--${colour})`} stroke-width="1.5" stroke-dasharray={dashed ? "2 2.5" : undefined} />
       </svg>
       {word}
     </span>

@@ -1,6 +1,8 @@
 // The drift strip: what is drawn, and what the pointer does.
 import { effect } from "@preact/signals";
 import { cut, fitted, font, glyph, onLarge, severity, token, wide, type Context } from "../canvas";
+import { TOP_LEVEL } from "../marks";
+import { limitText } from "../numbers";
 import * as state from "../state";
 import { listen } from "./pointer";
 import { range, scaleOf, ticks, type Scale } from "./scale";
@@ -25,6 +27,8 @@ export class Pane {
   points = 0;
   private rows = new Int32Array(0);
   private total = new Float64Array(0);
+  /** Where only a bound is known: the score is this at most. */
+  private bounds = new Float64Array(0);
   private introduced: Float64Array | null = null;
   private scale: Scale = scaleOf("psnr", "PSNR", "dB", "higher");
   private span: [number, number] = [0, 1];
@@ -37,6 +41,7 @@ export class Pane {
   /** Whether any row has a value to draw. */
   measured = false;
   drawsIntroduced = false;
+  drawsBounds = false;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -80,15 +85,20 @@ export class Pane {
     this.rows = new Int32Array(this.points).fill(-1);
     this.total = new Float64Array(this.points).fill(NaN);
     this.introduced = all.introduced ? new Float64Array(this.points).fill(NaN) : null;
-    this.drawsIntroduced = false;
+    this.bounds = new Float64Array(this.points).fill(NaN);
+    this.drawsIntroduced = this.drawsBounds = false;
     let values = 0;
     for (let row = 0; row < all.orders.length; row++) {
       const order = all.orders[row] as number;
       if (order >= this.points) continue;
       this.rows[order] = row;
       const height = this.scale.of(all.scores[row] as number);
-      this.total[order] = all.bad[row] === "b" ? -Infinity : height;
-      if ((this.total[order] as number) > -Infinity) values++;
+      const known = all.bad[row] === "b" ? -Infinity : height;
+      if (known > -Infinity) values++;
+      if (all.bounds[row] === "b") {
+        this.bounds[order] = known;
+        this.drawsBounds = true;
+      } else this.total[order] = known;
       if (!this.introduced || !all.introduced) continue;
       this.introduced[order] = this.scale.of(all.introduced[row] as number);
       if (!Number.isNaN(this.introduced[order] as number)) this.drawsIntroduced = true;
@@ -96,7 +106,7 @@ export class Pane {
     // What the model was given has values in any case.
     this.measured = values > (known.groups.find(({ group }) => group === "inputs")?.stop ?? 0);
     const limits = known.limits.map((limit) => this.scale.of(limit));
-    const [lo, hi] = range(concatenated(this.total, limits), this.scale.log);
+    const [lo, hi] = range(concatenated(this.total, this.bounds, limits), this.scale.log);
     // An op that adds next to nothing must not press the total flat; one that adds much must show.
     const added = this.introduced ? range(this.introduced, this.scale.log)[0] : lo;
     this.span = [this.drawsIntroduced ? Math.min(lo, added) : lo, hi];
@@ -165,6 +175,7 @@ export class Pane {
       layer.clearRect(0, 0, this.width, this.height);
       this.ground(layer);
       if (this.introduced && this.drawsIntroduced) this.curve(layer, this.introduced, token("reference"), 1.2);
+      if (this.drawsBounds) this.atMost(layer);
       this.curve(layer, this.total, token("ink"), 1.5);
       this.stems(layer);
       this.marks(layer);
@@ -197,7 +208,7 @@ export class Pane {
       context.fillStyle = token("ink-3");
       context.fillText(said, LEFT - 6, y + 3.4);
     };
-    if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), this.scale.log ? limitText(limit) : this.scale.text(limit), true);
+    if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), limitText(state.metric.peek(), limit), true);
     for (const tick of ticks(...this.span, Math.max(2, Math.floor(floor / 26)), this.scale.log)) line(tick, this.scale.text(tick), false);
     context.strokeStyle = token("line-2");
     stroke(context, LEFT, floor, width - RIGHT, floor);
@@ -231,7 +242,9 @@ export class Pane {
       }
       if (b - a < 26) continue;
       const style = font(10, here ? 620 : 430);
-      const said = cut(context, group || "(no module)", style, b - a - 6, true);
+      // The beginning of a path may go; other words say nothing once they are cut.
+      const room = b - a - 6;
+      const said = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
       context.font = style;
       context.fillStyle = token(here ? "ink" : "ink-3");
       if (said.length > 1) context.fillText(said, (a + b) / 2, this.height - 6);
@@ -287,6 +300,21 @@ export class Pane {
     }
     context.stroke();
     context.lineWidth = 1;
+  }
+
+  /** Bounds: a dotted line, and where there is room a hook under each that says which way it is open. */
+  private atMost(context: Context): void {
+    context.setLineDash([2, 2.5]);
+    this.curve(context, this.bounds, token("ink-3"), 1.2);
+    context.setLineDash([]);
+    if ((this.width - LEFT - RIGHT) / this.points < 5) return;
+    context.strokeStyle = token("ink-3");
+    this.bounds.forEach((height, order) => {
+      if (Number.isNaN(height)) return;
+      const [x, y] = [this.x(order), this.y(height)];
+      stroke(context, x - 2.5, y, x + 2.5, y);
+      stroke(context, x, y, x, Math.min(y + 8, this.floor));
+    });
   }
 
   /** Least and greatest of each pixel column, so that no dip is lost. */
@@ -370,7 +398,8 @@ export class Pane {
 
   private mark(context: Context, order: number, size: number): void {
     const found = state.stateOf(this.rows[order] as number);
-    const height = this.total[order] as number;
+    const bound = this.bounds[order] as number;
+    const height = Number.isNaN(bound) ? (this.total[order] as number) : bound;
     const y = Number.isNaN(height) || height === -Infinity ? this.floor - 5 : this.y(height);
     if (found) glyph(context, found.level, found.guilt, this.x(order), y, size);
   }
@@ -464,8 +493,6 @@ function stroke(context: Context, x1: number, y1: number, x2: number, y2: number
 }
 
 export const ordered = (a: number, b: number): [number, number] => (a <= b ? [a, b + 1] : [b, a + 1]);
-
-const limitText = (limit: number): string => (limit > 0 && limit < 1e-3 ? limit.toExponential(0).replace("-", "−") : String(Number(limit.toPrecision(3))));
 
 function* concatenated(...lists: (Iterable<number> | null)[]): Iterable<number> {
   for (const list of lists) if (list) yield* list;

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { Overview as Whole } from "../api/source";
 import { Glyph } from "../marks";
-import { count, metricText, percent } from "../numbers";
+import { count, percent, scoreText } from "../numbers";
 import * as state from "../state";
 
 export function Overview(): JSX.Element | null {
@@ -116,7 +116,7 @@ function Outputs({ whole }: { whole: Whole }): JSX.Element {
                     {output.name}
                   </button>
                 </td>
-                <td class={`v-${output.level}`}>{output.psnr === null ? output.reason.split(",")[0] : metricText("psnr", output.psnr)}</td>
+                <td class={`v-${output.level}`}>{output.psnr === null ? output.reason.split(",")[0] : scoreText("psnr", output.psnr, output.bound)}</td>
               </tr>
             ))}
           </tbody>

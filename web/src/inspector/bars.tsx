@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { RowDetail } from "../api/source";
 import { isHollow } from "../marks";
-import { metricText, numeric } from "../numbers";
+import { metricText, numeric, times as timesText } from "../numbers";
 
 const WIDTH = 396;
 const LEFT = 78;
@@ -59,7 +59,6 @@ export function Bars({ found }: { found: RowDetail }): JSX.Element {
         <Bar at={2} name="expected" end={expected} value={expected === null ? "–" : metricText("psnr", bars.expected_psnr)} unit={expected === null ? "" : "dB"} x={x} style={{ fill: "var(--none-fill)" }} />
       </svg>
       {bars.unknown && <p class="aside">Introduced error is not known: {bars.unknown}</p>}
-      {bars.region.length > 1 && <p class="aside" title={bars.region.join("\n")}>Introduced by {bars.region.length} reference ops together: {bars.region.slice(0, 4).join(", ")}{bars.region.length > 4 && " …"}</p>}
     </div>
   );
 }
@@ -94,11 +93,7 @@ function Bar({ at, name, end, value, unit, x, style }: BarProps): JSX.Element {
   );
 }
 
-function times(ratio: number | null): string {
-  if (ratio === null) return "";
-  if (!Number.isFinite(ratio)) return "∞×";
-  return ratio >= 1e4 ? `${ratio.toExponential(0).replace("e+", "e")}×` : `${ratio >= 10 ? Math.round(ratio) : ratio.toFixed(1)}×`;
-}
+const times = (ratio: number | null): string => (ratio === null ? "" : timesText(ratio));
 
 function spoken(found: RowDetail): string {
   const bars = found.bars;

@@ -10,6 +10,7 @@ import { Bars } from "./bars";
 import { Digest, Statistics } from "./coarse";
 import { Spread, useDistribution } from "./distribution";
 import { Fault, Pair } from "./head";
+import { Region } from "./region";
 import "./inspector.css";
 import { Metrics } from "./metrics";
 import { More } from "./more";
@@ -26,8 +27,8 @@ export function Inspector(): JSX.Element {
         <h2>Inspector</h2>
         <span class="sp" />
         {found && (
-          <span class="dim" data-testid="place">
-            {count(found.brief.order + 1)} of {count(total)}
+          <span class="dim" data-testid="place" title="Place in execution order, from 0">
+            place {count(found.brief.order)} of 0–{count(total - 1)}
           </span>
         )}
         <button class="ico s" title="Previous (↑)" aria-label="Previous sync point" onClick={() => void step(-1)}>
@@ -57,6 +58,7 @@ function Sections({ found }: { found: RowDetail }): JSX.Element {
       <div class="sec">
         <Pair found={found} />
         <Fault found={found} />
+        <Region found={found} />
       </div>
       {found.bars.total !== null && <Bars found={found} />}
       {found.basis === "statistics" && <Statistics found={found} />}

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { signal } from "@preact/signals";
 import type { RowDetail } from "../api/source";
 import { Glyph } from "../marks";
-import { count, metricText, numeric, plain } from "../numbers";
+import { count, limitText, metricText, numeric, percent } from "../numbers";
 import * as state from "../state";
 
 const FIRST = 7;
@@ -49,7 +49,7 @@ export function Metrics({ found }: { found: RowDetail }): JSX.Element {
 
 function Line({ metric, found }: { metric: RowDetail["metrics"][number]; found: RowDetail }): JSX.Element {
   const info = state.overview.value?.metrics.find((one) => one.id === metric.id);
-  const limits = metric.limits.length === 2 ? `; limits ${metric.limits.map((one) => limitText(metric.id, one)).join(" / ")}` : "";
+  const limits = metric.limits.length === 2 ? `limits ${metric.limits.map((one) => limitText(metric.id, one)).join(" / ")}` : "";
   const guilt = found.brief.guilt === "inherited" ? "inherited" : "";
   return (
     <tr data-metric={metric.id} class={metric.id === state.metric.value ? "on" : ""}>
@@ -60,24 +60,19 @@ function Line({ metric, found }: { metric: RowDetail["metrics"][number]; found: 
         {SHORT[metric.id] ?? info?.title ?? metric.id}
       </td>
       <td>{shownValue(metric.id, metric.value, info?.unit ?? "")}</td>
-      <td title={`${info?.explanation ?? ""}\n${metric.text}${limits}`}>
+      <td title={`${info?.explanation ?? ""}\n${metric.text}\n${limits}`.trim()}>
         {metric.text}
-        {limits}
+        {limits && "; "}
+        {limits && <span class="lim">{limits}</span>}
       </td>
     </tr>
   );
 }
 
-function limitText(id: string, value: RowDetail["metrics"][number]["value"]): string {
-  const found = numeric(value);
-  if (found === null || !Number.isFinite(found)) return metricText(id, value);
-  return id === "cosine" ? found.toPrecision(5) : plain(found, 2);
-}
-
 function shownValue(id: string, value: RowDetail["metrics"][number]["value"], unit: string): string {
   const found = numeric(value);
   if (found === null) return "–";
-  if (unit === "share" && Number.isFinite(found)) return `${Math.floor(found * 1000) / 10} %`;
+  if (unit === "share" && Number.isFinite(found)) return percent(found);
   if (unit === "elements" || unit === "index") return count(found);
   return `${metricText(id, value)}${unit === "dB" ? " dB" : ""}`;
 }

@@ -330,7 +330,7 @@ function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
           <span>{map.names[axis]}</span>
           <input type="range" min="0" max={(map.shape[axis] as number) - 1} value={at[axis] ?? 0} aria-label={`index along ${map.names[axis]}`} onInput={(event) => moveTo(map, axis, Number(event.currentTarget.value))} />
           <span class="of">
-            {(at[axis] ?? 0) + 1} of {map.shape[axis]} {i === 0 && <kbd>[ ]</kbd>}
+            index {at[axis] ?? 0} of 0–{(map.shape[axis] as number) - 1} {i === 0 && <kbd>[ ]</kbd>}
           </span>
         </label>
       ))}

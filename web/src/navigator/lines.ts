@@ -7,6 +7,8 @@ import { grouped, limits, open, query, selected, source } from "../state";
 export type Line = RowBrief | GroupBrief;
 const PAGE = 200;
 const KEPT = 24;
+/** Pages that are asked for ahead of the scrolling. */
+const AHEAD = 3;
 
 export const total = signal(0);
 export const matching = signal(0);
@@ -29,11 +31,19 @@ export function lineAt(index: number): Line | undefined {
   return pages.get(Math.floor(index / PAGE))?.[index % PAGE];
 }
 
-/** Make sure that lines from `first` to `last` are here or on their way, and their neighbours. */
+/** Where the list stood before, which tells the way it is going. */
+let before = 0;
+
+/** Make sure that lines from `first` to `last` are here or on their way, and their neighbours: more
+ *  of them where the list is going, since an answer may take longer than a turn of the wheel. */
 export function need(first: number, last: number): void {
-  const from = Math.max(0, Math.floor(first / PAGE) - 1);
-  const to = Math.min(Math.floor(Math.max(total.value - 1, 0) / PAGE), Math.floor(last / PAGE) + 1);
-  for (let page = from; page <= to; page++) void load(page);
+  const [up, down] = first === before ? [1, 1] : first > before ? [1, AHEAD] : [AHEAD, 1];
+  before = first;
+  const from = Math.max(0, Math.floor(first / PAGE) - up);
+  const to = Math.min(Math.floor(Math.max(total.value - 1, 0) / PAGE), Math.floor(last / PAGE) + down);
+  // What is in view is asked for first.
+  for (let page = Math.floor(first / PAGE); page <= to; page++) void load(page);
+  for (let page = Math.floor(first / PAGE) - 1; page >= from; page--) void load(page);
   if (pages.size > KEPT)
     for (const page of [...pages.keys()]) if (page < from - 4 || page > to + 4) pages.delete(page);
 }

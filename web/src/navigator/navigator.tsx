@@ -2,12 +2,13 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
-import { Chevron, Glyph, isHollow, Strip, Tag } from "../marks";
-import { count, metricText } from "../numbers";
+import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
+import { count, scoreText } from "../numbers";
 import * as state from "../state";
 import { arrived, counts, cursor, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
 
 const HEIGHT = 30;
+const ROLES: Record<string, string> = { "model-input": "model inputs", "model-output": "model outputs", parameter: "parameters", state: "states" };
 /** Browsers stop laying out beyond some 33 million pixels; longer lists are scaled into that. */
 const TALLEST = 30_000_000;
 
@@ -61,6 +62,7 @@ function Head(): JSX.Element {
 
 function Filters(): JSX.Element {
   const shown = state.overview.value;
+  const title = shown?.metrics.find((one) => one.id === shownBy.value)?.title ?? shownBy.value;
   const level = (name: string, title: string, mark: JSX.Element): JSX.Element => {
     const on = state.levels.value.includes(name);
     return (
@@ -90,9 +92,14 @@ function Filters(): JSX.Element {
           onChange={(event) => (state.types.value = event.currentTarget.value ? [event.currentTarget.value] : [])}
         >
           <option value="">All types</option>
-          {shown?.types.map((type) => (
-            <option value={type}>{type}</option>
+          {shown?.roles.map((role) => (
+            <option value={role}>{ROLES[role] ?? role}</option>
           ))}
+          <optgroup label="Ops">
+            {shown?.types.map((type) => (
+              <option value={type}>{type}</option>
+            ))}
+          </optgroup>
         </select>
       </div>
       <div class="chips" role="group" aria-label="Filter by how bad it is by the chosen metric">
@@ -109,6 +116,9 @@ function Filters(): JSX.Element {
         {level("close", "close", <Glyph level="close" />)}
         {level("none", "no verdict", <Glyph level="none" />)}
       </div>
+      <p class="dim by" data-testid="counts-by">
+        counts by {title} alone; the verdict above by all limits
+      </p>
       {(state.module.value || state.brush.value) && (
         <div class="chips">
           {state.module.value && (
@@ -191,7 +201,7 @@ function List(): JSX.Element {
       </div>
       {bubble && middle && (
         <div class="bubble" aria-hidden="true">
-          {middle.group || "top"} · {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
+          {middle.group || TOP_LEVEL} · {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
         </div>
       )}
       {problem.value && <ListProblem />}
@@ -223,7 +233,7 @@ function Empty(): JSX.Element {
     );
   const said = [
     state.text.value && `name “${state.text.value}”`,
-    state.types.value.length && `type ${state.types.value.join(", ")}`,
+    state.types.value.length && `type ${state.types.value.map((type) => ROLES[type] ?? type).join(", ")}`,
     state.module.value && `module ${state.module.value}`,
     state.levels.value.length && `verdict ${state.levels.value.join(", ")}`,
     state.brush.value && `ops ${state.brush.value[0]}–${state.brush.value[1] - 1}`,
@@ -276,12 +286,12 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
     >
       <Chevron open={line.open} />
       <Glyph level={line.level} guilt={line.guilt} />
-      <span class="nm start">{line.group || "(no module)"}</span>
+      <span class="nm start">{line.group || TOP_LEVEL}</span>
       <span class="ct">{count(line.count)}</span>
       <span class="sp" />
       <Strip cells={line.cells} />
-      <span class={`num score v-${line.level}`} style={{ width: "44px" }}>
-        {metricText(shownBy.value, line.score)}
+      <span class={`num score v-${line.level}`} style={{ minWidth: "44px" }}>
+        {scoreText(shownBy.value, line.score, line.bound)}
       </span>
     </div>
   );
@@ -318,9 +328,9 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
         </div>
         <div class="b start">{second}</div>
       </div>
-      {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : <span class="chip basis">{line.basis || line.reason.split(":")[0]}</span>}
-      <div class={`num score v-${level}`}>
-        {line.bad > 0 && line.score === null ? "NaN" : metricText(shownBy.value, line.score)}
+      {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason.split(":")[0]}</span>}
+      <div class={`num score v-${level} ${line.same_bytes !== null ? "bytes" : ""}`}>
+        {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "other bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
         {line.bad > 0 && <small> ×{line.bad > 999 ? "…" : line.bad}</small>}
       </div>
     </div>

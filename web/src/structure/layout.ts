@@ -9,7 +9,8 @@ const MODULE = 21;
 const WIDE = 256;
 const HEAD = 20;
 const FOOT = 9;
-const COLUMNS = 3;
+/** Side by side; narrower boxes have no room for a name. */
+const COLUMNS = 2;
 /** Lines that an edge may cross and still be found by looking around. */
 const NEAR = 24;
 
@@ -74,7 +75,7 @@ function layout(module: Item): void {
       y += height + gap;
       line = [];
     };
-    const few = module.depth > 3 ? 2 : COLUMNS;
+    const few = module.depth > 3 ? 1 : COLUMNS;
     for (const item of rank) {
       if (isOpen(item) || isGroup(item)) {
         end();

@@ -172,7 +172,8 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
     leaves.push(leaf);
     if (t >= 0) items[TARGET][t] = leaf;
     if (r >= 0) items[REFERENCE][r] = leaf;
-    const home = top.parent || !leaf.loaded ? top : moduleAt(model, modules, top, group, group);
+    // What no module made stands on the top level, beside the modules.
+    const home = top.parent || !leaf.loaded || !group ? top : moduleAt(model, modules, top, group, group);
     adopt(leaf.loaded ? nested(model, modules, home, group, module) : home, leaf);
   }
   for (const lane of [TARGET, REFERENCE] as const)
@@ -244,7 +245,7 @@ function moduleAt(model: Model, modules: Map<string, Item>, parent: Item, path: 
   const key = `${parent.id} ${path}`;
   let found = modules.get(key);
   if (!found) {
-    found = new Item(ids++, name || "(no module)", path);
+    found = new Item(ids++, name, path);
     found.children = [];
     modules.set(key, found);
     model.modules.push(found);

@@ -1,8 +1,9 @@
 // Drawing the lanes: modules as boxes, ops as nodes, and the edges between what is shown.
 import { cut, font, glyph, token, wide, type Context } from "../canvas";
-import { metricText } from "../numbers";
+import { count, scoreText } from "../numbers";
 import { metric, stateOf, text } from "../state";
 import { linesBetween, linksAcross, placed, rectOf, shownFor, type Lanes, type Rect } from "./layout";
+import { member } from "./member";
 import { REFERENCE, TARGET, type Item, type Lane, type Link, type Model } from "./model";
 
 export interface Seen extends Rect {
@@ -207,9 +208,12 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   let right = x + w - 7;
   context.textAlign = "right";
   // The score belongs to the pair and is written once, on the target.
-  if (state && lane === TARGET && w > 100) {
+  const own = font(10.5, group || lit.selected[lane] === item ? 600 : 480);
+  // The name comes first: what would cut it is left out.
+  const room = w - (w < 80 ? 19 : 22) - 14 - wide(context, nameOf(item, lane), own);
+  if (state && lane === TARGET && w > 100 && room > 40) {
     const off = state.level === "moderate" || state.level === "large";
-    const said = Number.isNaN(state.score) ? (state.bad ? "NaN" : "–") : metricText(metric.value, state.score);
+    const said = Number.isNaN(state.score) ? (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
     const style = font(10.5, 560);
     context.font = style;
     context.fillStyle = token(off ? `${state.level}-text` : "ink-3");
@@ -226,22 +230,23 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   }
   context.textAlign = "left";
   const left = x + (lone ? 8 : w < 80 ? 19 : 22);
-  const style = font(10.5, group || lit.selected[lane] === item ? 600 : 480);
-  const name = cut(context, nameOf(item, lane), style, right - left, group);
-  context.font = style;
+  const name = cut(context, nameOf(item, lane), own, right - left, group);
+  context.font = own;
   context.fillStyle = token(lone ? "ink-3" : "ink");
   context.fillText(name, left, base);
-  const after = left + wide(context, name, style) + 7;
+  const after = left + wide(context, name, own) + 7;
   const aside = lone ? reasonOf(item, lane) : group ? opsOf(item, lane) : fused > 1 ? `fused ${fused}` : kindOf(item, lane) || moduleOf(item);
   if (!aside || right - after < 18) return;
   const small = font(10);
   context.fillStyle = token("ink-3");
-  const short = cut(context, aside, small, right - after, !lone && !group && fused === 1);
+  // A piece of a path tells something, a piece of a word does not.
+  const path = !lone && !group && fused === 1 && !kindOf(item, lane);
+  const short = path ? cut(context, aside, small, right - after, true) : lone ? cut(context, aside, small, right - after) : wide(context, aside, small) <= right - after ? aside : "";
   context.font = small;
   if (short.length > 2) context.fillText(short, after, base);
 }
 
-const opsOf = (item: Item, lane: Lane): string => `${item.ops[lane].toLocaleString("en-US")} ops`;
+const opsOf = (item: Item, lane: Lane): string => `${count(item.ops[lane])} ops`;
 
 /** At most 24 cells: full height is made there, outlined is passed on, a dash is close. */
 function strip(context: Context, cells: readonly number[], x: number, y: number): void {
@@ -265,15 +270,17 @@ function strip(context: Context, cells: readonly number[], x: number, y: number)
 /** Ops that are one with the node's sync point stand before it in one frame. */
 function members(context: Context, item: Item, lane: Lane, x: number, y: number, w: number, h: number, view: View): [number, number] {
   const names = item.members[lane].map((entry) => item.of?.[lane].graph.names[entry] ?? "");
-  const ghosts = names.length > 2 ? [`${names.length} ops: ${names.join(", ")}`] : names;
+  const first = names.includes(member.value) ? [member.value, ...names.filter((name) => name !== member.value)] : names;
+  const ghosts = names.length > 2 ? [`${names.length} ops: ${first.join(", ")}`] : names;
   const main = Math.max(w * 0.5, 80);
   const each = (w - main - 8 * ghosts.length) / ghosts.length;
   dotted(context, x, y, w, h);
   ghosts.forEach((name, i) => {
     const left = x + i * (each + 8);
+    const asked = lane === REFERENCE && member.value !== "" && (names.length > 2 ? names : [name]).includes(member.value);
     round(context, left, y, each, h, 4);
-    context.strokeStyle = token("line-2");
-    context.setLineDash([3, 2]);
+    context.strokeStyle = token(asked ? "accent" : "line-2");
+    context.setLineDash(asked ? [] : [3, 2]);
     context.stroke();
     context.setLineDash([]);
     context.beginPath();

@@ -4,6 +4,7 @@ import { problemOf, type Problem } from "../api/source";
 import { fitted } from "../canvas";
 import * as state from "../state";
 import { layoutAll, Lanes, rectOf, relayout, shownFor, STRIP, type Rect } from "./layout";
+import { member } from "./member";
 import { Strip } from "./minimap";
 import { build, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
 import { lit, nameOf, paint, reasonOf, visible, type Seen, type View } from "./paint";
@@ -58,7 +59,7 @@ export class Pane {
         this.schedule();
       }),
       effect(() => {
-        void [state.hovered.value, state.theme.value, state.metric.value, state.brush.value];
+        void [state.hovered.value, state.theme.value, state.metric.value, state.brush.value, member.value];
         this.schedule();
       }),
       effect(() => {

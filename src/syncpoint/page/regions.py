@@ -1,0 +1,145 @@
+"""Which ops of the reference a sync point stands for where they are several, and their lines.
+
+A fused op is measured once, at its end, and was written in as many lines as it has pieces.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+import polars as pl
+
+from syncpoint.errors import SyncpointError
+from syncpoint.page.opened import Opened
+from syncpoint.page.ops import label_of, ops_of
+from syncpoint.page.schema import RegionOp, Side
+from syncpoint.run.tables import OP_KEY
+
+_SCHEMA = {
+    **{"row": pl.Int64, "label": pl.String, "file": pl.String, "line": pl.Int64},
+    **{"type": pl.String, "module": pl.String},
+}
+_known: WeakKeyDictionary[Opened, pl.DataFrame] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def regions(opened: Opened) -> pl.DataFrame:
+    """row, label, file, line, type, module: every op of every sync point that has several; file is
+    "" and line 0 where it is not known what made the op."""
+    with _lock:
+        if opened not in _known:
+            _known[opened] = _regions(opened)
+        return _known[opened]
+
+
+def region_of(opened: Opened, row: int) -> list[RegionOp]:
+    """The ops of one sync point, in execution order; none where it is one for one."""
+    found = regions(opened).filter(pl.col("row") == row)
+    if not found.height:
+        return []
+    measured = (
+        opened.table.frame.lazy()
+        .with_row_index("at")
+        .filter(pl.col("reference_role") == "output", pl.col("reference_index") == 0)
+    )
+    labels = measured.select("at", label_of("reference_"))
+    wanted = labels.filter(pl.col("label").is_in(found["label"].to_list())).collect()
+    rows = {label: at for at, label in reversed(wanted.rows())}
+    return [
+        RegionOp(
+            label=one["label"],
+            type=one["type"],
+            module=one["module"],
+            row=rows.get(one["label"]),
+            file=one["file"],
+            line=one["line"],
+        )
+        for one in found.iter_rows(named=True)
+    ]
+
+
+def lines_of(opened: Opened, side: Side, file: str) -> pl.DataFrame:
+    """row, line: the lines of a file that the pieces of sync points came from."""
+    found = regions(opened).filter((pl.col("file") == file) & (pl.col("line") > 0))
+    if side == "target" and found.height and not _same_file(opened, file):
+        found = found.clear()
+    return found.select("row", "line")
+
+
+def _same_file(opened: Opened, file: str) -> bool:
+    """Whether both runs carry the same text: then the lines of one are those of the other."""
+    texts = []
+    for side in ("target", "reference"):
+        run = opened.run(side)
+        try:
+            texts.append(run.source_text(file) if run is not None else None)
+        except SyncpointError:
+            return False
+    return texts[0] is not None and texts[0] == texts[1]
+
+
+def _regions(opened: Opened) -> pl.DataFrame:
+    frame = opened.table.frame
+    said = frame.select(
+        pl.col("introduced_region").fill_null([]).alias("label"),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        label_of("reference_").alias("own"),
+        *[pl.col(f"target_{name}").alias(name) for name in OP_KEY],
+        (pl.col("target_role").is_in(["output", "model-output", "state"])).alias("made"),
+    )
+    measured = said.filter(pl.col("label").list.len() > 1).select("row", "label")
+    reference, target = opened.run("reference"), opened.run("target")
+    ops = _ops(opened)
+    if target is not None and reference is not None:
+        rest = said.filter(pl.col("made") & (pl.col("label").list.len() < 2)).drop("label")
+        measured = pl.concat([measured, _by_origin(rest, ops_of(target, "origins"), ops)])
+    flat = measured.explode("label").unique(["row", "label"], maintain_order=True)
+    if not flat.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    found = flat.join(ops, on="label", how="left", maintain_order="left")
+    return found.sort("row", "order", maintain_order=True).select(
+        "row",
+        "label",
+        pl.col("file").fill_null(""),
+        pl.col("line").fill_null(0),
+        pl.col("type").fill_null(""),
+        pl.col("module").fill_null(""),
+    )
+
+
+def _by_origin(rows: pl.DataFrame, target: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Where nothing was evaluated, an op stands for those of the reference that it says it was made
+    from, its partner among them."""
+    many = target.filter(pl.col("origins").list.len() > 1).select(*OP_KEY, "origins")
+    found = rows.join(many, on=OP_KEY, how="inner", nulls_equal=True).explode("origins")
+    found = found.join(ops.select("label"), left_on="origins", right_on="label", how="semi")
+    grouped = found.group_by("row", maintain_order=True).agg(
+        pl.col("origins").unique(maintain_order=True).alias("label"), pl.col("own").first()
+    )
+    partner = pl.col("label").list.contains(pl.col("own"))
+    return grouped.filter(partner & (pl.col("label").list.len() > 1)).select("row", "label")
+
+
+def _ops(opened: Opened) -> pl.DataFrame:
+    """label, file, line, type, module, order of the reference's ops: all of them, or those of which
+    the comparison knows."""
+    run = opened.run("reference")
+    if run is not None:
+        last = pl.col("source").list.last().struct
+        ops = ops_of(run, "source").with_row_index("order")
+        found = ops.select(
+            "label", last.field("file"), last.field("line"), "type", "module", "order"
+        )
+    else:
+        source = pl.col("reference_source").fill_null("")
+        found = opened.table.frame.filter(pl.col("reference_role") == "output").select(
+            label_of("reference_"),
+            source.str.extract(r"^(.*):\d+$").alias("file"),
+            source.str.extract(r":(\d+)$").cast(pl.Int64, strict=False).alias("line"),
+            pl.col("reference_type").alias("type"),
+            pl.col("reference_module").alias("module"),
+            pl.col("reference_order").alias("order"),
+        )
+    found = found.with_columns(pl.col("order").cast(pl.Int64))
+    return found.unique("label", keep="first", maintain_order=True)
