@@ -1,0 +1,48 @@
+"""The zoo itself: every entry is sound, every planter plants, and some faults are found."""
+
+import pytest
+import torch
+
+from zoo import clean
+from zoo.draw import draw
+from zoo.entry import CLASSES, entries
+from zoo.planting.registry import planters
+from zoo.runner import run_clean, run_entry
+from zoo.tables import markdown, rates
+
+FOUND = ("activation-other", "gelu-sigmoid")
+"""Found on the runtime torch with seed 0."""
+
+
+def test_there_are_enough_kinds_and_every_planter_is_used():
+    assert len(entries()) >= 50
+    assert {entry.planter for entry in entries().values()} == set(planters())
+    assert len(clean.PAIRS) >= 30
+
+
+def test_a_draw_is_the_same_every_time():
+    entry = entries()["bias-missing"]
+    one, other = (draw(entry, 3, "torch").work for _ in range(2))
+    assert (one.said, one.sites, one.net.words) == (other.said, other.sites, other.net.words)
+    weights = zip(one.program.state_dict.values(), other.program.state_dict.values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in weights)
+    assert draw(entry, 4, "torch").work.net.words != one.net.words or one.said
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fault_is_found(name):
+    outcome = run_entry(name, 0, "torch")
+    assert outcome.right_class and outcome.right_op, (outcome.said, outcome.planted)
+
+
+def test_a_clean_pair_has_no_finding():
+    outcome = run_clean("clean-cnn-torch-f32", 0)
+    assert outcome.right_class, outcome.said
+
+
+def test_the_table_counts_what_was_missed():
+    good, bad = run_entry("gelu-sigmoid", 0, "torch"), run_entry("gelu-sigmoid", 1, "no such")
+    assert bad.error
+    assert rates([good, bad]) == {"class": 0.5, "op": 0.5, "clean": None}
+    assert "no such" in markdown([good, bad], [0])
+    assert set(CLASSES) >= {c for entry in entries().values() for c in entry.classes}
