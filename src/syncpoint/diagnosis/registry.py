@@ -19,6 +19,7 @@ from syncpoint.run.files import one_line
 
 GROUP = "syncpoint.causes"
 _BUILT_IN = (
+    "syncpoint.diagnosis.causes.capture:Capture",
     "syncpoint.diagnosis.causes.processing:Processing",
     "syncpoint.diagnosis.causes.weights:Weights",
     "syncpoint.diagnosis.causes.implementation:Implementation",
