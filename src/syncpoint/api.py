@@ -289,15 +289,19 @@ def diagnose(
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
     seconds: float = SECONDS,
+    preprocess: tuple[object, object] | None = None,
+    raw: object = None,
 ) -> Comparison:
     """Look for the causes of what differs: the comparison with `diagnosis` and `findings`.
 
     Its runs are opened where they still are. Models are run again, for experiments, only where
-    they are named here; after `seconds` no more are begun.
+    they are named here; after `seconds` no more are begun. `preprocess` is two functions, the
+    target's first, that are run on the sample `raw` to see how what they prepare differs.
     """
     result = comparison if isinstance(comparison, Result) else open_comparison(comparison)
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
-    return Comparison.of(diagnosed_again(result, models, seconds))
+    given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
+    return Comparison.of(diagnosed_again(result, models, seconds, **given))
 
 
 def compare_offline(

@@ -32,6 +32,9 @@ def place(tmp_path):
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     for side in ("target", "reference"):
         np.savez(tmp_path / f"{side}.npz", a=x, b=2 * x)
+    np.save(tmp_path / "cat.npy", np.linspace(0, 255, 192).reshape(8, 8, 3))
+    for name in ("ours", "theirs"):
+        (tmp_path / f"{name}.py").write_text("def prepare(raw):\n    return raw / 255\n")
     return tmp_path
 
 
@@ -178,6 +181,7 @@ def test_the_public_names_are_those_of_the_interface():
         "compare",
         "compare_offline",
         "compare_torchair",
+        "diagnose",
         "open_comparison",
         "open_run",
         "record",

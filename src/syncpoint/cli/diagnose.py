@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.errors import InputError
 
 
 def diagnose(
@@ -25,6 +26,15 @@ def diagnose(
     ] = None,
     reference_set: Annotated[
         list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
+    ] = None,
+    preprocess: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Function that prepares a raw sample, file.py:name; twice, the target's first."
+        ),
+    ] = None,
+    raw: Annotated[
+        str | None, typer.Option(help="Raw sample for both: an image, .npy, .npz, text, bytes.")
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=0, help="After so long no more experiments are begun.")
@@ -44,6 +54,9 @@ def diagnose(
     from syncpoint.comparison.storage import keep_diagnosis
     from syncpoint.reports.diagnosis_report import print_diagnosis
 
+    if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
+        said = f"{len(preprocess or ())} and {raw or 'no sample'}"
+        raise InputError("--preprocess twice and --raw FILE", said)
     options.one_of(fail_on, ("large", "moderate"), "--fail-on")
     found = api.diagnose(
         comparison,
@@ -52,6 +65,8 @@ def diagnose(
         target_options=options.settings(target_set, "--target-set"),
         reference_options=options.settings(reference_set, "--reference-set"),
         seconds=seconds,
+        preprocess=(preprocess[0], preprocess[1]) if preprocess else None,
+        raw=raw,
     )
     if not no_save:
         keep_diagnosis(found, comparison)

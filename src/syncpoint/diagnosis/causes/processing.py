@@ -1,0 +1,229 @@
+"""What is done before and after the model: inputs that are prepared differently, outputs that are
+read differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.explain_inputs import input_relation
+from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
+from syncpoint.diagnosis.pipelines import prepared, raw_sample
+from syncpoint.diagnosis.relations import Relation, distance, likeness
+from syncpoint.errors import InputError
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Role
+
+Values = NDArray[np.float64]
+
+
+class Processing:
+    """Pre- and post-processing differences."""
+
+    name = "processing"
+    title = "inputs or outputs are processed differently"
+
+    def look(self, case: Case) -> Iterable[Finding]:
+        """Pipelines that the caller named, the inputs that were compared, then the outputs."""
+        if case.asked.get("preprocess"):
+            yield from self._pipelines(case)
+        inputs = list(self._inputs(case))
+        yield from inputs
+        if not inputs:
+            yield from self._outputs(case)
+
+    # What the models were given
+
+    def _inputs(self, case: Case) -> Iterator[Finding]:
+        off = [r for r in case.rows if r.target.key.role is Role.MODEL_INPUT and _differs(r)]
+        damaged = [case.place[r.target.key] for r in case.rows if _is_damaged(r)]
+        hurt = any(row.verdict is not Verdict.CLOSE for row in case.result.outputs)
+        for row in off:
+            relation, apart = self._explained(case, row)
+            label = row.target.label
+            words = relation.words if relation is not None else apart
+            evidence = [f"the model input {label} was not the same on both sides", _size(row)]
+            readers = [
+                r.target.label for r in case.computed if _reads(case, r, row) and r.verdict.severity
+            ]
+            yield Finding(
+                cause=self.name,
+                kind=relation.kind if relation is not None else "input",
+                title=f"input {label} {words}",
+                level=Level.CAUSE if hurt or case.is_off else Level.SUSPECT,
+                confidence=0.97 if relation is not None else 0.95,
+                ops=(label, *readers[:2]),
+                reference_ops=(row.reference.label,),
+                evidence=tuple(e for e in evidence if e),
+                next=_next(relation, label),
+                rows=tuple(dict.fromkeys([case.place[row.target.key], *damaged])),
+            )
+
+    def _explained(self, case: Case, row: Row) -> tuple[Relation | None, str]:
+        ours, theirs = case.values("target", row), case.values("reference", row)
+        if ours is None or theirs is None:
+            return None, "differs; its values are not at hand"
+        if ours.shape != theirs.shape:
+            apart = f"has shape {ours.shape}, the reference's {theirs.shape}"
+        else:
+            apart = likeness(theirs, ours)
+        return input_relation(theirs, ours), apart
+
+    # What is made of their outputs
+
+    def _outputs(self, case: Case) -> Iterator[Finding]:
+        guilty = {row.target.key.op for row in case.guilty}
+        for row in case.result.outputs:
+            shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
+            if row.verdict is Verdict.CLOSE or (row.verdict is Verdict.NONE and not shape):
+                continue
+            ours, theirs = case.values("target", row), case.values("reference", row)
+            if ours is None or theirs is None:
+                continue
+            relation = output_relation(theirs, ours, _floor(row))
+            if relation is None:
+                continue
+            blamed = row.target.key.op in guilty
+            # With ops inside that make error, the last layer may be what looks like this.
+            confidence = 0.93 if is_firm(relation.kind) or not guilty else 0.6
+            if guilty and not blamed and not is_firm(relation.kind):
+                continue
+            label = row.target.label
+            same = [r for r in case.guilty if r.target.key.op == row.target.key.op]
+            rows = [row, *(same if is_firm(relation.kind) else [])]
+            yield Finding(
+                cause=self.name,
+                kind=relation.kind,
+                title=f"output {label} {relation.words}",
+                level=Level.CAUSE,
+                confidence=confidence,
+                ops=(label, *(r.target.label for r in same)),
+                reference_ops=(row.reference.label,),
+                module=row.target.module or row.reference.module,
+                source=row.target.source or row.reference.source,
+                evidence=(
+                    f"so made, the reference's output meets the target's to"
+                    f" {_left(relation, ours, theirs):.1e} of its size",
+                ),
+                next=f"do the same after the model on both sides, or take {label} before it",
+                rows=tuple(case.place[r.target.key] for r in rows),
+            )
+
+    # What two pipelines make of one raw sample
+
+    def _pipelines(self, case: Case) -> Iterator[Finding]:
+        pipelines = tuple(case.asked["preprocess"])
+        raw = case.asked.get("raw")
+        if len(pipelines) != 2 or raw is None:
+            raise InputError(
+                "two pipelines and a raw sample",
+                f"{len(pipelines)} and {'none' if raw is None else 'one'}",
+                "give --preprocess twice, the target's first, and --raw FILE",
+            )
+        ours, theirs = (prepared(one, raw_sample(raw)) for one in pipelines)
+        if len(ours) == len(theirs) and set(ours) != set(theirs):
+            theirs = dict(zip(ours, theirs.values(), strict=True))
+        lonely = sorted(set(ours) ^ set(theirs))
+        same = []
+        for name in (n for n in ours if n in theirs):
+            made, wanted = ours[name], theirs[name]
+            one, other = made.astype(np.float64), wanted.astype(np.float64)
+            if distance(one, other) <= 1e-6:
+                same.append(name)
+                if made.dtype != wanted.dtype:
+                    words = f"{made.dtype} against {wanted.dtype}, with the same values"
+                    yield self._pipeline(name, "type", words, Level.NOTE, 0.5)
+                continue
+            relation = input_relation(other, one)
+            shapes = f"has shape {one.shape}, the reference's {other.shape}"
+            apart = likeness(other, one) if one.shape == other.shape else shapes
+            words = relation.words if relation is not None else apart
+            kind = relation.kind if relation is not None else "input"
+            yield self._pipeline(name, kind, words, Level.CAUSE, 0.95, relation)
+        for name in lonely:
+            words = "is made by one pipeline alone"
+            yield self._pipeline(name, "missing", words, Level.CAUSE, 0.9)
+        if len(same) == len(ours) and not lonely:
+            words = "is the same from both pipelines on this sample"
+            yield self._pipeline(", ".join(same), "same", words, Level.NOTE, 0.9)
+
+    def _pipeline(
+        self,
+        name: str,
+        kind: str,
+        words: str,
+        level: Level,
+        confidence: float,
+        relation: Relation | None = None,
+    ) -> Finding:
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=f"prepared input {name} {words}",
+            level=level,
+            confidence=confidence,
+            evidence=("both pipelines were run on the same raw sample",),
+            next="" if level is Level.NOTE else _next(relation, name),
+        )
+
+
+def _differs(row: Row) -> bool:
+    shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
+    return row.verdict.severity > 0 or shape
+
+
+def _is_damaged(row: Row) -> bool:
+    """Whether a row is off through no fault of its own op."""
+    if row.target.key.role not in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT, Role.STATE):
+        return False
+    return not row.guilty and row.verdict not in (Verdict.CLOSE, Verdict.NONE)
+
+
+def _reads(case: Case, computed: Row, row: Row) -> bool:
+    op = case.op("target", computed.target.key.op)
+    return op is not None and any(
+        e.role is Role.MODEL_INPUT and e.op == row.target.key.op for e in op.inputs
+    )
+
+
+def _size(row: Row) -> str:
+    rel = (row.numbers or {}).get("rel_l2")
+    return f"the two are {rel:.2%} of the reference's norm apart" if rel is not None else ""
+
+
+def _floor(row: Row) -> float:
+    """How near a predicted output must come: a few hundred roundings of its precision."""
+    coarse = {"f16": "f16", "bf16": "bf16"}.get(row.preset, row.target.dtype)
+    kind = DTYPES[coarse]
+    unit = kind.unit if kind.kind is Kind.FLOAT else 0.0
+    return min(max(1e-4, 64 * unit), 0.05)
+
+
+def _left(relation: Relation, ours: Values, theirs: Values) -> float:
+    wanted = theirs if relation.kind.endswith("-missing") else ours
+    return distance(relation.made, wanted)
+
+
+def _next(relation: Relation | None, label: str) -> str:
+    kind = relation.kind.split("+")[0] if relation is not None else ""
+    return {
+        "scale": f"scale {label} alike in both pipelines",
+        "normalisation": f"use the same mean and deviation for {label} in both pipelines",
+        "channel-order": f"feed {label} as RGB, or as BGR, on both sides",
+        "layout": f"transpose {label} to the layout that the target expects",
+        "rounded": f"keep {label} in float32 until the model reads it",
+        "shift": f"crop and pad {label} alike",
+        "resize": f"resize {label} with the same interpolation, corners and antialiasing",
+        "padding-side": f"pad {label} at the same side",
+        "sequence-shift": f"check the special tokens that are put before {label}",
+        "length": f"check the special tokens and the truncation of {label}",
+        "off-by-one": f"count {label} from the same number",
+        "mask-inverted": f"invert {label}: 1 must mean the same on both sides",
+        "mask-missing": f"hand {label} on to the target",
+    }.get(kind, f"give both sides the very same {label}, such as from one .npz file")

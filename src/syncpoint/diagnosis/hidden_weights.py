@@ -1,0 +1,203 @@
+"""Which weight a target that does not show its own must have used: guesses, each of them proven by
+what the reference's op gives with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.effective import Effective, effective
+from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.proof import Proof, proof
+from syncpoint.diagnosis.relations import Relation, distance, likeness, related
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Edge, Kept, Role
+
+Values = NDArray[np.float64]
+
+_OTHERS = 16
+_CHANNELS = 512
+"""Channels among which a permutation is looked for."""
+_LARGEST = 1 << 24
+"""Elements of a weight that guesses are made of."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A weight that explains the target."""
+
+    edge: Edge
+    kind: str
+    words: str
+    proof: Proof
+    confidence: float
+
+
+def hidden(case: Case, local: Local, edges: list[Edge]) -> Hidden | None:
+    """The first guess that gives the target's numbers; None where none does."""
+    for edge in edges:
+        weight = local.inputs[edge]
+        if weight.dtype.kind != "f" or not 1 < weight.size <= _LARGEST:
+            continue
+        for guess in _guesses(case, local, edge, np.asarray(weight, np.float64)):
+            if not case.has_time:
+                return None
+            found = proof(local, {edge: guess.made})
+            if found is not None and found.exact:
+                # Scaling a weight and scaling the result are one and the same to the numbers.
+                doubtful = guess.kind == "scaled"
+                return Hidden(edge, guess.kind, guess.words, found, 0.8 if doubtful else 0.93)
+    return _solved(local, edges)
+
+
+def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[Relation]:
+    if weight.ndim >= 2:
+        for a in range(weight.ndim):
+            for b in range(a + 1, weight.ndim):
+                swapped = np.swapaxes(weight, a, b)
+                if weight.shape[a] == 1 or weight.shape[b] == 1:
+                    continue
+                words = f"has axes {a} and {b} exchanged"
+                yield Relation("transposed", words, swapped.reshape(weight.shape))
+                back = np.swapaxes(weight.reshape(swapped.shape), a, b)
+                if swapped.shape != weight.shape:
+                    yield Relation("transposed", words, back)
+    for axis in range(weight.ndim):
+        if weight.shape[axis] > 1:
+            words = f"is reversed along axis {axis}"
+            yield Relation("permuted", words, np.flip(weight, axis))
+    yield from _reordered(local, edge, weight)
+    factor = _factor(local, edge, weight)
+    if factor is not None:
+        if abs(factor) < 1e-3:
+            if weight.ndim >= 2:
+                yield Relation("zeroed", "is zero everywhere", np.zeros_like(weight))
+        else:
+            words = f"is {factor:.5g} times the reference's"
+            yield Relation("scaled", words, factor * weight)
+    yield from _others(case, edge, weight)
+
+
+def _reordered(local: Local, edge: Edge, weight: Values) -> Iterator[Relation]:
+    """Rows in the order in which the target's channels stand, as far as whatever follows in the
+    region only scales, shifts and cuts off each channel."""
+    op = next((op for op in local.ops if edge in op.inputs), None)
+    before = local.output(op) if op is not None else None
+    if before is None or before.shape != local.truth.shape or before.ndim < 2:
+        return
+    for axis in sorted({1, before.ndim - 1}):
+        if before.shape[axis] != weight.shape[0]:
+            continue
+        order = _order(*(_by_channel(v, axis) for v in (before, local.truth, local.target)))
+        if order is None or (order == np.arange(len(order))).all():
+            continue
+        moved = int((order != np.arange(len(order))).sum())
+        words = f"has {moved} of {len(order)} slices of axis 0 in another order"
+        yield Relation("permuted", words, weight[order])
+
+
+def _by_channel(values: NDArray[Any], axis: int) -> Values:
+    found: Values = np.moveaxis(np.asarray(values, np.float64), axis, 0)
+    return found.reshape(len(found), -1)
+
+
+def _order(before: Values, truth: Values, target: Values) -> NDArray[np.int64] | None:
+    """Which channel of the op each channel of the target is made of."""
+    if len(before) > _CHANNELS:
+        return None
+    found = np.full(len(before), -1)
+    for channel, (mine, exact, own) in enumerate(zip(target, truth, before, strict=True)):
+        kept = exact != 0
+        if kept.sum() < 3 or not np.ptp(own[kept]):
+            continue
+        gain, shift = np.polyfit(own[kept], exact[kept], 1)
+        made = gain * before + shift
+        if (~kept).any():
+            made = np.maximum(made, 0)
+        found[channel] = int(np.square(made - mine).sum(1).argmin())
+    # A channel that is cut off everywhere tells nothing: it gets what the others leave.
+    left = [at for at in range(len(before)) if at not in set(found.tolist())]
+    silent = np.flatnonzero(found < 0)
+    if len(left) != len(silent):
+        return None
+    found[silent] = left
+    return np.asarray(found, np.int64)
+
+
+def _factor(local: Local, edge: Edge, weight: Values) -> float | None:
+    """By what the weight must be multiplied: the result is a line in it, where nothing is cut
+    off at zero on the way."""
+    none = local.fed({edge: np.zeros_like(weight)})
+    if none is None or none.shape != local.target.shape:
+        return None
+    seen = (local.target != 0) & (local.truth != 0)
+    along, moved = (local.truth - none)[seen], (local.target - none)[seen]
+    square = float(np.vdot(along, along)) if along.size else 0.0
+    if not square or not np.isfinite(square):
+        return None
+    factor = float(np.vdot(along, moved)) / square
+    return factor if np.isfinite(factor) else None
+
+
+def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
+    """Weights of the same shape that belong elsewhere."""
+    reference = case.reference
+    if reference is None:
+        return
+    tried = 0
+    for tensor in reference.tensors:
+        key = tensor.key
+        if key.role is not Role.PARAMETER or key.op == edge.op or tensor.shape != weight.shape:
+            continue
+        if tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is not Kind.FLOAT:
+            continue
+        tried += 1
+        if tried > _OTHERS:
+            return
+        values = np.asarray(reference.values(tensor), np.float64)
+        yield Relation("swapped", f"holds the values of {key.op}", values)
+
+
+def _solved(local: Local, edges: list[Edge]) -> Hidden | None:
+    for found in effective(local):
+        weight = np.asarray(local.inputs[found.edge], np.float64)
+        if distance(weight, found.weight) <= found.floor:
+            return _bias(local, found, edges)
+        if found.edge not in edges:
+            continue
+        relation = related(weight, found.weight, found.floor)
+        relation = relation or related(weight, found.weight, max(1e-3, found.floor))
+        shown = proof(local, {found.edge: found.weight})
+        if shown is None or not shown.explains:
+            continue
+        # Any linear op can be written as another weight: without a relation that a person can
+        # check, what it is stays open.
+        named = relation is not None
+        kind = relation.kind if relation is not None else "changed"
+        words = relation.words if relation is not None else likeness(weight, found.weight)
+        return Hidden(found.edge, kind, words, shown, 0.85 if named else 0.7)
+    return None
+
+
+def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
+    """The weight is right and something else is added. None where it is nothing at all: that op
+    leaves its bias out, which is no matter of weights."""
+    for edge in edges:
+        if edge not in found.op.inputs or local.inputs[edge].shape != found.added.shape:
+            continue
+        bias = np.asarray(local.inputs[edge], np.float64)
+        made = bias + found.added
+        if not np.abs(made).max() > 1e-3 * np.abs(bias).max():
+            return None
+        shown = proof(local, {edge: made})
+        if shown is not None and shown.explains:
+            relation = related(bias, made, 1e-3)
+            kind = relation.kind if relation is not None else "changed"
+            words = relation.words if relation is not None else likeness(bias, made)
+            return Hidden(edge, kind, words, shown, 0.75)
+    return None

@@ -1,0 +1,76 @@
+"""What was recorded is suspected before the model: buffers, names, observers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import syncpoint as sp
+from models.cnn import cnn_inputs, make_cnn
+from syncpoint.run.model import Observer, OpKey, TensorKey
+from syncpoint.run.reader import Run, in_memory
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return sp.capture(make_cnn(), cnn_inputs())
+
+
+def edited(run: Run, changes, **facts) -> Run:
+    """The run with other values recorded for some ops, and other facts."""
+    values = []
+    for tensor in run.tensors:
+        array = np.array(run.values(tensor))
+        if tensor.key in changes:
+            array = np.asarray(changes[tensor.key], array.dtype).reshape(array.shape)
+        values.append((replace(tensor, digest="", digest_kind=""), array))
+    return in_memory(replace(run.info, **facts), run.ops, values)
+
+
+def values(run, op):
+    return np.array(run.values(run.tensor(TensorKey(OpKey(op)))))
+
+
+def key(op):
+    return TensorKey(OpKey(op))
+
+
+def test_a_buffer_with_the_values_of_a_later_tensor_is_stale(reference):
+    changed = {key("conv2d_1"): values(reference, "batch_norm_2")}
+    found = sp.compare(edited(reference, changed), reference).findings
+    assert (found[0].cause, found[0].kind) == ("capture", "stale-buffer")
+    assert found[0].ops[0] == "conv2d_1" and found[0].confidence >= 0.9
+    assert len([f for f in found if f.level == "cause"]) == 1
+
+
+def test_uninitialised_memory_is_named(reference):
+    junk = np.random.default_rng(0).integers(0, 2**32, values(reference, "conv2d_2").size)
+    junk = junk.astype(np.uint32).view(np.float32)
+    junk = np.where(np.isfinite(junk), junk, 0)
+    found = sp.compare(edited(reference, {key("conv2d_2"): junk}), reference).findings
+    assert (found[0].cause, found[0].ops[0]) == ("capture", "conv2d_2")
+    assert len([f for f in found if f.level == "cause"]) == 1
+
+
+def test_shuffled_names_are_told_from_wrong_ops(reference):
+    changed = {
+        key("conv2d_1"): values(reference, "conv2d_2"),
+        key("conv2d_2"): values(reference, "conv2d_1"),
+    }
+    found = sp.compare(edited(reference, changed), reference).findings
+    assert (found[0].cause, found[0].kind) == ("capture", "names-shuffled")
+    assert set(found[0].ops) == {"conv2d_1", "conv2d_2"}
+
+
+def test_an_observer_effect_and_a_broken_off_run_are_told(reference):
+    odd = edited(reference, {}, observer=Observer(False, "out: 3 of 20 differ"), complete=False)
+    found = sp.compare(odd, reference).findings
+    assert {f.kind for f in found} >= {"observer", "incomplete"}
+    assert all(f.level == "note" for f in found)
+
+
+def test_an_op_that_does_nothing_is_no_artefact(reference):
+    model = make_cnn()
+    model.bn.forward = lambda x: x
+    found = sp.compare(model, reference, inputs=cnn_inputs()).findings
+    assert not [f for f in found if f.cause == "capture"]

@@ -1,0 +1,114 @@
+"""Planted faults in weights are named, on runtimes that show their parameters and that do not."""
+
+import copy
+
+import pytest
+import torch
+
+import syncpoint as sp
+from models.cnn import cnn_inputs, make_cnn
+from models.transformer import make_transformer, transformer_inputs
+from onnx_runs import export
+
+
+def shuffled(count, seed=3):
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+FAULTS = {
+    "reversed": ("classifier", "permuted", lambda w: w.flip(0)),
+    "scaled": ("conv", "scaled", lambda w: 1.5 * w),
+    "outputs": ("block.conv1", "permuted", lambda w: w[shuffled(8)]),
+    "inputs": ("block.conv1", "permuted", lambda w: w[:, shuffled(8)]),
+    "transposed": ("block.conv2", "transposed", lambda w: w.transpose(0, 1).clone()),
+    "half": ("conv", "rounded", lambda w: w.half().float()),
+    "bfloat": ("classifier", "rounded", lambda w: w.bfloat16().float()),
+    "zeroed": ("block.conv1", "zeroed", torch.zeros_like),
+    "negative": ("block.conv2", "sign-flipped", torch.neg),
+    "channel": (
+        "conv",
+        "scaled",
+        lambda w: w * torch.tensor([1.0, 1, 1.3, 1, 1, 1, 1, 1])[:, None, None, None],
+    ),
+    "other": (
+        "conv",
+        "changed",
+        lambda w: w + 0.02 * torch.sin(torch.arange(w.numel()) ** 2.0).view_as(w),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return sp.capture(make_cnn(), cnn_inputs())
+
+
+def broken(module, change):
+    model = make_cnn()
+    weight = model.get_submodule(module).weight
+    with torch.no_grad():
+        weight.copy_(change(weight.detach().clone()))
+    return model
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_recorded_weight_that_differs_is_named_with_how(reference, fault):
+    module, kind, change = FAULTS[fault]
+    found = sp.compare(broken(module, change), reference, inputs=cnn_inputs()).findings
+    assert found[0].cause == "weights" and found[0].kind == kind
+    assert found[0].confidence >= 0.9 and f"{module}.weight" in found[0].title
+    assert found[0].module == module and len(found) == 1
+    assert all(len(sentence) <= 160 for sentence in found[0].evidence)
+
+
+def test_swapped_layers_name_each_other(reference):
+    model = make_cnn()
+    one, other = model.block.conv1.weight, model.block.conv2.weight
+    with torch.no_grad():
+        kept = one.clone()
+        one.copy_(other)
+        other.copy_(kept)
+    found = sp.compare(model, reference, inputs=cnn_inputs()).findings
+    assert [f.kind for f in found] == ["swapped", "swapped"]
+    assert {f.title for f in found} == {
+        "block.conv1.weight holds the values of block.conv2.weight",
+        "block.conv2.weight holds the values of block.conv1.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "fusion"),
+    [("outputs", "as-executed"), ("scaled", "as-executed"), ("transposed", "unfused")],
+)
+def test_a_folded_weight_is_inferred_from_what_the_op_gives(reference, fault, fusion):
+    module, kind, change = FAULTS[fault]
+    program = export(broken(module, change), cnn_inputs())
+    target = sp.capture(program, tuple(x.numpy() for x in cnn_inputs()), fusion=fusion)
+    first = sp.compare(target, reference).findings[0]
+    assert first.cause == "weights" and f"{module}.weight" in first.title
+    assert first.kind == kind
+
+
+def test_a_transposed_weight_of_a_transformer_is_named():
+    model = make_transformer()
+    bad = copy.deepcopy(model)
+    weight = bad.get_submodule("layers.0.attention.out").weight
+    with torch.no_grad():
+        weight.copy_(weight.T.clone())
+    args = transformer_inputs()
+    target = sp.capture(export(bad, args), tuple(x.numpy() for x in args), fusion="unfused")
+    first = sp.compare(target, sp.capture(model, args)).findings[0]
+    assert (first.cause, first.kind) == ("weights", "transposed")
+
+
+def test_another_checkpoint_is_one_finding():
+    args = transformer_inputs()
+    found = sp.compare(make_transformer(seed=7), make_transformer(), inputs=args).findings
+    causes = [f for f in found if f.level == "cause"]
+    assert causes and all(f.cause == "weights" for f in causes[:1])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_clean_weights_are_no_finding(reference, dtype):
+    found = sp.compare(make_cnn(), reference, inputs=cnn_inputs(), target_options={"dtype": dtype})
+    assert not [f for f in found.findings if f.level != "note"]
