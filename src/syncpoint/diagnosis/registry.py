@@ -18,7 +18,10 @@ from syncpoint.errors import SyncpointWarning
 from syncpoint.run.files import one_line
 
 GROUP = "syncpoint.causes"
-_BUILT_IN = ("syncpoint.diagnosis.causes.implementation:Implementation",)
+_BUILT_IN = (
+    "syncpoint.diagnosis.causes.overflow:Overflow",
+    "syncpoint.diagnosis.causes.implementation:Implementation",
+)
 """In this order: what makes the comparison itself doubtful first, then what the runs were given,
 then what they did. Those that come later see what was found before."""
 
