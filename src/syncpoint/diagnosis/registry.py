@@ -21,6 +21,7 @@ GROUP = "syncpoint.causes"
 _BUILT_IN = (
     "syncpoint.diagnosis.causes.overflow:Overflow",
     "syncpoint.diagnosis.causes.implementation:Implementation",
+    "syncpoint.diagnosis.causes.accumulation:Accumulation",
 )
 """In this order: what makes the comparison itself doubtful first, then what the runs were given,
 then what they did. Those that come later see what was found before."""
