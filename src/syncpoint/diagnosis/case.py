@@ -64,6 +64,8 @@ class Case:
     """What the causes before this one found."""
     experiments: list[str] = field(default_factory=list)
     """What was run, in words."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What is costly to find and wanted by several causes."""
 
     def __post_init__(self) -> None:
         self._begun = monotonic()

@@ -22,7 +22,9 @@ _BUILT_IN = (
     "syncpoint.diagnosis.causes.capture:Capture",
     "syncpoint.diagnosis.causes.processing:Processing",
     "syncpoint.diagnosis.causes.weights:Weights",
+    "syncpoint.diagnosis.causes.overflow:Overflow",
     "syncpoint.diagnosis.causes.implementation:Implementation",
+    "syncpoint.diagnosis.causes.accumulation:Accumulation",
 )
 """In this order: what makes the comparison itself doubtful first, then what the runs were given,
 then what they did. Those that come later see what was found before."""

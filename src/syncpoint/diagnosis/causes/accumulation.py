@@ -1,0 +1,232 @@
+"""Error that nobody makes: every op is as good as its precision allows, and the output is off all
+the same. Small errors add up with depth, or one op makes large ones of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syncpoint.comparison.engine import compare
+from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.accumulators import Narrow, narrow
+from syncpoint.diagnosis.amounts import number, type_name
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.drift import Growth, Step, growth, norm_of, relative, steps
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.limits import coarsest
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.runtimes.inputs import inputs_of
+
+_GAIN = 8.0
+"""An op that gives so many times the error it was given amplifies."""
+_MATTERS = 0.2
+"""And matters if the output's error is not far greater than what it gives."""
+_FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
+_FINER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
+_OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
+_KNOWN = 0.8
+"""Share of the ops whose introduced error must be known before nobody is guilty."""
+
+
+class Accumulation:
+    """Accumulated and amplified error."""
+
+    name = "accumulation"
+    title = "small errors add up or are amplified"
+
+    def look(self, case: Case) -> Iterable[Finding]:
+        """What makes the output be off where no op is guilty."""
+        if case.guilty:
+            yield from self._accumulators(case)
+            return
+        if not case.is_off or case.result.inputs_differ:
+            return
+        if any(finding.level is Level.CAUSE for finding in case.found):
+            return
+        preset = coarsest([row.preset for row in case.computed])
+        outputs = [row for row in case.result.outputs if row.verdict in _OFF]
+        inherited = [row for row in case.computed if row.verdict is Verdict.INHERITED]
+        if preset not in _FLOATS or not (outputs or inherited):
+            return
+        found = steps(case)
+        known = [step for step in found if step.row.introduced is not None]
+        if len(known) < _KNOWN * len(found) or not found:
+            return
+        yield self._grown(case, found, outputs, inherited, _FLOATS[preset])
+
+    def _grown(
+        self, case: Case, found: list[Step], outputs: list[Row], inherited: list[Row], dtype: str
+    ) -> Finding:
+        final = max((relative(row) or 0.0 for row in outputs), default=0.0)
+        worst = max((s.row.introduced.ratio or 0.0 for s in found if s.row.introduced), default=0.0)
+        blamed = _amplifier(found, final)
+        floor = f"no op introduces more than {worst:.1f} times what its precision allows"
+        told, gained = self._finer(case, dtype, final)
+        level = Level.CAUSE if outputs else Level.NOTE
+        rows = [case.place[row.target.key] for row in (*inherited, *outputs)]
+        if blamed is not None:
+            return self._amplified(case, blamed, final, (floor, *told), level, rows, dtype)
+        curve = growth(found)
+        first = outputs[0] if outputs else inherited[-1]
+        return Finding(
+            cause=self.name,
+            kind="growth-exponential" if curve and curve.exponential else "growth",
+            title=f"small errors of {type_name(dtype)} add up on the way to {first.target.label}",
+            level=level,
+            confidence=0.95 if gained else 0.85,
+            ops=(first.target.label,),
+            reference_ops=(first.reference.label,),
+            evidence=(floor, *_curve(curve, found), *told),
+            next=f"run the model in {type_name(_FINER[dtype])}, or with sums in float32, and see"
+            " whether the task suffers",
+            missing=()
+            if told and gained is not None
+            else (f"the target in {type_name(_FINER[dtype])}: name its model",),
+            rows=tuple(rows),
+        )
+
+    def _amplified(
+        self,
+        case: Case,
+        step: Step,
+        final: float,
+        evidence: tuple[str, ...],
+        level: Level,
+        rows: list[int],
+        dtype: str,
+    ) -> Finding:
+        row = step.row
+        why, kind = _why(step)
+        given = max(step.given, step.adds)
+        labels = [row.target.label, *(r.target.label for r in step.inputs[:2])]
+        finer = type_name(_FINER[dtype])
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=f"{row.target.label} makes large errors of small ones",
+            level=level,
+            confidence=0.92,
+            ops=tuple(dict.fromkeys(labels)),
+            reference_ops=tuple(
+                dict.fromkeys([row.reference.label, *(r.reference.label for r in step.inputs[:2])])
+            ),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=(
+                f"it is given a relative error of {number(given)} and gives {number(step.gives)},"
+                f" {number(step.gain)} times as much",
+                *why,
+                *evidence,
+            ),
+            next=f"compute {labels[0]} and what it reads in {finer}"
+            + (", or reorder it so that nothing cancels" if kind == "cancellation" else ""),
+            rows=tuple(dict.fromkeys([case.place[row.target.key], *rows])),
+        )
+
+    def _finer(self, case: Case, dtype: str, final: float) -> tuple[tuple[str, ...], bool | None]:
+        """What more precision brings: tried where the runtime can, else what is to be expected."""
+        finer = _FINER[dtype]
+        ratio = DTYPES[dtype].unit / DTYPES[finer].unit
+        expected = (
+            f"{type_name(finer)} rounds {number(ratio)} times finer; errors that grow in"
+            " proportion shrink by as much",
+        )
+        if case.result.target.get("runtime") != "torch" or case.reference is None or not final:
+            return expected, None
+        # The reference's inputs: the target's were rounded already.
+        given = inputs_of(case.reference) or None
+        run = case.again("target", f"the target in {type_name(finer)}", given, dtype=finer)
+        if run is None:
+            return expected, None
+        try:
+            found = compare(run, case.reference)
+        except SyncpointError:
+            return expected, None
+        after = [relative(row) for row in found.outputs]
+        if not after or None in after:
+            return expected, None
+        left = max(value for value in after if value is not None)
+        told = (
+            f"in {type_name(finer)} the output's relative error is {number(left)} in place of"
+            f" {number(final)}",
+        )
+        return told, left < final / 4
+
+    # Sums in a narrow type: the op is guilty, and its sum is why
+
+    def _accumulators(self, case: Case) -> Iterable[Finding]:
+        for row in case.guilty[:8]:
+            if op_class(row.reference.type) != "matmul" or row.introduced is None:
+                continue
+            local = case.local(row)
+            one = narrow(local) if local is not None else None
+            if one is not None and (one.reproduces or _is_noise(row, one)):
+                yield self._narrow(case, row, one)
+
+    def _narrow(self, case: Case, row: Row, one: Narrow) -> Finding:
+        name = type_name(one.dtype)
+        last = (
+            f"adding up in {name} one after the other gives the target's numbers to"
+            f" {number(one.left)}"
+            if one.reproduces
+            else f"adding up in {name} errs by {number(one.simulated)}, as much as the target"
+        )
+        return Finding(
+            cause=self.name,
+            kind="narrow-accumulator",
+            title=f"{row.target.label} adds up its {one.terms:,} products in {name}",
+            level=Level.CAUSE,
+            confidence=0.93 if one.reproduces else 0.65,
+            ops=(row.target.label,),
+            reference_ops=(row.reference.label,),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=(f"its error is {number(one.error)}; with a float32 sum far less", last),
+            next=f"let {row.target.label} accumulate in float32",
+            rows=(case.place[row.target.key],),
+        )
+
+
+def _is_noise(row: Row, one: Narrow) -> bool:
+    """Whether the error has the size of such a sum and is small beside the values."""
+    made = row.introduced
+    unit = DTYPES[one.dtype].unit
+    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5
+
+
+def _amplifier(found: list[Step], final: float) -> Step | None:
+    """The op that makes most of the error out of what it was given; one that merely passes
+    through a steep stretch among many is none."""
+    steep = [s for s in found if s.gain >= _GAIN and s.gives >= _MATTERS * final]
+    return max(steep, key=lambda s: s.gain, default=None)
+
+
+def _why(step: Step) -> tuple[tuple[str, ...], str]:
+    row = step.row
+    kind = op_class(row.reference.type)
+    own = norm_of(row)
+    size = max((norm_of(r) for r in step.inputs), default=0.0)
+    if kind in ("add", "sub", "mean", "sum", "matmul", "conv", "layer_norm") and size > 4 * own > 0:
+        said = f"its inputs are {number(size / own)} times as large as its result: they cancel"
+        return (said,), "cancellation"
+    if kind in ("div", "reciprocal", "rsqrt", "log", "sqrt", "pow"):
+        numbers = [(r.numbers or {}) for r in step.inputs]
+        ends = [(n.get("reference_min"), n.get("reference_max")) for n in numbers]
+        told = [
+            f"its inputs lie from {number(low)} to {number(high)}"
+            for low, high in ends
+            if low is not None and high is not None
+        ]
+        return tuple(told[:1]), "small-divisor"
+    return (), "steep"
+
+
+def _curve(curve: Growth | None, found: list[Step]) -> tuple[str, ...]:
+    if curve is None:
+        return ()
+    ends = f"from {number(curve.first)} to {number(curve.last)} over {curve.points} ops"
+    if curve.exponential:
+        return (f"the relative error grows {ends}, by {100 * (curve.rate - 1):.2g} % an op",)
+    return (f"the relative error grows {ends}, as depth to the power {curve.rate:.2g}",)

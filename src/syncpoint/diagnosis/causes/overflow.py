@@ -1,0 +1,399 @@
+"""Numbers that leave the range of their type: NaN and inf where the reference is finite, values
+that stop at the greatest one there is, integers that end too early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import number, share, type_name
+from syncpoint.diagnosis.case import Case, Values
+from syncpoint.diagnosis.clipping import Clipped, clipped, cut_short, rms
+from syncpoint.diagnosis.integer_kernels import Saturation, saturation
+from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.nonfinite import (
+    Broken,
+    Inside,
+    Places,
+    agreement,
+    broken_before,
+    ceiling,
+    inside,
+    is_float,
+    lost_upstream,
+)
+from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
+
+_MOST = 4
+"""Findings: those that come after are seldom of another kind."""
+_MASK = -1e4
+"""What is filled in at or below this is meant to mask."""
+
+
+class Overflow:
+    """Overflow and saturation."""
+
+    name = "overflow"
+    title = "numbers leave the range of their type"
+
+    def look(self, case: Case) -> Iterable[Finding]:
+        """One finding an op, of those that break first."""
+        rows = [row for row in case.guilty if is_non_finite(row)]
+        if not rows:
+            rows = [row for row in case.result.outputs if is_non_finite(row)][:1]
+        found = [f for row in rows[:_MOST] if (f := self._broken(case, row)) is not None]
+        others = [row for row in case.guilty if not is_non_finite(row)]
+        for row in others[: 2 * _MOST]:
+            one = self._ends(case, row)
+            if one is not None:
+                found.append(one)
+        kernels = saturation(case, others) if not found else None
+        if kernels is not None:
+            found.append(self._kernels(case, kernels))
+        if not case.guilty and any(row.verdict is not Verdict.CLOSE for row in case.result.outputs):
+            found += [self._clipped(case, row, cut) for row, cut in cut_short(case)[:_MOST]]
+        yield from found[: 2 * _MOST]
+
+    # NaN and inf
+
+    def _broken(self, case: Case, row: Row) -> Finding | None:
+        mine, theirs = case.values("target", row), case.values("reference", row)
+        if mine is None or theirs is None or mine.shape != theirs.shape:
+            return self._by_statistics(case, row)
+        places = ~np.isfinite(mine) & np.isfinite(theirs)
+        if not places.any():
+            return None
+        count = int(np.count_nonzero(places))
+        made = "NaN" if np.isnan(mine[places]).all() else "inf"
+        if made == "inf" and np.isnan(mine[places]).any():
+            made = "inf and NaN"
+        head = self._finding(
+            case,
+            row,
+            kind="non-finite",
+            title=f"{row.target.label} makes {made} where the reference is finite",
+            confidence=0.55 if row.target.dtype in ("f16", "bf16") else 0.45,
+            evidence=(f"{count:,} of {mine.size:,} elements are {made}",),
+            next=f"look at what {row.target.type} computes there; run it in float32",
+        )
+        broken = broken_before(case, row.target.key)
+        if broken is not None and broken.op.key != row.target.key.op:
+            return self._before(head, row, broken)
+        local = case.local(row)
+        if local is None:
+            return self._beyond(head, row, theirs, places, 0.85)
+        if np.isfinite(local.truth[places]).all():
+            sure = 0.6 if _follows(case, row, theirs[places]) else 0.95
+            told = self._beyond(head, row, local.truth, places, sure)
+            return self._inside(head, local, places) if told.kind == head.kind else told
+        return self._lost(case, head, local, places)
+
+    def _before(self, head: Finding, row: Row, broken: Broken) -> Finding:
+        """An op that only the target has broke before this one."""
+        label = str(broken.op.key)
+        kind = op_class(broken.op.type)
+        if not broken.overflows:
+            said = f"{label} ({broken.op.type}) is where it begins: {broken.count:,} elements"
+            return replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
+        unguarded = kind == "exp"
+        return replace(
+            head,
+            kind="exp" if unguarded else "overflow",
+            title=f"{label} overflows {type_name(broken.dtype)}",
+            confidence=0.95,
+            ops=(label, *head.ops),
+            evidence=(*head.evidence, broken.told),
+            next=f"subtract the greatest value before {label}, as softmax does"
+            if unguarded
+            else f"keep {label} in float32 or bfloat16, or scale its input down",
+        )
+
+    def _beyond(
+        self, head: Finding, row: Row, truth: Values, places: Places, confidence: float
+    ) -> Finding:
+        """The result itself does not fit."""
+        dtype = row.target.dtype
+        if not is_float(dtype):
+            return head
+        size = np.abs(truth[places])
+        over = size > ceiling(dtype)
+        if np.count_nonzero(over) < 0.9 * size.size:
+            return head
+        name, top = type_name(dtype), DTYPES[dtype].max
+        most = float(size.max())
+        values = np.unique(truth[places][:100_000])
+        if values.size == 1 and values[0] <= _MASK:
+            return replace(
+                head,
+                kind="mask",
+                title=f"the mask value {number(float(values[0]))} does not fit {name}",
+                confidence=confidence,
+                evidence=(*head.evidence, f"{name} ends at {number(-top)}: it becomes -inf"),
+                next=f"mask with {number(-top)}, the lowest value of {name}",
+            )
+        factor = number(most / top)
+        said = f"in float64 they reach {number(most)}, {factor} times what {name} can hold"
+        return replace(
+            head,
+            kind="overflow",
+            title=f"{row.target.label} overflows {name}",
+            confidence=confidence,
+            evidence=(*head.evidence, f"{said} ({number(top)})"),
+            next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down by"
+            f" {number(float(2 ** np.ceil(np.log2(most / top) + 1)))}"
+            if most < np.inf
+            else f"keep {row.target.label} in float32 or bfloat16",
+        )
+
+    def _inside(self, head: Finding, local: Local, places: Places) -> Finding:
+        """The result fits, something on the way to it does not."""
+        dtype = local.row.target.dtype
+        best = _best_inside(local, dtype, places)
+        if best is None:
+            most = float(np.abs(local.truth[places]).max())
+            said = f"in float64 they are at most {number(most)}, which {type_name(dtype)} holds"
+            return replace(head, evidence=(*head.evidence, said))
+        return _told_inside(head, local, *best)
+
+    def _lost(self, case: Case, head: Finding, local: Local, places: Places) -> Finding:
+        """The reference's op breaks on these inputs too: they are to blame."""
+        row = local.row
+        lost = lost_upstream(case, local)
+        if lost is not None:
+            name = type_name(lost.row.target.dtype)
+            label = lost.row.target.label
+            return replace(
+                head,
+                kind="underflow",
+                title=f"{label} underflows to 0 in {name}, and {row.target.label} breaks on it",
+                confidence=0.95,
+                ops=(*head.ops, label) if label not in head.ops else head.ops,
+                reference_ops=tuple(dict.fromkeys((*head.reference_ops, lost.row.reference.label))),
+                evidence=(
+                    *head.evidence,
+                    f"{label} is 0 in {lost.count:,} places where the reference has up to"
+                    f" {number(lost.value)}; {name} begins at {number(lost.least)}",
+                    f"{row.target.type} of the reference breaks on these inputs as well",
+                ),
+                next=_cure_of_underflow(row, label),
+                rows=(*head.rows, case.place[lost.row.target.key]),
+            )
+        for argument in local.arguments(local.ops[-1]):
+            if argument is None or argument.dtype.kind != "f" or not argument.ndim:
+                continue
+            dead = np.isneginf(argument).all(-1)
+            if dead.any() and op_class(row.reference.type) in ("softmax", "attention"):
+                return replace(
+                    head,
+                    kind="mask",
+                    title=f"{row.target.label} is given rows of nothing but -inf",
+                    confidence=0.9,
+                    evidence=(*head.evidence, f"{int(dead.sum()):,} rows are masked as a whole"),
+                    next="mask with the lowest finite value of the type in place of -inf",
+                )
+        said = f"{row.target.type} of the reference breaks on these inputs as well"
+        return replace(head, confidence=0.6, evidence=(*head.evidence, said))
+
+    def _by_statistics(self, case: Case, row: Row) -> Finding | None:
+        numbers = row.numbers or {}
+        top = DTYPES[row.target.dtype].max if is_float(row.target.dtype) else 0.0
+        ends = [abs(numbers.get(f"reference_{e}") or 0.0) for e in ("min", "max")]
+        over = bool(top) and max(ends) > top
+        said = f"the reference reaches {number(max(ends))} there" if any(ends) else ""
+        return self._finding(
+            case,
+            row,
+            kind="overflow" if over else "non-finite",
+            title=f"{row.target.label} overflows {type_name(row.target.dtype)}"
+            if over
+            else f"{row.target.label} makes NaN or inf where the reference is finite",
+            confidence=0.85 if over else 0.45,
+            evidence=(said,) if said else (),
+            next=f"keep {row.target.label} in float32 or bfloat16",
+            missing=("what the op would give in float64: record values of both runs",),
+        )
+
+    # Ends of the range without NaN
+
+    def _ends(self, case: Case, row: Row) -> Finding | None:
+        local = case.local(row)
+        if local is None:
+            return None
+        cut = clipped(case, local)
+        if cut is not None:
+            return self._clipped(case, row, cut, local.noise)
+        return self._saturated(case, local) if is_float(row.target.dtype) else None
+
+    def _clipped(self, case: Case, row: Row, cut: Clipped, noise: float | None = None) -> Finding:
+        what = cut.what.removeprefix("its ")
+        taken = (
+            f"cutting it there takes the op's error from {number(cut.error)} to {number(cut.left)}"
+        )
+        if noise is None:
+            taken = f"cutting it there costs {number(cut.error)}, rounding {number(cut.left)}"
+        sure = noise is None or (noise > 0 and cut.left <= 4 * noise)
+        return self._finding(
+            case,
+            row,
+            kind="clipping",
+            title=f"{row.target.label} clips {cut.what}: the integers end too early",
+            confidence=(0.95 if sure else 0.85) if noise is not None else 0.9,
+            evidence=(
+                f"{share(cut.share, 1)} of the {what} is beyond {number(cut.low)} to"
+                f" {number(cut.high)}, up to {number(cut.greatest)}",
+                taken,
+            ),
+            next=f"calibrate the range of {cut.tensor.key.op} anew, up to"
+            f" {number(cut.greatest)} at least",
+        )
+
+    def _saturated(self, case: Case, local: Local) -> Finding | None:
+        """Values that stop at the greatest one, and zeros that an overflow inside left."""
+        row, dtype = local.row, local.row.target.dtype
+        top = DTYPES[dtype].max
+        stopped = (np.abs(local.target) >= top) & (np.abs(local.truth) > ceiling(dtype))
+        name = type_name(dtype)
+        if stopped.any() and np.isfinite(local.target).all():
+            rest = rms(np.where(stopped, 0.0, local.error))
+            if rest**2 <= 0.2 * rms(local.error) ** 2:
+                most = float(np.abs(local.truth[stopped]).max())
+                return self._finding(
+                    case,
+                    row,
+                    kind="saturated",
+                    title=f"{row.target.label} stops at the greatest value of {name}",
+                    confidence=0.95,
+                    evidence=(
+                        f"{int(stopped.sum()):,} of {stopped.size:,} elements are"
+                        f" {number(top)} and would reach {number(most)}",
+                    ),
+                    next=f"keep {row.target.label} in float32 or bfloat16, or scale earlier",
+                )
+        gone = (local.target == 0) & (np.abs(local.truth) > 8 * local.noise)
+        if local.noise and gone.any() and np.count_nonzero(gone) >= 0.01 * gone.size:
+            best = _best_inside(local, dtype, gone)
+            if best is not None and best[0].certain:
+                head = self._finding(
+                    case,
+                    row,
+                    kind="overflow",
+                    title="",
+                    confidence=0.9,
+                    evidence=(f"{int(gone.sum()):,} of {gone.size:,} elements became 0",),
+                )
+                return _told_inside(head, local, *best)
+        return None
+
+    def _kernels(self, case: Case, kernels: Saturation) -> Finding:
+        first = self._finding(
+            case,
+            kernels.rows[0],
+            kind="int16-saturation",
+            title=f"{kernels.kernel.key} saturates: sums of two products do not fit 16 bits",
+            confidence=0.93 if kernels.proven else 0.65,
+            evidence=kernels.evidence,
+            next="quantize the weights with reduce_range=True (7 bits), or use uint8 weights;"
+            " a processor with VNNI is not affected",
+            missing=()
+            if kernels.proven
+            else ("the target run op by op, without integer kernels: name its model",),
+            level=Level.CAUSE if kernels.proven else Level.SUSPECT,
+        )
+        labels = (str(kernels.kernel.key), *(row.target.label for row in kernels.rows))
+        return replace(
+            first,
+            ops=tuple(dict.fromkeys(labels)),
+            reference_ops=tuple(row.reference.label for row in kernels.rows),
+            rows=tuple(case.place[row.target.key] for row in kernels.rows),
+        )
+
+    def _finding(
+        self,
+        case: Case,
+        row: Row,
+        kind: str,
+        title: str,
+        confidence: float,
+        evidence: Iterable[str] = (),
+        next: str = "",
+        missing: Iterable[str] = (),
+        level: Level = Level.CAUSE,
+    ) -> Finding:
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=title,
+            level=level,
+            confidence=confidence,
+            ops=(row.target.label,),
+            reference_ops=(row.reference.label,),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=tuple(evidence),
+            next=next,
+            missing=tuple(missing),
+            rows=(case.place[row.target.key],),
+        )
+
+
+def is_non_finite(row: Row) -> bool:
+    """Whether the target has NaN or inf here that the reference has not."""
+    if row.first_non_finite:
+        return True
+    numbers = row.numbers or {}
+    more = any(
+        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
+        for kind in ("nan", "inf")
+    )
+    return more and row.verdict is Verdict.LARGE
+
+
+def _follows(case: Case, row: Row, theirs: Values) -> bool:
+    """Whether the reference's values would have fitted, so that an op before is to blame."""
+    before = any(
+        other.target.order < row.target.order and not is_non_finite(other) for other in case.guilty
+    )
+    if not before or not is_float(row.target.dtype):
+        return False
+    return bool(np.mean(np.abs(theirs) <= ceiling(row.target.dtype)) > 0.9)
+
+
+def _best_inside(local: Local, dtype: str, places: Places) -> tuple[Inside, float, float] | None:
+    if not is_float(dtype):
+        return None
+    found: Iterator[tuple[Inside, float, float]] = (
+        (one, *agreement(places, one.places)) for one in inside(local, dtype)
+    )
+    good = [one for one in found if one[1] >= 0.9]
+    return max(good, key=lambda one: (one[0].certain, one[2]), default=None)
+
+
+def _told_inside(head: Finding, local: Local, one: Inside, _: float, precise: float) -> Finding:
+    row = local.row
+    name = type_name(row.target.dtype)
+    top = number(DTYPES[row.target.dtype].max)
+    cures = {
+        "softmax": f"subtract the greatest score before exp in {row.target.label}",
+        "squares": f"compute {row.target.label} in float32: square and add up there",
+        "scores": "scale the query before the product, or compute the scores in float32",
+    }
+    return replace(
+        head,
+        kind=f"overflow-{one.kind}",
+        title=f"{row.target.label} overflows {name} inside",
+        confidence=0.92 if one.certain and precise >= 0.9 else 0.75,
+        evidence=(*head.evidence, f"{one.what}; {name} ends at {top}"),
+        next=cures.get(one.kind, f"keep {row.target.label} in float32 or bfloat16"),
+    )
+
+
+def _cure_of_underflow(row: Row, label: str) -> str:
+    if op_class(row.reference.type) == "log":
+        return f"use log_softmax, or add a floor to {label} before {row.target.label}"
+    return f"keep {label} in float32 or bfloat16, or add an epsilon that its type can hold"

@@ -1,0 +1,213 @@
+"""Integers that end too early: what a target's grid of integers cannot hold, and whether cutting
+it off gives the target's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.grids import Grids, grids_behind
+from syncpoint.comparison.operands import dequantized
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.local import Local
+from syncpoint.matching.kinds import op_class
+from syncpoint.metrics import Operand
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Edge, Op, Role, Tensor, TensorKey
+
+Array = NDArray[Any]
+_EXPLAINED = 0.2
+"""Of the square of the error at most this is left where clipping explains it."""
+_FAR_MORE = 3.0
+"""Cutting off costs so many times what rounding does, or it is how ranges are chosen."""
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Values beyond the ends of a grid, and what is left of the op's error once they are cut."""
+
+    tensor: Tensor
+    """The integers."""
+    what: str
+    """`its output`, `its input`, `its weight`"""
+    low: float
+    high: float
+    share: float
+    """Of the values are beyond them."""
+    greatest: float
+    """Size of the value furthest out."""
+    left: float
+    """Root mean square error that stays when the values are cut."""
+    error: float
+    """The same before."""
+    due: bool = True
+    """Whether the reference's own values are beyond the ends as well: if not, they were wrong
+    before, and the grid is not to blame."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether cutting gives most of what the target has."""
+        return self.left**2 <= _EXPLAINED * self.error**2
+
+
+def grids_of(case: Case, row: Row) -> Grids:
+    """The integers between an op of the target and the sync points before it; its own too."""
+    run = case.target
+    if run is None:
+        return Grids()
+    paired = {r.target.key for r in case.rows if r.target.key.role is not Role.PARAMETER}
+    found = grids_behind(run, row.target.key, paired - {row.target.key})
+    own = run.tensor(row.target.key)
+    if own is not None and own.quantization is not None:
+        found.between.append(own)
+    return found
+
+
+def clipped(case: Case, local: Local) -> Clipped | None:
+    """The grid whose ends explain the op's error best."""
+    found = [c for c in _clipped(case, local) if c.share > 0 and c.explains and c.due]
+    return min(found, key=lambda c: c.left, default=None)
+
+
+def _clipped(case: Case, local: Local) -> Iterator[Clipped]:
+    grids = grids_of(case, local.row)
+    error = rms(local.error)
+    for tensor in grids.between:
+        ends = ends_of(tensor, local.truth.shape)
+        if ends is None or int(np.prod(tensor.shape)) != local.truth.size:
+            continue
+        cut = np.clip(local.truth, *ends)
+        found = _found(tensor, "its output", ends, local.truth, rms(local.target - cut), error)
+        yield replace(found, due=_is_due(found, ends, case.values("reference", local.row)))
+    for edge, value in local.inputs.items():
+        for tensor, what in _grids_at(case, local, grids, edge, value):
+            ends = ends_of(tensor, value.shape)
+            if ends is None or value.dtype.kind != "f":
+                continue
+            made = local.fed({edge: np.clip(value, *ends).astype(value.dtype)})
+            if made is not None and made.shape == local.target.shape:
+                found = _found(tensor, what, ends, value, rms(local.target - made), error)
+                row = case.by_reference.get(_key(edge, local))
+                own = case.values("reference", row) if row is not None else None
+                yield replace(found, due=_is_due(found, ends, own))
+
+
+def _grids_at(
+    case: Case, local: Local, grids: Grids, edge: Edge, value: Array
+) -> Iterator[tuple[Tensor, str]]:
+    if edge.role is Role.PARAMETER:
+        for tensor in grids.parameters:
+            if tensor.shape == value.shape or (_single(tensor) and tensor.count == value.size):
+                yield tensor, "its weight"
+        return
+    row = case.by_reference.get(_key(edge, local))
+    tensor_in = grids.inputs.get(row.target.key) if row is not None else None
+    if tensor_in is not None:
+        yield tensor_in, "its input"
+
+
+def _key(edge: Edge, local: Local) -> TensorKey:
+    return TensorKey(edge.op, edge.role, edge.index, local.region.part)
+
+
+def _is_due(found: Clipped, ends: tuple[Array, Array], own: Array | None) -> bool:
+    if own is None or found.what == "its weight":
+        return True
+    beyond = (own < ends[0] * (1 + 1e-6)) | (own > ends[1] * (1 + 1e-6))
+    return float(np.mean(beyond)) >= 0.25 * found.share
+
+
+def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
+    """Where the target rounds to integers and cuts off far more than it rounds, the worst first.
+    For runs that are off with nobody guilty: what rounding to integers costs, ends included, is
+    allowed to an op that comes after."""
+    run = case.target
+    found = []
+    for tensor in run.tensors if run is not None else ():
+        known = tensor.quantization
+        if known is None or len(known.scale) != 1 or tensor.key.role is not Role.OUTPUT:
+            continue
+        op = run.op(tensor.key.op) if run is not None else None
+        if op is None or op_class(op.attributes.get("part_of") or op.type) != "quantize":
+            continue
+        ends = ends_of(tensor, (1,))
+        sync = _sync_point(case, op, tensor)
+        own = case.values("reference", sync) if sync is not None else None
+        if ends is None or sync is None or own is None:
+            continue
+        # A grid that begins at zero stands for a ReLU that was taken into it.
+        low = np.full(1, -np.inf) if abs(float(ends[0][0])) < known.scale[0] / 2 else ends[0]
+        error = rms(own - np.clip(own, low, ends[1]))
+        rounding = known.scale[0] / np.sqrt(12)
+        if error >= _FAR_MORE * rounding:
+            one = _found(tensor, "its output", (low, ends[1]), own, rounding, error)
+            found.append((sync, replace(one, low=float(ends[0][0]))))
+    return sorted(found, key=lambda one: -one[1].error / one[1].left)
+
+
+def _sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:
+    """The row that tells what should have been rounded: the integers' own, that of what is made
+    of them, or that of what they were made of."""
+    part = tensor.key.part
+    keys = [tensor.key]
+    for reader in case.target.ops if case.target is not None else ():
+        if any(e.op == op.key for e in reader.inputs) and op_class(reader.type) == "dequantize":
+            keys.append(TensorKey(reader.key, Role.OUTPUT, 0, part))
+    keys += [TensorKey(e.op, e.role, e.index, part) for e in op.inputs]
+    rows = (case.rows[case.place[key]] for key in keys if key in case.place)
+    return next((row for row in rows if row.target.key.role is not Role.PARAMETER), None)
+
+
+def _single(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and len(tensor.quantization.scale) == 1
+
+
+def ends_of(tensor: Tensor, shape: tuple[int, ...]) -> tuple[Array, Array] | None:
+    """The least and the greatest number that a grid can hold, for values of this shape."""
+    known = tensor.quantization
+    if known is None or known.table:
+        return None
+    if len(known.scale) > 1 and tensor.shape != shape:
+        return None
+    over = shape if len(known.scale) > 1 else (1,)
+    bits = DTYPES[tensor.dtype].bits
+    if bits > 16:
+        return None
+    first = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
+    both = [
+        dequantized(Operand(np.full(over, float(end)), "f64", known))
+        for end in (first, first + 2**bits - 1)
+    ]
+    return np.minimum(*both), np.maximum(*both)
+
+
+def _found(
+    tensor: Tensor, what: str, ends: tuple[Array, Array], values: Array, left: float, error: float
+) -> Clipped:
+    low, high = ends
+    # A value that rounds to the last integer is not cut.
+    known = tensor.quantization
+    half = 0.5 * np.max(np.abs(known.scale)) if known is not None else 0.0
+    beyond = (values < low - half) | (values > high + half)
+    furthest = float(np.abs(values[beyond]).max(initial=0.0))
+    return Clipped(
+        tensor,
+        what,
+        float(low.min()),
+        float(high.max()),
+        float(np.mean(beyond)) if values.size else 0.0,
+        furthest,
+        left,
+        error,
+    )
+
+
+def rms(values: Array) -> float:
+    """Root mean square of what is finite."""
+    kept = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(kept)))) if kept.size else 0.0

@@ -1,0 +1,130 @@
+"""Kernels of 8-bit integers that add two products in 16 bits: what processors without VNNI do with
+unsigned values and signed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import number, share
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.unfused import counterpart, unfused
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Kept, Op, Role, TensorKey
+
+_KERNELS = ("qlinear", "qgemm", "integer", "dynamicquantize")
+_HALF = 64
+"""Weights up to this size cannot saturate: 2 * 255 * 64 fits into 16 bits."""
+_FAR = 64
+"""Ops that are looked at between one sync point and those before it."""
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Integer kernels that lose what the same integers, added up in floats, do not."""
+
+    rows: tuple[Row, ...]
+    """Sync points right behind such kernels."""
+    kernel: Op
+    """That of the worst of them."""
+    evidence: tuple[str, ...]
+    proven: bool
+
+
+def saturation(case: Case, rows: Sequence[Row]) -> Saturation | None:
+    """Which of the rows stand behind kernels that can saturate, and are right in floats."""
+    found: list[tuple[Row, Op, float, float]] = []
+    for row in rows:
+        for op in behind(case, row):
+            pairs = _pairs(case, op) if is_integer_kernel(op) else None
+            if pairs is not None and pairs[0] > 0:
+                found.append((row, op, *pairs))
+                break
+    if not found:
+        return None
+    alone = unfused(case)
+    proven = []
+    for one in found if alone is not None else ():
+        twin = counterpart(alone, one[0]) if alone is not None else None
+        if twin is None or twin.introduced is None:
+            continue
+        if twin.introduced_verdict is Verdict.CLOSE:
+            proven.append((*one, twin.introduced.rmse))
+    if alone is not None and not proven:
+        return None
+    kept = [one[:4] for one in proven] or found
+    row, op, over, most = max(kept, key=lambda one: _ratio(one[0]))
+    said = [
+        f"{share(over, 1)} of the pairs of neighbouring weights of {op.key} add up to more than"
+        f" 128, at most {number(most)}",
+        "with values of up to 255 the sum of two products is then beyond 16 bits",
+    ]
+    for other, _, _, _, rmse in proven:
+        if other is row and row.introduced is not None:
+            said.append(
+                f"the same integers added up in floats introduce {number(rmse)} in place of"
+                f" {number(row.introduced.rmse)}"
+            )
+    if len(kept) > 1:
+        said.append(f"{len(kept)} ops are hit")
+    return Saturation(tuple(one[0] for one in kept), op, tuple(said), bool(proven))
+
+
+def is_integer_kernel(op: Op) -> bool:
+    """Whether an op multiplies 8-bit integers."""
+    kind = op.type.lower()
+    return op_class(op.type) in ("matmul", "conv") and any(name in kind for name in _KERNELS)
+
+
+def behind(case: Case, row: Row) -> Iterator[Op]:
+    """The target's ops between a row and the sync points before it, its own first."""
+    run = case.target
+    if run is None:
+        return
+    waiting, seen = [row.target.key.op], {row.target.key.op}
+    while waiting:
+        op = run.op(waiting.pop(0))
+        if op is None:
+            continue
+        yield op
+        for edge in op.inputs:
+            source = TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
+            if edge.role is not Role.OUTPUT or source in case.place or edge.op in seen:
+                continue
+            if len(seen) < _FAR:
+                seen.add(edge.op)
+                waiting.append(edge.op)
+
+
+def _ratio(row: Row) -> float:
+    return (row.introduced.ratio or 0.0) if row.introduced is not None else 0.0
+
+
+def _pairs(case: Case, op: Op) -> tuple[float, float] | None:
+    """The share of pairs of weights that can saturate, and the greatest sum of a pair."""
+    best: tuple[float, float] | None = None
+    for edge in op.inputs if case.target is not None else ():
+        if edge.role is not Role.PARAMETER or case.target is None:
+            continue
+        tensor = case.target.tensor(TensorKey(edge.op, edge.role, edge.index))
+        if tensor is None or tensor.dtype != "i8" or tensor.kept is not Kept.VALUES:
+            continue
+        if len(tensor.shape) < 2:
+            continue
+        try:
+            stored = np.abs(case.target.values(tensor).astype(np.int32))
+        except SyncpointError:
+            continue
+        # Products of matrices add up along the first axis of the weight, convolutions along
+        # all but the first.
+        rows = stored if op_class(op.type) == "matmul" else stored.reshape(len(stored), -1).T
+        even = len(rows) // 2 * 2
+        sums = rows[:even:2] + rows[1:even:2]
+        if sums.size:
+            best = float(np.mean(sums > 2 * _HALF)), float(sums.max())
+    return best

@@ -1,0 +1,270 @@
+"""How NaN and inf come to be: what an op would have given with room enough, what overflows inside
+it, and which op upstream lost the value that it then divides by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import number, type_name
+from syncpoint.diagnosis.case import Case, Values
+from syncpoint.diagnosis.local import Local
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Edge, Kept, Op, Role, TensorKey
+
+Places = NDArray[np.bool_]
+_NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "norm", "linalg_vector_norm")
+_SUMS = ("matmul", "conv", "conv_transpose", "sum", "cumsum")
+_FAR = 12
+"""Ops that are looked at upstream of one that broke."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Something that an op computes on the way and that does not fit its type."""
+
+    what: str
+    """In words, with its greatest value."""
+    kind: str
+    places: Places
+    """Which elements of the op's output it reaches."""
+    certain: bool = True
+    """Every implementation that does not guard against it has it."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A value that became zero upstream."""
+
+    row: Row
+    count: int
+    value: float
+    """The greatest size that it had in the reference where the target has zero."""
+    least: float
+    """The least that its type can hold."""
+
+
+def ceiling(dtype: str) -> float:
+    """The greatest value that a float type holds, what still rounds to it included."""
+    kind = DTYPES[dtype]
+    return kind.max * (1 + kind.unit / 2)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether a type has an end beyond which there is infinity."""
+    return dtype in DTYPES and DTYPES[dtype].kind is Kind.FLOAT
+
+
+def least(dtype: str) -> float:
+    """The least positive value of a float type."""
+    kind = DTYPES[dtype]
+    return float(2.0 ** (kind.min_exponent - kind.mantissa))
+
+
+def inside(local: Local, dtype: str) -> Iterator[Inside]:
+    """What overflows inside the ops of a region, if they compute in this type unguarded."""
+    top = ceiling(dtype)
+    shape = local.truth.shape
+    with np.errstate(all="ignore"):
+        for op in local.ops[:-1]:
+            value = local.output(op)
+            if value is None or value.dtype.kind != "f":
+                continue
+            over = np.abs(value) > top
+            if over.any():
+                words = f"{op.key} inside it reaches {number(float(np.abs(value).max()))}"
+                yield Inside(words, "between", _reaching(over, shape))
+        for op in local.ops:
+            yield from _within(local, op, top, shape)
+
+
+def _within(local: Local, op: Op, top: float, shape: tuple[int, ...]) -> Iterator[Inside]:
+    kind = op_class(op.type)
+    arguments = [a for a in local.arguments(op) if a is not None and a.dtype.kind == "f"]
+    if not arguments:
+        return
+    x = np.asarray(arguments[0], np.float64)
+    if kind in ("softmax", "log_softmax", "logsumexp"):
+        total = np.exp(x).sum(-1, keepdims=True)
+        if (total > top).any():
+            words = f"exp of its scores, up to {number(float(x.max()))}, is beyond it"
+            yield Inside(words, "softmax", _reaching(np.broadcast_to(total > top, x.shape), shape))
+    elif kind in _NORMS:
+        squares = np.square(x)
+        total = squares.sum(-1, keepdims=True)
+        if (total > top).any():
+            words = f"the squares that it adds up reach {number(float(total.max()))}"
+            over = np.broadcast_to(total > top, x.shape)
+            yield Inside(words, "squares", _reaching(over, shape))
+    elif kind == "gelu":
+        over = np.abs(x) ** 3 > top
+        if over.any():
+            yield Inside("the cube of its input is beyond it", "cube", _reaching(over, shape))
+    elif kind in ("sigmoid", "silu"):
+        over = np.exp(-x) > top
+        if over.any():
+            yield Inside("exp of its negated input is beyond it", "exp", _reaching(over, shape))
+    elif kind == "attention" and len(arguments) > 1:
+        scores = x @ np.swapaxes(np.asarray(arguments[1], np.float64), -1, -2)
+        over = np.asarray((np.abs(scores) > top).any(-1, keepdims=True))
+        if over.any():
+            words = f"scores before scaling reach {number(float(np.abs(scores).max()))}"
+            yield Inside(words, "scores", _reaching(over, shape), certain=False)
+    elif kind in _SUMS and len(local.ops) == 1:
+        found = local.fed({e: np.abs(v) for e, v in local.inputs.items() if v.dtype.kind == "f"})
+        if found is not None and found.shape == shape and (found > top).any():
+            words = f"its terms add up to {number(float(found.max()))} before they cancel"
+            yield Inside(words, "partial-sums", found > top, certain=False)
+
+
+def _reaching(over: Places, shape: tuple[int, ...]) -> Places:
+    """Where in the output what overflowed arrives: at its own place, else anywhere in it."""
+    if over.shape == shape:
+        return over
+    try:
+        return np.broadcast_to(over, shape)
+    except ValueError:
+        return np.full(shape, bool(over.any()))
+
+
+def agreement(found: Places, predicted: Places) -> tuple[float, float]:
+    """Which share of the bad rows was foretold, and which share of the foretold are bad. By
+    rows along the last axis: one NaN spoils all that is added up with it."""
+    if found.ndim:
+        found, predicted = np.asarray(found.any(-1)), np.asarray(predicted.any(-1))
+    both = float(np.count_nonzero(found & predicted))
+    return (
+        both / max(1, int(np.count_nonzero(found))),
+        both / max(1, int(np.count_nonzero(predicted))),
+    )
+
+
+def lost_upstream(case: Case, local: Local) -> Lost | None:
+    """The op whose value underflowed to zero before this one took its logarithm or divided."""
+    waiting = list(local.region.inputs)
+    seen: set[TensorKey] = set()
+    best: Lost | None = None
+    while waiting and len(seen) < _FAR:
+        edge = waiting.pop(0)
+        key = TensorKey(edge.op, edge.role, edge.index, local.region.part)
+        row = case.by_reference.get(key)
+        if key in seen or row is None:
+            continue
+        seen.add(key)
+        found = _lost(case, row)
+        if found is not None:
+            best = found
+            if edge.role is not Role.OUTPUT:
+                break
+            before = case.local(row)
+            truth = before.truth if before is not None else None
+            if truth is None or _vanishes(truth, row):
+                return found
+            # It was zero before this op already.
+            waiting = list(before.region.inputs) if before is not None else []
+    return best
+
+
+def _lost(case: Case, row: Row) -> Lost | None:
+    if not is_float(row.target.dtype):
+        return None
+    mine, theirs = case.values("target", row), case.values("reference", row)
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return None
+    gone = (mine == 0) & (theirs != 0) & (np.abs(theirs) < least(row.target.dtype))
+    if not gone.any():
+        return None
+    size = float(np.abs(theirs[gone]).max())
+    return Lost(row, int(np.count_nonzero(gone)), size, least(row.target.dtype))
+
+
+def _vanishes(truth: NDArray[Any], row: Row) -> bool:
+    return bool(((truth != 0) & (np.abs(truth) < least(row.target.dtype))).any())
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An op of the target without a partner that makes NaN or inf out of finite inputs."""
+
+    op: Op
+    dtype: str
+    count: int
+    told: str
+    """What it computes in float64, in words; "" where that is not known."""
+    overflows: bool
+
+
+def broken_before(case: Case, key: TensorKey) -> Broken | None:
+    """The first op upstream of a target tensor, itself included, that breaks."""
+    run = case.target
+    if run is None:
+        return None
+    waiting, seen = [key.op], {key.op}
+    while waiting:
+        op = run.op(waiting.pop())
+        if op is None:
+            continue
+        inputs = [(e, _read(case, e, key)) for e in op.inputs]
+        bad = [e for e, v in inputs if v is not None and not np.isfinite(v).all()]
+        own = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, key.part))
+        value = _read(case, Edge(op.key), key)
+        if not bad:
+            if value is None or own is None or np.isfinite(value).all():
+                continue
+            known = [v for _, v in inputs if v is not None]
+            return _broken(op, own.dtype, value, known)
+        for edge in bad:
+            if edge.role is Role.OUTPUT and edge.op not in seen and len(seen) < 64:
+                seen.add(edge.op)
+                waiting.append(edge.op)
+    return None
+
+
+def _broken(op: Op, dtype: str, value: Values, inputs: list[Values]) -> Broken:
+    places = ~np.isfinite(value)
+    count = int(np.count_nonzero(places))
+    wide = _in_float64(op_class(op.type), inputs)
+    if wide is None or wide.shape != value.shape or not is_float(dtype):
+        return Broken(op, dtype, count, "", False)
+    size = np.abs(wide[places])
+    if not (size > ceiling(dtype)).all():
+        return Broken(op, dtype, count, "", False)
+    with np.errstate(all="ignore"):
+        most = float(size.max())
+    name, top = type_name(dtype), number(DTYPES[dtype].max)
+    words = f"{op.key} would reach {number(most)}; {name} ends at {top}"
+    return Broken(op, dtype, count, words, True)
+
+
+def _in_float64(kind: str, inputs: list[Values]) -> Values | None:
+    with np.errstate(all="ignore"):
+        found: Values | None = None
+        if kind == "exp" and len(inputs) == 1:
+            found = np.exp(inputs[0])
+        elif kind in ("mul", "add", "sub") and len(inputs) == 2:
+            made = {"mul": np.multiply, "add": np.add, "sub": np.subtract}[kind]
+            found = made(inputs[0], inputs[1])
+        elif kind == "pow" and inputs:
+            found = np.square(inputs[0])
+    return found
+
+
+def _read(case: Case, edge: Edge, key: TensorKey) -> Values | None:
+    run = case.target
+    if run is None or edge.role is Role.PARAMETER:
+        return None
+    tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, key.part))
+    if tensor is None or tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is Kind.BOOL:
+        return None
+    try:
+        return np.asarray(dequantized(operand_of(run, tensor)), np.float64)
+    except (SyncpointError, ValueError, TypeError):
+        return None

@@ -1,0 +1,56 @@
+"""The target once more with its ops one by one, compared with the reference: what becomes of an
+op's error when nothing is fused."""
+
+from __future__ import annotations
+
+from syncpoint.comparison.engine import compare
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.errors import SyncpointError
+from syncpoint.run.model import Role
+from syncpoint.run.reader import Run
+
+_OPTIONS: dict[str, dict[str, str]] = {
+    "onnxruntime": {"fusion": "unfused"},
+    "inductor": {"kernels": "eager"},
+}
+"""By runtime: the options that make it run a model op by op."""
+WHY = "the target again, op by op"
+
+
+def can_be_unfused(case: Case) -> bool:
+    """Whether the runtime of the target fuses, did so, and can be told not to."""
+    runtime = str(case.result.target.get("runtime", ""))
+    return runtime in _OPTIONS and case.result.target.get("fusion") != "unfused"
+
+
+def unfused_run(case: Case) -> Run | None:
+    """The target's model run op by op; None where that cannot be done."""
+    if not can_be_unfused(case):
+        return None
+    runtime = str(case.result.target.get("runtime", ""))
+    return case.again("target", WHY, None, **_OPTIONS[runtime])
+
+
+def unfused(case: Case) -> Result | None:
+    """That run against the reference, introduced error included where it can be known."""
+    run = unfused_run(case)
+    if run is None or case.reference is None:
+        return None
+    known: Result | None = case.memory.get("unfused")
+    if known is None:
+        try:
+            known = compare(run, case.reference)
+        except SyncpointError:
+            return None
+        case.memory["unfused"] = known
+    return known
+
+
+def counterpart(found: Result, row: Row) -> Row | None:
+    """The row of the unfused run at the same tensor of the reference."""
+    roles = (Role.OUTPUT, Role.MODEL_OUTPUT)
+    same = [r for r in found.rows if r.reference.key == row.reference.key]
+    same = [r for r in same if r.target.key.role in roles and not r.unmeasured]
+    return same[0] if same else None
