@@ -99,7 +99,21 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
         def again(changed: Mapping[Edge, Array], op: Op = op) -> Array | None:
             return local.op_again(op, changed)
 
-        seen = Seen(op, op_class(op.type), arguments, output, again)
+        def reach(value: Array, op: Op = op) -> Array | None:
+            return local.replaced(op, value)
+
+        seen = Seen(
+            op,
+            op_class(op.type),
+            arguments,
+            output,
+            again,
+            index=local.region.outputs[0].index if op is local.ops[-1] else 0,
+            target=local.target,
+            reach=reach,
+            values=local.values,
+            ops=local.ops,
+        )
         for hypothesis in variants(seen):
             if not np.array_equal(hypothesis.value, output, equal_nan=True):
                 yield op, hypothesis
@@ -109,6 +123,10 @@ def _scored(local: Local, op: Op, hypothesis: Hypothesis, value: Array) -> Expla
     target, truth = local.target, np.asarray(local.truth, np.float64)
     value = np.asarray(value, np.float64)
     finite = np.isfinite(target) & np.isfinite(truth)
+    marked = _marks(target)
+    if not np.array_equal(marked, _marks(truth), equal_nan=True):
+        # Masks and overflows that are elsewhere: only what has them there too explains them.
+        return _by_marks(local, op, hypothesis, value, marked)
     if not np.array_equal(np.isfinite(value), np.isfinite(target)) and not finite.all():
         finite &= np.isfinite(value)
     if not finite.any() or not np.isfinite(value[finite]).all():
@@ -125,6 +143,23 @@ def _scored(local: Local, op: Op, hypothesis: Hypothesis, value: Array) -> Expla
     allowed = _FLOOR * max(local.noise, float(np.sqrt(np.mean(np.square(noise)))))
     whole = after <= allowed and after < before / 4
     return Explained(op, hypothesis, before, after, projection, sigmas, whole)
+
+
+def _marks(values: Values) -> Values:
+    """NaN and infinities, 0 elsewhere."""
+    return np.where(np.isfinite(values), 0.0, values)
+
+
+def _by_marks(
+    local: Local, op: Op, hypothesis: Hypothesis, value: Values, marked: Values
+) -> Explained | None:
+    if not np.array_equal(_marks(value), marked, equal_nan=True):
+        return None
+    finite = np.isfinite(value)
+    after = _rms((local.target - value)[finite])
+    noise = _rms(_noise(local, value)[finite])
+    whole = bool(finite.any()) and after <= _FLOOR * max(local.noise, noise)
+    return Explained(op, hypothesis, np.inf, after, 1.0, 0.0, True) if whole else None
 
 
 def _noise(local: Local, truth: Values) -> Values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,6 +27,16 @@ class Seen:
     """What it gives in float64."""
     again: Callable[[Mapping[Edge, Array]], Array | None]
     """The op itself on other inputs or parameters; None where it cannot be run on them."""
+    index: int = 0
+    """Which of the op's outputs it is."""
+    target: Array | None = None
+    """What the target gave at the end of the region, for what is solved for."""
+    reach: Callable[[Array], Array | None] = lambda value: value
+    """What the region gives in the end if the op gave this; None where it cannot be run on."""
+    values: Mapping[Edge, Array] = field(default_factory=dict)
+    """Every tensor of the region that is known."""
+    ops: Sequence[Op] = ()
+    """The region, in execution order."""
 
     def argument(self, at: int) -> Array | None:
         """An argument by its place, None beyond the last."""

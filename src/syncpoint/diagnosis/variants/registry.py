@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from syncpoint.diagnosis.variants.activations import activations
+from syncpoint.diagnosis.variants.attention import attentions
+from syncpoint.diagnosis.variants.normalization import normalizations
 from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, Seen
+from syncpoint.diagnosis.variants.scores import scores
+from syncpoint.diagnosis.variants.softmax import softmaxes
 
-_FAMILIES: tuple[Family, ...] = (activations,)
+_FAMILIES: tuple[Family, ...] = (activations, normalizations, attentions, scores, softmaxes)
 
 
 def variants(seen: Seen) -> Iterator[Hypothesis]:
