@@ -68,9 +68,9 @@ def diagnose(
         preprocess=(preprocess[0], preprocess[1]) if preprocess else None,
         raw=raw,
     )
-    if not no_save:
-        keep_diagnosis(found, comparison)
     written = []
+    if not no_save and not keep_diagnosis(found, comparison):
+        written.append("not kept: what is kept was found with models at hand; name them again")
     if json is not None:
         written.append(f"json       {found.to_json(json)}")
     if html is not None:

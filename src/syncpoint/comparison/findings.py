@@ -101,6 +101,8 @@ class Diagnosis:
     """What was run to find out."""
     troubles: tuple[str, ...] = field(default=())
     """What could not be looked at, and why."""
+    models: tuple[str, ...] = ()
+    """The sides whose models could be run again."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; the findings are kept beside it."""
@@ -109,6 +111,7 @@ class Diagnosis:
             "summary": self.summary,
             "experiments": list(self.experiments),
             "troubles": list(self.troubles),
+            "models": list(self.models),
         }
 
     @classmethod
@@ -120,4 +123,5 @@ class Diagnosis:
             tuple(Finding.of_dict(one) for one in findings),
             tuple(said["experiments"]),
             tuple(said["troubles"]),
+            tuple(said["models"]),
         )

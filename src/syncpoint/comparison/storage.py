@@ -208,16 +208,22 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
     return path
 
 
-def keep_diagnosis(result: Result, path: Path) -> None:
-    """Write what was found into a comparison that is saved already; nothing else is touched."""
+def keep_diagnosis(result: Result, path: Path) -> bool:
+    """Write what was found into a comparison that is saved already; nothing else is touched.
+    What was found with more models at hand stays as it is, and the answer is False."""
     try:
         about = json.loads((path / JSON_NAME).read_text())
-        about["diagnosis"] = result.diagnosis and result.diagnosis.as_dict()
-        about["findings"] = [finding.as_dict() for finding in result.findings]
+        known = _diagnosis(about)
+        made = result.diagnosis
+        if made is None or (known is not None and not set(known.models) <= set(made.models)):
+            return False
+        about["diagnosis"] = made.as_dict()
+        about["findings"] = [finding.as_dict() for finding in made.findings]
         with replacing(path / JSON_NAME) as temporary:
             temporary.write_text(json.dumps(about, indent=1))
     except OSError as error:
         raise InputError(f"{path} to be written", one_line(error)) from error
+    return True
 
 
 def is_own(entry: Path) -> bool:

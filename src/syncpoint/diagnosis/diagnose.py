@@ -34,6 +34,7 @@ def diagnose(case: Case) -> Diagnosis:
         tuple(ranked(case.found)[:_MOST]),
         tuple(dict.fromkeys(case.experiments)),
         tuple(troubles),
+        tuple(sorted(case.subjects)),
     )
 
 
