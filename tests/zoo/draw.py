@@ -28,12 +28,13 @@ class Draw:
     """Faults that changed nothing measurable."""
 
 
-def draw(entry: Entry, seed: int, runtime: str = "") -> Draw:
-    """Net, site, magnitude, runtime and element type, by the seed alone."""
+def draw(entry: Entry, seed: int, runtime: str = "", lower: bool = True) -> Draw:
+    """Net, site, magnitude, runtime and element type, by the seed alone. Without `lower` the fault
+    is planted, and nothing is compiled or converted."""
     unfit = too_small = 0
     for attempt in range(TRIES):
         try:
-            work = _work(entry, Random(f"{entry.name}:{seed}:{attempt}"), runtime)
+            work = _work(entry, Random(f"{entry.name}:{seed}:{attempt}"), runtime, lower)
         except NoSite:
             unfit += 1
             continue
@@ -59,7 +60,7 @@ def arguments_of(entry, rng):
     return found
 
 
-def _work(entry, rng, runtime):
+def _work(entry, rng, runtime, lower):
     chosen = [r for r in entry.runtimes if not runtime or r == runtime]
     if not chosen:
         raise AssertionError(f"{entry.name} is not for {runtime}, but for {entry.runtimes}")
@@ -81,7 +82,8 @@ def _work(entry, rng, runtime):
                 work.change = _change(work, stage, before)
                 if not work.change > LEAST[work.dtype]:
                     return work
-    lowering.finish(work)
+    if lower:
+        lowering.finish(work)
     assert work.sites or entry.op == "any", f"{entry.name} says nothing of where"
     return work
 

@@ -63,16 +63,16 @@ def recorded(work):
     return recorded_of(work.program, work.target_inputs, work.dtype, typed)
 
 
-def onnx_of(work):
+def onnx_of(work, per_channel=True):
     """The program as an ONNX graph; int8 by the quantizer of ONNX Runtime."""
     from models.onnx_files import quiet
 
     with quiet(), _silent():
         proto = torch.onnx.export(work.program, (), dynamo=True, verbose=False).model_proto
-    return quantized(proto, work) if work.dtype == "int8" else proto
+    return quantized(proto, work, per_channel) if work.dtype == "int8" else proto
 
 
-def quantized(proto, work):
+def quantized(proto, work, per_channel=True):
     """The graph with quantize and dequantize around its products."""
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -89,7 +89,7 @@ def quantized(proto, work):
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            per_channel=True,
+            per_channel=per_channel,
             reduce_range=True,
             op_types_to_quantize=["Conv", "Gemm", "MatMul"],
         )
