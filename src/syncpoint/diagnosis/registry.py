@@ -22,6 +22,7 @@ _BUILT_IN = (
     "syncpoint.diagnosis.causes.capture:Capture",
     "syncpoint.diagnosis.causes.processing:Processing",
     "syncpoint.diagnosis.causes.weights:Weights",
+    "syncpoint.diagnosis.causes.environment:Environment",
     "syncpoint.diagnosis.causes.implementation:Implementation",
     "syncpoint.diagnosis.causes.nondeterminism:Nondeterminism",
 )
