@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.protocol import API, DumpFormat, Saves
 from syncpoint.errors import InputError, SyncpointWarning, Unsupported
 from syncpoint.run.files import one_line
@@ -66,7 +67,7 @@ def open_dump(path: Path | str) -> Run:
         raise InputError(
             "a run or a dump", f"{path}, which no format recognises", f"known: {known}"
         )
-    return found.open(path)
+    return with_environment(found.open(path), path)
 
 
 def save_dump(run: Run, path: Path | str, name: str) -> None:

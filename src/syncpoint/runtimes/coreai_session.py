@@ -29,6 +29,7 @@ from syncpoint.runtimes.coreai_loop import Loop
 from syncpoint.runtimes.coreai_quantization import rows
 from syncpoint.runtimes.coreai_values import NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.machine import cpu_flags
 from syncpoint.runtimes.named_inputs import bind
 from syncpoint.runtimes.observing import difference
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
@@ -373,4 +374,5 @@ def _environment() -> dict[str, str]:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),
+        "cpu_flags": cpu_flags(),
     }

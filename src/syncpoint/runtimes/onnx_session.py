@@ -26,6 +26,7 @@ from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.machine import cpu_flags
 from syncpoint.runtimes.named_inputs import bind
 from syncpoint.runtimes.observing import difference
 from syncpoint.runtimes.onnx_capture import Capture, Results
@@ -322,4 +323,5 @@ def _environment() -> dict[str, str]:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),
+        "cpu_flags": cpu_flags(),
     }

@@ -12,6 +12,7 @@ import torch
 
 from syncpoint.errors import InputError
 from syncpoint.runtimes.loading import one_line
+from syncpoint.runtimes.machine import cpu_flags
 
 
 def device_named(name: str) -> torch.device:
@@ -32,10 +33,20 @@ def environment() -> dict[str, str]:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpu": _cpu(),
+        "cpu_flags": cpu_flags(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": str(os.cpu_count() or 0),
         "threads": str(torch.get_num_threads()),
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "subnormals": "zero" if _flushes() else "kept",
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()).lower(),
     }
+
+
+def _flushes() -> bool:
+    """Whether numbers below the least normal one are taken for zero. Torch has a switch for it
+    and no way to ask."""
+    return float(torch.tensor([1e-39]) * 1) == 0.0
 
 
 def _cpu() -> str:

@@ -1,0 +1,245 @@
+"""Where the runs were made: versions, processors and switches. A cause only where numbers show it;
+what merely differs is told, and what is not known is never taken to be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.proof import Proof, against, proof
+from syncpoint.diagnosis.symptom import upgraded
+from syncpoint.matching.names import op_kind
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Role
+
+Array = NDArray[Any]
+
+_PRODUCTS = frozenset(
+    {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "gemm", "conv"}
+    | {"conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
+)
+_HARMLESS = frozenset({"python", "platform", "numpy", "cores", "onnx", "hostname"})
+"""Facts that change no number of a model's run."""
+
+
+class Environment:
+    """Environment and hardware differences."""
+
+    name = "environment"
+    title = "the runs were made in different environments"
+
+    def look(self, case: Case) -> Iterable[Finding]:
+        """What the numbers show, then what the records say."""
+        if not case.is_off:
+            return
+        yield from self._tf32(case)
+        yield from self._flushed(case)
+        yield from self._fell_back(case)
+        yield from self._records(case)
+
+    # What the numbers show
+
+    def _tf32(self, case: Case) -> Iterator[Finding]:
+        """Products whose inputs were rounded to ten bits."""
+        guilty = [row for row in case.guilty if _is_product(row) and row.target.dtype == "f32"]
+        if not guilty or len(guilty) < len(case.guilty):
+            return
+        proven: list[tuple[Row, Proof]] = []
+        for row in guilty[:6]:
+            local = case.local(row)
+            found = _rounded_product(local) if local is not None else None
+            if found is None:
+                return
+            proven.append((row, found))
+        of_kind = [row for row in case.computed if _is_product(row) and row.introduced is not None]
+        all_of_them = len(guilty) == len(of_kind)
+        row, first = proven[0]
+        yield self._proven(
+            case,
+            "tf32",
+            "matrix products are computed in TF32",
+            0.95 if all_of_them and len(guilty) > 1 else 0.7,
+            guilty,
+            (
+                f"{len(guilty)} of {len(of_kind)} matrix products make error, and nothing else",
+                first.words("with inputs rounded to 10 bits", row.target.label),
+            ),
+            "turn TF32 off: torch.set_float32_matmul_precision('highest'), NVIDIA_TF32_OVERRIDE=0",
+        )
+
+    def _flushed(self, case: Case) -> Iterator[Finding]:
+        """Numbers below the least normal one are zero in the target."""
+        for row in case.guilty[:8]:
+            local = case.local(row)
+            kind = DTYPES[row.target.dtype]
+            if local is None or kind.kind is not Kind.FLOAT or kind.bits not in (16, 32):
+                continue
+            least = 2.0**-14 if kind.name == "f16" else 2.0**-126
+            small = (np.abs(local.truth) < least) & (local.truth != 0)
+            lost = int((small & (local.target == 0)).sum())
+            shown = against(local, np.where(small, 0.0, local.truth)) if lost else None
+            where = "results"
+            if shown is None or not shown.exact:
+                fed = {
+                    e: np.where(np.abs(v) < least, 0.0, v)
+                    for e, v in local.inputs.items()
+                    if v.dtype.kind == "f" and ((np.abs(v) < least) & (v != 0)).any()
+                }
+                shown, where = (proof(local, fed) if fed else None), "inputs"
+                lost = sum(int(((v == 0) & (local.inputs[e] != 0)).sum()) for e, v in fed.items())
+            if shown is None or not shown.exact:
+                continue
+            yield self._proven(
+                case,
+                "flush-to-zero",
+                f"{row.target.label} takes subnormal numbers for zero",
+                0.93,
+                [row],
+                (
+                    f"{lost:,} {where} below {least:.3g} are zero in the target",
+                    shown.words("with these at zero", row.target.label),
+                ),
+                "turn flush-to-zero off: torch.set_flush_denormal(False), no -ffast-math",
+            )
+
+    def _proven(
+        self,
+        case: Case,
+        kind: str,
+        title: str,
+        confidence: float,
+        rows: list[Row],
+        evidence: tuple[str, ...],
+        after: str,
+    ) -> Finding:
+        first = rows[0]
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=title,
+            level=Level.CAUSE,
+            confidence=confidence,
+            ops=tuple(row.target.label for row in rows[:8]),
+            reference_ops=tuple(row.reference.label for row in rows[:8]),
+            module=first.target.module or first.reference.module if len(rows) == 1 else "",
+            source=first.target.source or first.reference.source,
+            evidence=evidence,
+            next=after,
+            rows=tuple(case.place[row.target.key] for row in rows),
+        )
+
+    # What the records say
+
+    def _fell_back(self, case: Case) -> Iterator[Finding]:
+        """Another precision or provider than was asked for."""
+        for side, about in (("target", case.result.target), ("reference", case.result.reference)):
+            asked = str((about.get("options") or {}).get("dtype") or "")
+            got = str(about.get("precision") or "")
+            if asked in DTYPES and got and asked not in got.split("+"):
+                yield self._told(
+                    "precision",
+                    f"the {side} was asked for {asked} and computed in {got}",
+                    Level.SUSPECT,
+                    (),
+                    f"check which precisions the runtime of the {side} supports",
+                )
+            for note in about.get("notes") or ():
+                if "fallback" in note.lower() or "fell back" in note.lower():
+                    yield self._told(
+                        "fallback", f"the {side} fell back", Level.NOTE, (note[:150],), ""
+                    )
+
+    def _records(self, case: Case) -> Iterator[Finding]:
+        ours, theirs = case.result.target, case.result.reference
+        new, old = (dict(about.get("environment") or {}) for about in (ours, theirs))
+        moved = upgraded(case.result)
+        unlike = _unlike(new, old)
+        if moved or (unlike and ours.get("runtime") == theirs.get("runtime")):
+            said = list(dict.fromkeys([*moved, *unlike]))
+            same = bool(moved) and _given_the_same(case)
+            evidence = tuple(said[:4])
+            if same:
+                evidence += ("model, inputs and weights are the same to the bit",)
+            level = Level.SUSPECT if moved else Level.NOTE
+            yield self._told(
+                "changed",
+                f"the environment changed: {said[0]}",
+                level,
+                evidence,
+                "run the target in the reference's environment and compare again" if moved else "",
+                0.7 if same else 0.5,
+            )
+        unknown = [s for s, e in (("target", new), ("reference", old)) if not e]
+        if unknown and not case.sure:
+            yield self._told(
+                "unknown",
+                f"the environment of the {' and the '.join(unknown)} is not known",
+                Level.NOTE,
+                (),
+                "lay an env.json beside the dump",
+                0.2,
+            )
+
+    def _told(
+        self,
+        kind: str,
+        title: str,
+        level: Level,
+        evidence: tuple[str, ...],
+        after: str,
+        confidence: float = 0.5,
+    ) -> Finding:
+        return Finding(self.name, kind, title, level, confidence, evidence=evidence, next=after)
+
+
+def _is_product(row: Row) -> bool:
+    return op_kind(row.reference.type) in _PRODUCTS
+
+
+def _rounded_product(local: Local) -> Proof | None:
+    """The proof that rounding what the op reads to ten bits gives the target's numbers."""
+    for cut in (False, True):
+        fed = {e: ten_bits(v, cut) for e, v in local.inputs.items() if _is_factor(local, e, v)}
+        found = proof(local, fed)
+        if found is not None and (found.exact or found.after <= 0.02 * found.before):
+            return found
+    return None
+
+
+def _is_factor(local: Local, edge: Any, values: Array) -> bool:
+    """Whether a value is multiplied: biases are added in full."""
+    return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
+
+
+def ten_bits(values: Array, cut: bool) -> Array:
+    """float32 with ten bits of fraction, to the nearest or cut off, as TF32 has it."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    if not cut:
+        bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
+def _unlike(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+    """What both say, and not alike, of that which changes numbers."""
+    names = [n for n in new if n in old and n not in _HARMLESS and new[n] != old[n]]
+    return [f"{name} {old[name][:40]} became {new[name][:40]}" for name in names]
+
+
+def _given_the_same(case: Case) -> bool:
+    """Whether inputs and parameters were compared, and are equal in every bit."""
+    seen = set()
+    for row in case.rows:
+        role = row.target.key.role
+        if role not in (Role.MODEL_INPUT, Role.PARAMETER):
+            continue
+        if (row.numbers or {}).get("max_abs") != 0:
+            return False
+        seen.add(role)
+    return len(seen) == 2
