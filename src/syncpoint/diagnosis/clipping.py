@@ -136,7 +136,7 @@ def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
         if op is None or op_class(op.attributes.get("part_of") or op.type) != "quantize":
             continue
         ends = ends_of(tensor, (1,))
-        sync = _sync_point(case, op, tensor)
+        sync = sync_point(case, op, tensor)
         own = case.values("reference", sync) if sync is not None else None
         if ends is None or sync is None or own is None:
             continue
@@ -150,7 +150,7 @@ def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
     return sorted(found, key=lambda one: -one[1].error / one[1].left)
 
 
-def _sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:
+def sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:
     """The row that tells what should have been rounded: the integers' own, that of what is made
     of them, or that of what they were made of."""
     part = tensor.key.part

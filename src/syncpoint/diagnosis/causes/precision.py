@@ -1,0 +1,308 @@
+"""Too few bits: integers that are read with a wrong scale, ops that compute in a coarser type than
+the rest, and quantization that costs more than the output can bear."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import number, type_name
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.narrowing import Narrowed, narrowed
+from syncpoint.diagnosis.ranges import Uneven, Wasted, uneven, wasted
+from syncpoint.diagnosis.scales import Misread, misread, weight_ratio
+from syncpoint.metrics.limits import coarser, coarsest
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import OpKey, Role
+
+_INTEGERS = ("int8", "int4", "fp8")
+_OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
+_MOST = 8
+_FEW = 0.25
+"""At most this share of the ops is coarser than the rest, or it is the model's own precision."""
+_NAMES = {"f16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats", "int8": "8-bit integers"}
+
+
+class Precision:
+    """Low precision and quantization."""
+
+    name = "precision"
+    title = "too few bits"
+
+    def look(self, case: Case) -> Iterable[Finding]:
+        """What guilty ops lost to bits, else what all of them lost together."""
+        for row in case.guilty[:_MOST]:
+            local = case.local(row)
+            found = self._lost(case, local) if local is not None else None
+            if found is not None:
+                yield found
+        outputs = [row for row in case.result.outputs if row.verdict in _OFF]
+        preset = coarsest([row.preset for row in case.computed])
+        if preset in _INTEGERS and (outputs or case.guilty):
+            yield from self._quantized(case, outputs)
+        yield from self._few_coarse(case, outputs)
+
+    # One op
+
+    def _lost(self, case: Case, local: Local) -> Finding | None:
+        one = misread(case, local)
+        if one is not None:
+            return self._misread(case, local, one)
+        narrow = narrowed(local)
+        return self._narrowed(case, local.row, narrow) if narrow is not None else None
+
+    def _misread(self, case: Case, local: Local, one: Misread) -> Finding:
+        row = local.row
+        what = one.what
+        if what == "weight":
+            size = weight_ratio(case, one, local)
+            if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
+                what = "input"
+        at = f" of {one.tensor.key.op}" if one.tensor is not None else ""
+        allowed = f" (rounding allows {number(local.noise)})" if local.noise else ""
+        if one.shift:
+            steps = f", {number(one.shift / one.step)} steps" if one.step else ""
+            said: tuple[str, ...] = (
+                f"all of its {what} is shifted by {number(one.shift)}{steps}",
+                f"with that shift the reference gives the target's numbers to"
+                f" {number(one.left)}{allowed}, without to {number(one.error)}",
+            )
+            kind, title = "zero-point", f"{row.target.label} reads its {what} with a wrong zero"
+            title += " point"
+            cure = f"compare the zero point{at} with that of the model it was made from"
+        else:
+            said = (
+                f"its {what} is {number(one.factor)} times what it should be",
+                f"with that factor the reference gives the target's numbers to"
+                f" {number(one.left)}{allowed}, without to {number(one.error)}",
+            )
+            if one.step and what == one.what:
+                said = (
+                    *said,
+                    f"the scale{at} is {number(one.step)}; its integers are right with"
+                    f" {number(one.step / one.factor)}",
+                )
+            kind, title = "scale", f"{row.target.label} reads its {what} with a wrong scale"
+            cure = f"compare the scale{at} with that of the model it was made from"
+        good = local.noise > 0 and one.left <= 4 * local.noise
+        return self._finding(case, row, kind, title, 0.94 if good else 0.8, said, cure)
+
+    def _narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
+        name = type_name(one.dtype)
+        said = [f"its error is {number(one.error)}, far above what {row.target.dtype} allows"]
+        if one.reproduces:
+            said.append(
+                f"rounding {one.where} to {name} gives the target's numbers to {number(one.left)}"
+            )
+        if one.all_representable:
+            said.append(f"every value that it gives is a number of {name}")
+        return self._finding(
+            case,
+            row,
+            "narrow",
+            f"{row.target.label} computes in {name} among {type_name(row.target.dtype)}",
+            0.93 if one.reproduces and one.left <= 0.3 * one.error else 0.85,
+            said,
+            f"keep {row.target.label} in {type_name(row.target.dtype)}",
+        )
+
+    # All of them
+
+    def _quantized(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
+        """Grids that are used badly; without such, that the bits are too few."""
+        sure = any(finding.level is Level.CAUSE for finding in case.found)
+        found = [self._uneven(case, one) for one in list(uneven(case))[:3]]
+        found += [self._wasted(case, one) for one in list(wasted(case))[:3]]
+        yield from (f for f in found if f is not None)
+        if not found and not case.guilty and outputs and not sure:
+            yield self._noise(case, outputs)
+
+    def _uneven(self, case: Case, one: Uneven) -> Finding | None:
+        readers = [
+            op
+            for op in (case.target.ops if case.target is not None else ())
+            if any(e.op == one.tensor.key.op and e.role is Role.PARAMETER for e in op.inputs)
+        ]
+        row = _row_behind(case, {op.key for op in readers})
+        if row is None:
+            return None
+        bits = DTYPES[one.tensor.dtype].bits
+        return self._finding(
+            case,
+            row,
+            "per-tensor",
+            f"one scale is not enough for the weight {one.tensor.key.op}",
+            0.88,
+            (
+                f"channel {one.channel} of axis {one.axis} is {number(one.ratio)} times as large"
+                " as the median one",
+                f"so half of the channels have at most {bits - one.bits:.1f} of {bits} bits",
+                _introduced(row),
+            ),
+            f"quantize {one.tensor.key.op} with a scale for each channel (per_channel=True)",
+        )
+
+    def _wasted(self, case: Case, one: Wasted) -> Finding:
+        bits = DTYPES[one.tensor.dtype].bits
+        unused = "all" if not np.isfinite(one.bits) or one.bits > bits else f"{one.bits:.1f}"
+        return self._finding(
+            case,
+            one.row,
+            "wasted-range",
+            f"the range of {one.tensor.key.op} is far wider than what is in it",
+            0.9,
+            (
+                f"its integers reach from {number(one.low)} to {number(one.high)}, its values"
+                f" from {number(one.least)} to {number(one.greatest)}",
+                f"{unused} of {bits} bits are not used",
+                _introduced(one.row),
+            ),
+            f"calibrate {one.tensor.key.op} without masks and outliers, or leave it in floats",
+        )
+
+    def _noise(self, case: Case, outputs: list[Row]) -> Finding:
+        """As good as the bits allow, and not good enough: the ops that lose most."""
+        lossy = [
+            row
+            for row in case.computed
+            if row.introduced is not None
+            and row.introduced.preset in _INTEGERS
+            and row.introduced.sqnr is not None
+            and row.introduced.rmse > 0
+        ]
+        lossy.sort(key=_decibels)
+        worst = lossy[:3]
+        first = worst[0] if worst else outputs[0]
+        names = ", ".join(_in_decibels(row) for row in worst)
+        said = ["every op loses what its integers cost, and no more"]
+        if worst:
+            said.append(f"signal over noise of what each adds: {names}")
+        through = case.result.through
+        parts = [p for p in through.parts if p.output and p.mostly] if through is not None else []
+        said += [f"{p.target}: the error is mostly {p.mostly}" for p in parts[:1]]
+        found = self._finding(
+            case,
+            first,
+            "noise",
+            "quantization costs more than the output can bear",
+            0.8,
+            said,
+            f"leave {', '.join(r.target.label for r in worst) or 'the worst ops'} in float,"
+            " and see what the output gains",
+        )
+        rows = [case.place[row.target.key] for row in (*outputs, *worst)]
+        return replace(
+            found,
+            ops=tuple(row.target.label for row in worst or outputs),
+            reference_ops=tuple(row.reference.label for row in worst or outputs),
+            rows=tuple(dict.fromkeys(rows)),
+        )
+
+    def _few_coarse(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
+        """A few ops in a coarser type than all others, said even where that is close."""
+        known = [
+            row
+            for row in case.computed
+            if row.introduced is not None and row.target.key.role is Role.OUTPUT
+        ]
+        presets = Counter(row.introduced.preset for row in known if row.introduced)
+        if len(presets) < 2:
+            return
+        usual = presets.most_common(1)[0][0]
+        few = [
+            row
+            for row in known
+            if row.introduced
+            and row.introduced.preset in ("f16", "bf16", "tf32", "fp8")
+            and coarser(row.introduced.preset, usual)
+            and not row.guilty
+            and row.introduced.rmse > 0
+        ]
+        if not few or len(few) > _FEW * len(known):
+            return
+        few.sort(key=lambda row: -(row.introduced.rel_l2 or 0.0) if row.introduced else 0.0)
+        row = few[0]
+        preset = row.introduced.preset if row.introduced else ""
+        name = _NAMES.get(preset, preset)
+        others = [r for r in known if r.introduced and r.introduced.preset == usual]
+        floor = float(np.median([r.introduced.rel_l2 or 0.0 for r in others if r.introduced]))
+        own = (row.introduced.rel_l2 or 0.0) if row.introduced else 0.0
+        said = [f"it adds a relative error of {number(own)}, the median op {number(floor)}"]
+        if len(few) > 1:
+            said.append(f"{len(few)} of {len(known)} ops are so")
+        found = self._finding(
+            case,
+            row,
+            "narrow",
+            f"{row.target.label} computes in {name} among {_NAMES.get(usual, type_name(usual))}",
+            0.85 if outputs else 0.9,
+            said,
+            f"keep {row.target.label} in {_NAMES.get(usual, type_name(usual))} if the output"
+            " should be closer",
+            Level.CAUSE if outputs and not case.guilty else Level.NOTE,
+        )
+        yield replace(
+            found,
+            ops=tuple(r.target.label for r in few[:_MOST]),
+            reference_ops=tuple(r.reference.label for r in few[:_MOST]),
+        )
+
+    def _finding(
+        self,
+        case: Case,
+        row: Row,
+        kind: str,
+        title: str,
+        confidence: float,
+        evidence: Iterable[str],
+        next: str,
+        level: Level = Level.CAUSE,
+    ) -> Finding:
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=title,
+            level=level,
+            confidence=confidence,
+            ops=(row.target.label,),
+            reference_ops=(row.reference.label,),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=tuple(said for said in evidence if said),
+            next=next,
+            rows=(case.place[row.target.key],),
+        )
+
+
+def _row_behind(case: Case, ops: set[OpKey]) -> Row | None:
+    """The first row that one of the ops makes, or that is made of what they give."""
+    rows = {row.target.key.op: row for row in reversed(case.computed)}
+    reached = set(ops)
+    for op in case.target.ops if case.target is not None else ():
+        if op.key not in reached and not any(edge.op in reached for edge in op.inputs):
+            continue
+        if op.key in rows:
+            return rows[op.key]
+        reached.add(op.key)
+    return None
+
+
+def _decibels(row: Row) -> float:
+    return (row.introduced.sqnr or 0.0) if row.introduced is not None else 0.0
+
+
+def _in_decibels(row: Row) -> str:
+    sqnr = row.introduced.sqnr if row.introduced is not None else None
+    return f"{row.target.label} {sqnr:.1f} dB" if sqnr is not None else row.target.label
+
+
+def _introduced(row: Row) -> str:
+    sqnr = row.introduced.sqnr if row.introduced is not None else None
+    return f"what {row.target.label} adds is {sqnr:.1f} dB below its values" if sqnr else ""

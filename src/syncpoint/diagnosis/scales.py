@@ -1,0 +1,175 @@
+"""Wrong scales and zero points: by which factor or shift of a grid of integers the reference's ops
+give the target's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.grids import Grids
+from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.clipping import ends_of, grids_of, rms
+from syncpoint.diagnosis.local import Local
+from syncpoint.errors import SyncpointError
+from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
+
+Array = NDArray[Any]
+_EXPLAINED = 0.25
+"""Of the error at most this may be left."""
+_SAME = 0.02
+"""Factors this close to one are none."""
+
+
+@dataclass(frozen=True)
+class Misread:
+    """Integers that stand for other numbers than they should."""
+
+    what: str
+    """`output`, `input`, `weight`"""
+    factor: float
+    """What the target has over what it should have."""
+    shift: float
+    """In real numbers."""
+    tensor: Tensor | None
+    """The integers, where one grid is known to be meant."""
+    left: float
+    error: float
+
+    @property
+    def step(self) -> float:
+        """The declared scale; 0 where it is not known or there are several."""
+        known = self.tensor.quantization if self.tensor is not None else None
+        return known.scale[0] if known is not None and len(known.scale) == 1 else 0.0
+
+
+def misread(case: Case, local: Local) -> Misread | None:
+    """The factor or shift that explains an op's error best; None where none does."""
+    grids = grids_of(case, local.row)
+    if not grids:
+        return None
+    error = rms(local.error)
+    allowed = max(_EXPLAINED * error, 3 * local.noise)
+    found = [
+        one
+        for one in _candidates(case, local, grids, error)
+        if one.left <= min(allowed, 0.6 * error) and _is_wrong(one)
+    ]
+    best = min(found, key=lambda one: one.left, default=None)
+    if best is None or best.what != "input" or best.shift:
+        return best
+    # In a product the two factors cannot be told apart by its result: the weight itself can.
+    for one in found:
+        if one.what != "weight" or one.shift or one.left > 2 * best.left:
+            continue
+        ratio = weight_ratio(case, one, local)
+        if ratio is not None and abs(ratio / one.factor - 1) < _SAME:
+            return one
+        if ratio is None or abs(ratio - 1) > _SAME:
+            return replace(best, what="weight or input", tensor=None)
+    return best
+
+
+def _is_wrong(one: Misread) -> bool:
+    if one.shift:
+        return not one.step or abs(one.shift) >= 0.6 * one.step
+    return abs(one.factor - 1) > _SAME
+
+
+def _candidates(case: Case, local: Local, grids: Grids, error: float) -> Iterator[Misread]:
+    own = next((t for t in grids.between if t.count == local.truth.size), None)
+    inner = _inner(local, own)
+    truth, target = local.truth[inner], local.target[inner]
+    if truth.size >= 8 and float(np.ptp(truth)) > 0:
+        mean = float(np.mean(target - truth))
+        yield Misread("output", 1.0, mean, own, rms(target - truth - mean), error)
+        square = float(np.sum(np.square(truth)))
+        factor = float(np.sum(truth * target)) / square if square else 1.0
+        yield Misread("output", factor, 0.0, own, rms(target - factor * truth), error)
+    for edge, value in local.inputs.items():
+        weight = edge.role is Role.PARAMETER
+        if value.dtype.kind != "f" or (weight and (value.ndim < 2 or not grids.parameters)):
+            continue
+        grid = _weight_grid(case, grids, value) if weight else _input_grid(case, local, grids, edge)
+        if grid is None and not weight:
+            continue
+        yield from _fed(local, edge, value, grid, "weight" if weight else "input", error, inner)
+
+
+def _fed(
+    local: Local, edge: Edge, value: Array, grid: Tensor | None, what: str, error: float, inner: Any
+) -> Iterator[Misread]:
+    """The factor and the shift of what an op reads, solved for where it is linear in it and
+    then tried."""
+    none = local.fed({edge: np.zeros_like(value)})
+    more = local.fed({edge: value + 1})
+    for base, slope, shifts in ((none, local.truth, False), (local.truth, more, True)):
+        if base is None or slope is None or base.shape != slope.shape:
+            continue
+        along = (slope - base)[inner]
+        square = float(np.sum(np.square(along)))
+        if not square or not np.isfinite(square):
+            continue
+        found = float(np.sum((local.target - base)[inner] * along)) / square
+        for _ in range(3):
+            # A ReLU bends the line: the place is corrected by what trying it shows.
+            changed = value + found if shifts else value * found
+            made = local.fed({edge: changed.astype(value.dtype)})
+            if made is None or made.shape != local.target.shape:
+                break
+            left = rms((local.target - made)[inner])
+            yield Misread(
+                what, 1.0 if shifts else found, found if shifts else 0.0, grid, left, error
+            )
+            rest = (local.target - made)[inner]
+            step = float(np.sum(rest * along)) / square
+            if abs(step) < 1e-4:
+                break
+            found += step
+
+
+def _inner(local: Local, own: Tensor | None) -> NDArray[np.bool_]:
+    """The elements that are not at the ends of the grid, where there is one."""
+    inner = np.isfinite(local.target) & np.isfinite(local.truth)
+    ends = ends_of(own, local.truth.shape) if own is not None else None
+    if ends is not None:
+        inside = inner & (local.target > ends[0]) & (local.target < ends[1])
+        if np.count_nonzero(inside) >= 8:
+            return inside
+    return inner
+
+
+def _input_grid(case: Case, local: Local, grids: Grids, edge: Edge) -> Tensor | None:
+    row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, local.region.part))
+    if row is None or case.target is None:
+        return None
+    own = case.target.tensor(row.target.key)
+    found = grids.inputs.get(row.target.key)
+    return found if found is not None or own is None or own.quantization is None else own
+
+
+def _weight_grid(case: Case, grids: Grids, value: Array) -> Tensor | None:
+    fitting = [t for t in grids.parameters if t.count == value.size]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def weight_ratio(case: Case, one: Misread, local: Local) -> float | None:
+    """How large the target's weight is beside the reference's; tells a weight's scale from that
+    of what it is multiplied with."""
+    run = case.target
+    if run is None or one.tensor is None or one.tensor.kept is not Kept.VALUES:
+        return None
+    try:
+        mine = rms(dequantized(operand_of(run, one.tensor)))
+    except SyncpointError:
+        return None
+    sizes = [
+        rms(v)
+        for e, v in local.inputs.items()
+        if e.role is Role.PARAMETER and v.size == one.tensor.count and v.dtype.kind == "f"
+    ]
+    return mine / sizes[0] if sizes and sizes[0] else None
