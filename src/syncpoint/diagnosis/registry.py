@@ -28,6 +28,7 @@ _BUILT_IN = (
     "syncpoint.diagnosis.causes.implementation:Implementation",
     "syncpoint.diagnosis.causes.accumulation:Accumulation",
     "syncpoint.diagnosis.causes.nondeterminism:Nondeterminism",
+    "syncpoint.diagnosis.causes.memory:Memory",
 )
 """In this order: what makes the comparison itself doubtful first, then what the runs were given,
 then what they did. Those that come later see what was found before."""
