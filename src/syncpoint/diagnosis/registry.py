@@ -20,6 +20,7 @@ from syncpoint.run.files import one_line
 GROUP = "syncpoint.causes"
 _BUILT_IN = (
     "syncpoint.diagnosis.causes.overflow:Overflow",
+    "syncpoint.diagnosis.causes.fusion:Fusion",
     "syncpoint.diagnosis.causes.precision:Precision",
     "syncpoint.diagnosis.causes.implementation:Implementation",
     "syncpoint.diagnosis.causes.accumulation:Accumulation",
