@@ -11,7 +11,7 @@ import numpy as np
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number, share
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.unfused import counterpart, unfused
+from syncpoint.diagnosis.unfused import counterpart, culprit, unfused
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
@@ -49,9 +49,11 @@ def saturation(case: Case, rows: Sequence[Row]) -> Saturation | None:
         return None
     alone = unfused(case)
     proven = []
-    for one in found if alone is not None else ():
-        twin = counterpart(alone, one[0]) if alone is not None else None
-        if twin is None or twin.introduced is None:
+    for one in found:
+        if alone is None:
+            break
+        twin = counterpart(alone, one[0])
+        if twin is None or twin.introduced is None or culprit(alone, one[0]) is not None:
             continue
         if twin.introduced_verdict is Verdict.CLOSE:
             proven.append((*one, twin.introduced.rmse))

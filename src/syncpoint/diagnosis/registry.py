@@ -24,6 +24,7 @@ _BUILT_IN = (
     "syncpoint.diagnosis.causes.weights:Weights",
     "syncpoint.diagnosis.causes.environment:Environment",
     "syncpoint.diagnosis.causes.overflow:Overflow",
+    "syncpoint.diagnosis.causes.fusion:Fusion",
     "syncpoint.diagnosis.causes.precision:Precision",
     "syncpoint.diagnosis.causes.implementation:Implementation",
     "syncpoint.diagnosis.causes.accumulation:Accumulation",

@@ -54,3 +54,18 @@ def counterpart(found: Result, row: Row) -> Row | None:
     same = [r for r in found.rows if r.reference.key == row.reference.key]
     same = [r for r in same if r.target.key.role in roles and not r.unmeasured]
     return same[0] if same else None
+
+
+def stands_for(row: Row) -> set[str]:
+    """The reference's ops between a row and the sync points before it."""
+    region = row.introduced.region if row.introduced is not None else ()
+    return {str(row.reference.key.op), *region}
+
+
+def culprit(found: Result, row: Row) -> Row | None:
+    """An op that is guilty op by op too, among those that a row stands for. Fused ops may be
+    paired with other tensors than their parts: what is right at one place may be wrong right
+    before it."""
+    names = stands_for(row)
+    guilty = (r for r in found.rows if r.guilty and r.target.key.role is Role.OUTPUT)
+    return next((r for r in guilty if names & stands_for(r)), None)
