@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from syncpoint.bisecting import Bisection
     from syncpoint.comparison.judging import Choice
     from syncpoint.comparison.progress_log import ProgressLog
+    from syncpoint.diagnosis.bisection import Cut
     from syncpoint.matching.map_file import MapFile
     from syncpoint.offline.mode import Outcome
     from syncpoint.recording import Recording
@@ -302,6 +304,40 @@ def diagnose(
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
     given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
     return Comparison.of(diagnosed_again(result, models, seconds, **given))
+
+
+def bisect(
+    target: object,
+    reference: object,
+    *,
+    inputs: object = None,
+    preset: str = "auto",
+    limits: str | Path | None = None,
+    target_options: Mapping[str, Any] | None = None,
+    reference_options: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    out: str | Path | None = None,
+    told: Callable[[Cut], None] | None = None,
+) -> Bisection:
+    """Find the first bad op of a model that shows nothing but its outputs.
+
+    The target, an ONNX or a PyTorch model, is cut at one tensor after another and run as it is;
+    about log2 of its ops many runs. With `out` the cut models are kept there. `told` hears of
+    every run.
+    """
+    from syncpoint.bisecting import bisect as found_by_cutting
+
+    return found_by_cutting(
+        target,
+        reference,
+        inputs,
+        target_options or {},
+        reference_options or {},
+        shapes or {},
+        choice(preset, limits),
+        Path(out) if out is not None else None,
+        told,
+    )
 
 
 def compare_offline(

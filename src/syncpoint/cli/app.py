@@ -12,6 +12,7 @@ import typer
 
 from syncpoint import __version__
 from syncpoint.cli.analyze import analyze
+from syncpoint.cli.bisect import bisect
 from syncpoint.cli.capture import capture
 from syncpoint.cli.compare import compare
 from syncpoint.cli.configuration import defaults
@@ -52,7 +53,7 @@ def _all(
 
 
 for command in (
-    *(capture, compare, diagnose, analyze, report, view, session),
+    *(capture, compare, diagnose, bisect, analyze, report, view, session),
     *(inspect, convert, reduce, doctor, demo),
 ):
     app.command()(command)

@@ -70,14 +70,15 @@ class Sides:
 
     def operand(self, side: int, tensor: Tensor) -> Operand:
         """A tensor as the kernel reads it, with what marks a masked position there."""
-        return self._masking(side, tensor, operand_of((self.target, self.reference)[side], tensor))
+        return self.masking(side, tensor, operand_of((self.target, self.reference)[side], tensor))
 
     def region(self, side: int, path: Path, tensor: Tensor) -> Operand:
         """The same of a tensor that stays in its file."""
         region = FileRegion(str(path), tensor.offset, tensor.nbytes)
-        return self._masking(side, tensor, Operand(region, tensor.dtype, shape=tensor.shape))
+        return self.masking(side, tensor, Operand(region, tensor.dtype, shape=tensor.shape))
 
-    def _masking(self, side: int, tensor: Tensor, found: Operand) -> Operand:
+    def masking(self, side: int, tensor: Tensor, found: Operand) -> Operand:
+        """Values that stand for a tensor, with what marks a masked position there."""
         wide = tensor.dtype in ("f32", "f64") and tensor.quantization is None
         if not wide or self.precisions[side].of(tensor) != "f16":
             return found
@@ -268,7 +269,11 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
     in_pieces = _in_pieces(sides, row, target, reference) if sides.masks is None else None
     if in_pieces is not None:
         return row, in_pieces
-    t, r = sides.operand(0, target), sides.operand(1, reference)
+    return paired(sides, row, sides.operand(0, target), sides.operand(1, reference))
+
+
+def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | None]:
+    """The pair to measure, whoever gave the target's values; None where the row says why not."""
     try:
         t, view = fitted(t, View(row.view), logical_shape(r))
     except ValueError:

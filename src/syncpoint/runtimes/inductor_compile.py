@@ -111,7 +111,7 @@ class Compilation:
 
     def _usual(self) -> tuple[Any, dict[str, Any] | None]:
         backend = self._options["backend"]
-        return backend, _config(self._options) if backend == "inductor" else None
+        return backend, inductor_config(self._options) if backend == "inductor" else None
 
     def _watching(self) -> Callable[..., Any]:
         if self._options["backend"] == "aot_eager":
@@ -122,7 +122,9 @@ class Compilation:
         if self._options["fusion"] != "unfused":
             probe()
             inner = self._inner
-        return partial(compile_fx, inner_compile=inner, config_patches=_config(self._options))
+        return partial(
+            compile_fx, inner_compile=inner, config_patches=inductor_config(self._options)
+        )
 
     def _compile(self, backend: Any, options: dict[str, Any] | None = None) -> Callable[..., Any]:
         dynamic = {"auto": None, "true": True, "false": False}[self._options["dynamic"]]
@@ -205,7 +207,7 @@ def _caches_off() -> Iterator[None]:
         yield
 
 
-def _config(options: Mapping[str, Any]) -> dict[str, Any]:
+def inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of inductor that the options ask for."""
     import torch._inductor
     from torch._inductor import config

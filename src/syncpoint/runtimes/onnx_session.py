@@ -39,14 +39,14 @@ from syncpoint.runtimes.onnx_replay import Alone, Replay
 from syncpoint.runtimes.onnx_values import to_numpy, to_ort
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region
 
-_LEVELS = {
+LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _DATA_FILE = "session.optimized_model_external_initializers_file_name"
 _AS_EXECUTED = "as-executed"
 
@@ -68,7 +68,7 @@ class OnnxSession:
     def __init__(self, model: object, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self._fused = options["fusion"] == _AS_EXECUTED
-        self._providers = _providers(options["provider"])
+        self._providers = providers(options["provider"])
         self._source = load(model)
         self.name = self._source.name
         self._keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
@@ -143,6 +143,20 @@ class OnnxSession:
         replay = Replay(self._graph, alone, recorder, provider, value)
         replay.record(given)
         return replay.refused
+
+    def value_of(self, edge: Edge) -> str | None:
+        """The name in the graph of the value that an edge means; None where it has none."""
+        value = self._graph.value(edge)
+        return value.name if value is not None else None
+
+    @property
+    def source(self) -> Source:
+        """The model as it was given."""
+        return self._source
+
+    def fed(self, inputs: Inputs) -> dict[str, Array]:
+        """The arrays that a model with these inputs is given, by name."""
+        return bind(inputs, self._specs, Path(self.name).name)[0]
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Nothing to do: the graph is the same for inputs of any form."""
@@ -254,7 +268,7 @@ class OnnxSession:
         if not given:
             given = source.proto.SerializeToString()
             if source.folder:
-                settings.add_session_config_entry(_DATA_FOLDER, source.folder)
+                settings.add_session_config_entry(DATA_FOLDER, source.folder)
         disabled = [n.strip() for n in self._options["disabled_optimizers"].split(",") if n.strip()]
         try:
             return ort.InferenceSession(
@@ -267,7 +281,7 @@ class OnnxSession:
 
     def _settings(self, level: str) -> Any:
         settings = ort.SessionOptions()
-        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[level])
+        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
         settings.log_severity_level = 4
         if self._options["threads"]:
             settings.intra_op_num_threads = self._options["threads"]
@@ -302,7 +316,8 @@ def _compared(results: Results, plain: Mapping[str, Any]) -> Observer:
     return Observer(True)
 
 
-def _providers(asked: str) -> list[str]:
+def providers(asked: str) -> list[str]:
+    """The execution providers to open a model with."""
     available = list(ort.get_available_providers())
     if not asked:
         return [p for p in available if p != "AzureExecutionProvider"]

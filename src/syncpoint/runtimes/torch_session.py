@@ -87,6 +87,20 @@ class TorchSession:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
 
+    def program_of(self, part: Part) -> Program | None:
+        """The program that a part last ran; None where none was exported."""
+        return self._by_part.get(part)
+
+    def leaves(self, inputs: Inputs) -> list[Any]:
+        """What the program of these inputs is given, in the order of its placeholders."""
+        return pytree.tree_leaves(self._bind(inputs))
+
+    @contextlib.contextmanager
+    def in_effect(self) -> Iterator[None]:
+        """Threads, seed and mode as the options ask, for who runs a piece of the program."""
+        with self._in_effect():
+            yield
+
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture one execution, then run the model plainly and compare the final outputs."""
         totals = _TOTALS.setdefault(recorder.writer, _Totals())
