@@ -151,7 +151,11 @@ def _feeds(new, user):
 
 def _rename(program, node, name):
     old = node.name
+    # Without this the name counts as taken, and the next free one may be that of another op in
+    # the reference.
+    program.graph._graph_namespace._used_names.discard(name)
     node._rename(name)
+    assert node.name == name, (node.name, name)
     program.graph_signature.replace_all_uses(old, node.name)
 
 

@@ -52,10 +52,8 @@ def norm_twice(work):
     following = next(iter(node.users))
     made = call(work.program, following, node.target, node, *node.args[1:], **node.kwargs)
     node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
-    name = node.name
-    node._rename(f"{name}_once")
-    made._rename(name)
     work.program.graph_signature.replace_all_uses(node.name, made.name)
+    work.blame(following.name)
     finish(work.program)
 
 

@@ -23,7 +23,10 @@ def edited(run, arrays, info=None, ops=None, **tensors):
     made = []
     for tensor in run.tensors:
         more = {name: said[tensor.key] for name, said in tensors.items() if tensor.key in said}
-        made.append((changed(tensor, digest="", statistics=None, **more), arrays[tensor.key]))
+        # What is said of the bytes on disk does not hold of those in memory.
+        plain = {"shard": "", "offset": 0, "digest": "", "digest_kind": "", "statistics": None}
+        array = np.ascontiguousarray(arrays[tensor.key]).reshape(tensor.shape)
+        made.append((changed(tensor, **plain, nbytes=array.nbytes, **more), array))
     return in_memory(info or run.info, list(ops if ops is not None else run.ops), made)
 
 
