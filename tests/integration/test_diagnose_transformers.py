@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import syncpoint as sp
+from models.onnx_files import quiet
 
 WIDTH, HEADS, PLACES = 32, 4, 8
 
@@ -27,7 +28,10 @@ class Decoder(nn.Module):
 
     def forward(self, x):
         x = x + self.attention(self.normed(x))
-        return x + self.down(functional.gelu(self.up(self.rms(x))))
+        return x + self.down(self.gelu(self.up(self.rms(x))))
+
+    def gelu(self, x):
+        return functional.gelu(x, approximate=self.faults.get("gelu", "none"))
 
     def normed(self, x):
         form = self.faults.get("norm")
@@ -149,6 +153,58 @@ def test_the_fault_is_named(kind, faults, wanted, op):
 def test_an_epsilon_is_solved_for():
     found = first(*pair(Decoder, epsilon=3e-4))
     assert "epsilon 0.0003 instead of 1e-05" in found.title
+
+
+EXPORTED = [
+    ({"epsilon": 1e-3}, "epsilon"),
+    ({"norm": "no bias"}, "bias-missing"),
+    ({"rms epsilon": 1e-3}, "epsilon"),
+    ({"attention scale": 1 / 8}, "scale-twice"),
+    ({"attention scale": 0.2}, "scale-other"),
+    ({"diagonal": 2}, "causal-off-by-one"),
+]
+
+
+def in_onnx(model, x):
+    with quiet():
+        return torch.onnx.export(model, (x,), dynamo=True, verbose=False, optimize=False)
+
+
+@pytest.mark.parametrize("fusion", ["as-executed", "unfused"])
+@pytest.mark.parametrize(("faults", "wanted"), EXPORTED, ids=lambda v: v if type(v) is str else "")
+def test_the_fault_is_named_in_onnx_runtime(faults, wanted, fusion):
+    target, reference, x = pair(Spread, **faults)
+    found = sp.compare(
+        in_onnx(target, x), reference, inputs=(x,), target_options={"fusion": fusion}
+    ).findings
+    assert (found[0].cause, found[0].kind) == ("implementation", wanted), found[0].text
+    assert found[0].confidence >= 0.9
+
+
+@pytest.mark.parametrize("fusion", ["as-executed", "unfused"])
+def test_a_clean_onnx_model_gives_nothing_above_a_note(fusion):
+    target, reference, x = pair(Spread)
+    found = sp.compare(
+        in_onnx(target, x), reference, inputs=(x,), target_options={"fusion": fusion}
+    ).findings
+    assert [f.text for f in found if f.level != "note"] == []
+
+
+LOW = [
+    ({"epsilon": 1e-3}, "epsilon"),
+    ({"norm": "no bias"}, "bias-missing"),
+    ({"causal": False}, "causal-missing"),
+    ({"attention scale": WIDTH**-0.5}, "scale-of-model"),
+    ({"gelu": "tanh"}, "gelu-tanh"),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("faults", "wanted"), LOW, ids=lambda v: v if type(v) is str else "")
+def test_the_fault_is_named_in_sixteen_bits(faults, wanted, dtype):
+    target, reference, x = pair(Decoder, dtype, **faults)
+    found = sp.compare(target, reference, inputs=(x,)).findings
+    assert (found[0].cause, found[0].kind) == ("implementation", wanted), found[0].text
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

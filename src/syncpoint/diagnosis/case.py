@@ -24,13 +24,16 @@ from syncpoint.comparison.rows import End, Row
 from syncpoint.diagnosis.evaluator import NumpyEvaluator
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Kept, Op, OpKey, Role, TensorKey
+from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs
 
 Values = NDArray[np.float64]
+_PARTS = 4
+"""Of a tensor that is split up, so many parts are considered."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,45 @@ class Case:
         if truth is None or truth.shape != target.shape:
             return None
         ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
-        return Local(row, ops, exact.region, exact.inputs, target, truth, introducer.session)
+        return Local(
+            row,
+            ops,
+            exact.region,
+            exact.inputs,
+            target,
+            truth,
+            introducer.session,
+            {e: self._siblings(e, at.part) for e in exact.region.inputs},
+        )
+
+    @cached_property
+    def _readers(self) -> dict[tuple[str, Edge], list[Op]]:
+        """Type and first operand -> the reference's ops of that type that read it."""
+        found: dict[tuple[str, Edge], list[Op]] = {}
+        for op in self.reference.ops if self.reference is not None else ():
+            if op.inputs:
+                found.setdefault((op.type, op.inputs[0]), []).append(op)
+        return found
+
+    def _siblings(self, edge: Edge, part: Part) -> dict[Edge, NDArray[Any]]:
+        """The target's values at other parts of the tensor that `edge` is a part of."""
+        op = self.op("reference", edge.op) if edge.role is Role.OUTPUT else None
+        introducer = self.introducer
+        if op is None or not op.inputs or introducer is None:
+            return {}
+        if op_class(op.type) not in ("split", "slice"):
+            return {}
+        beside = [o.key for o in self._readers[op.type, op.inputs[0]]][:_PARTS]
+        known = introducer.by_reference
+        own = known.get(TensorKey(edge.op, index=edge.index, part=part))
+        found = {}
+        for other in (Edge(key, index) for key in beside for index in range(_PARTS)):
+            row = known.get(TensorKey(other.op, index=other.index, part=part))
+            if other == edge or row is None or own is None:
+                continue
+            if row.reference.shape == own.reference.shape:
+                found[other] = introducer.fed(other, part)
+        return found
 
     # What can be run again
 

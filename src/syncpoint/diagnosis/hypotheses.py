@@ -17,7 +17,7 @@ from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
 from syncpoint.diagnosis.variants.registry import variants
 from syncpoint.matching.kinds import op_class
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Op
 
 Values = NDArray[np.float64]
@@ -94,7 +94,7 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
         output = local.output(op)
         if output is None:
             continue
-        arguments = local.arguments(op)
+        arguments = [None if a is None else _wide(a) for a in local.arguments(op)]
 
         def again(changed: Mapping[Edge, Array], op: Op = op) -> Array | None:
             return local.op_again(op, changed)
@@ -111,12 +111,18 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
             index=local.region.outputs[0].index if op is local.ops[-1] else 0,
             target=local.target,
             reach=reach,
-            values=local.values,
+            values={edge: _wide(value) for edge, value in local.values.items()},
             ops=local.ops,
+            siblings=local.siblings,
         )
         for hypothesis in variants(seen):
             if not np.array_equal(hypothesis.value, output, equal_nan=True):
                 yield op, hypothesis
+
+
+def _wide(array: Array) -> Array:
+    """In float64 where it is floating point; NumPy takes bfloat16 for no number at all."""
+    return array.astype(np.float64) if from_numpy(array.dtype).kind is Kind.FLOAT else array
 
 
 def _scored(local: Local, op: Op, hypothesis: Hypothesis, value: Array) -> Explained | None:

@@ -4,7 +4,7 @@ same inputs, with any step in between replaced by another."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,8 @@ class Local:
     truth: Array
     """What the reference's ops give in float64."""
     session: Evaluates
+    siblings: Mapping[Edge, Mapping[Edge, Array]] = field(default_factory=dict)
+    """Of what the region reads: the target's other parts of the same tensor."""
 
     @property
     def error(self) -> NDArray[np.float64]:

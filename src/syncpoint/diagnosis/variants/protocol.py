@@ -37,6 +37,8 @@ class Seen:
     """Every tensor of the region that is known."""
     ops: Sequence[Op] = ()
     """The region, in execution order."""
+    siblings: Mapping[Edge, Mapping[Edge, Array]] = field(default_factory=dict)
+    """Of what the region reads: other parts of the same tensor, of the same shape."""
 
     def argument(self, at: int) -> Array | None:
         """An argument by its place, None beyond the last."""
