@@ -7,9 +7,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from syncpoint.diagnosis.variants.activations import activations
+from syncpoint.diagnosis.variants.arithmetic import arithmetic
+from syncpoint.diagnosis.variants.batch_norms import batch_norms
+from syncpoint.diagnosis.variants.bounds import bounds
+from syncpoint.diagnosis.variants.general import general
+from syncpoint.diagnosis.variants.layouts import layouts
 from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, Seen
+from syncpoint.diagnosis.variants.reduced import reductions
+from syncpoint.diagnosis.variants.resizes import resizes
+from syncpoint.diagnosis.variants.weighted import weighted
+from syncpoint.diagnosis.variants.windows import windows
 
-_FAMILIES: tuple[Family, ...] = (activations,)
+_FAMILIES: tuple[Family, ...] = (
+    activations,
+    weighted,
+    windows,
+    batch_norms,
+    resizes,
+    bounds,
+    arithmetic,
+    reductions,
+    layouts,
+    general,
+)
 
 
 def variants(seen: Seen) -> Iterator[Hypothesis]:
@@ -17,5 +37,7 @@ def variants(seen: Seen) -> Iterator[Hypothesis]:
     for family in _FAMILIES:
         with np.errstate(all="ignore"):
             for found in family(seen):
-                if found.value.shape == seen.output.shape:
+                if found.value.shape != seen.output.shape:
+                    continue
+                if seen.kinds is None or found.kind in seen.kinds:
                     yield found
