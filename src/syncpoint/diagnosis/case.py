@@ -6,7 +6,7 @@ Everything is asked for when a cause needs it: most comparisons are explained by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import monotonic
 from typing import Any
@@ -21,13 +21,13 @@ from syncpoint.comparison.operands import dequantized, fitted, operand_of
 from syncpoint.comparison.regions import NoRegion
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
-from syncpoint.diagnosis.evaluator import NumpyEvaluator
+from syncpoint.diagnosis.evaluator import Either, NumpyEvaluator
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs
 
@@ -108,7 +108,38 @@ class Case:
         first = [] if known and rows else self.result.first_divergence
         keys = {row.target.key for row in rows}
         rows += [row for row in first if row.target.key not in keys]
+        rows = rows or [row for row in self.computed if self._ends_unseen(row)]
         return sorted(rows, key=lambda row: row.target.order)
+
+    def _ends_unseen(self, row: Row) -> bool:
+        """Whether a model output is off that no sync point of an op answers for: the target has
+        another op in the place of the one that made it, or one more behind it."""
+        if row.target.key.role is not Role.MODEL_OUTPUT or not row.verdict.severity:
+            return False
+        maker = self.maker(row)
+        made = self.by_reference.get(maker) if maker is not None else None
+        return maker is not None and (made is None or made.verdict is Verdict.CLOSE)
+
+    def maker(self, row: Row) -> TensorKey | None:
+        """What an op of the reference gave that this row's reference tensor is; None where the
+        run does not tell."""
+        key = row.reference.key
+        if key.role is Role.OUTPUT:
+            return key
+        tensor = self.reference.tensor(key) if self.reference is not None else None
+        if self.reference is None or tensor is None or key.role is not Role.MODEL_OUTPUT:
+            return None
+        index = self._outputs_by_text
+        return index.get((tensor.alias_of, key.part)) or index.get((str(key.op), key.part))
+
+    @cached_property
+    def _outputs_by_text(self) -> dict[tuple[str, Part], TensorKey]:
+        tensors = self.reference.tensors if self.reference is not None else ()
+        return {
+            (str(replace(t.key, part=WHOLE)), t.key.part): t.key
+            for t in tensors
+            if t.key.role is Role.OUTPUT
+        }
 
     @cached_property
     def is_off(self) -> bool:
@@ -162,7 +193,7 @@ class Case:
         if self.reference is None:
             return None
         if isinstance(self.reference.session, Evaluates):
-            return self.reference.session
+            return Either(self.reference.session, self.reference)
         return NumpyEvaluator(self.reference)
 
     @cached_property
@@ -183,9 +214,9 @@ class Case:
     def _local(self, row: Row) -> Local | None:
         introducer = self.introducer
         target = self.values("target", row)
-        if introducer is None or target is None or row.reference.key.role is not Role.OUTPUT:
+        at = self.maker(row)
+        if introducer is None or target is None or at is None:
             return None
-        at = row.reference.key
         try:
             exact = introducer.exact(at.op, [at.index], at.part)
         except (NoRegion, SyncpointError, KeyError, ValueError):

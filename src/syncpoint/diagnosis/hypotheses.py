@@ -8,12 +8,15 @@ rounding may move it: 1 means the target is the variant, 0 that it is the refere
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.numpy_ops.registry import readings
+from syncpoint.diagnosis.thinning import LARGE, thinned
+from syncpoint.diagnosis.variants.general import GENERAL
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
 from syncpoint.diagnosis.variants.registry import variants
 from syncpoint.matching.kinds import op_class
@@ -26,9 +29,16 @@ _MOST_OPS = 12
 _MOST_ELEMENTS = 1 << 22
 _FLOOR = 4.0
 """So many times the allowed error may be left by a variant that explains everything."""
-_SHARE = 0.98
+_SHARE = 0.995
 """So much of the error's energy a variant must explain where what is allowed is not known."""
 _SIGMAS = 8.0
+_SAMPLE = 1 << 15
+_WORST = 1 << 10
+"""Elements that a variant must promise to explain before all are looked at."""
+_MOST_WORK = 1 << 28
+"""Multiplications, at most, that running an op once more may take to be worth it."""
+_PER_NUMBER = 4
+"""Elements that each number chosen to fit must move."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +57,9 @@ class Explained:
     """How many standard deviations the projection is from 0."""
     whole: bool
     """Leaves nothing but what the precision allows."""
-
-    @property
-    def share(self) -> float:
-        """Of the error's energy."""
-        return 1 - (self.after / self.before) ** 2 if self.before else 0.0
+    share: float
+    """Of the error's energy, or of the target's own where that is less: a variant that is small
+    beside a large error says nothing of a target that is small too."""
 
     @property
     def confidence(self) -> float:
@@ -64,24 +72,36 @@ class Explained:
 def explanations(local: Local) -> list[Explained]:
     """The variants that explain an error above the rounding, the best first."""
     found = []
+    scale = Scale(local)
     for op, hypothesis in _candidates(local):
         value = local.replaced(op, hypothesis.value)
-        if value is None or value.shape != local.target.shape:
+        if value is None or value.shape != local.target.shape or not scale.promises(value):
             continue
-        scored = _scored(local, op, hypothesis, value)
+        scored = scale.scored(op, hypothesis, value)
         if scored is not None and (scored.whole or scored.share >= _SHARE):
             found.append(scored)
-    return sorted(found, key=lambda e: (not e.whole, -e.hypothesis.simplicity, e.after))
+    return _ordered(found)
+
+
+def _ordered(found: list[Explained]) -> list[Explained]:
+    """What is whole first, then what is simple. What leaves much more than the best does not
+    explain the error, however simple it is."""
+    if not found:
+        return []
+    least = min(e.after for e in found)
+    near = [e for e in found if e.whole or e.after <= 3 * least]
+    return sorted(near, key=lambda e: (not e.whole, -e.hypothesis.simplicity, e.after))
 
 
 def below_rounding(local: Local) -> list[Explained]:
     """The subtle variants that the error of an op, small as it is, points to."""
     found = []
+    scale = Scale(local)
     for op, hypothesis in _candidates(local):
         value = local.replaced(op, hypothesis.value) if hypothesis.subtle else None
         if value is None or value.shape != local.target.shape:
             continue
-        scored = _scored(local, op, hypothesis, value)
+        scored = scale.scored(op, hypothesis, value)
         if scored is not None and abs(scored.projection - 1) < 0.15 and scored.sigmas > _SIGMAS:
             found.append(scored)
     return sorted(found, key=lambda e: -e.sigmas)
@@ -94,7 +114,6 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
         output = local.output(op)
         if output is None:
             continue
-        arguments = [None if a is None else _wide(a) for a in local.arguments(op)]
 
         def again(changed: Mapping[Edge, Array], op: Op = op) -> Array | None:
             return local.op_again(op, changed)
@@ -102,21 +121,24 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
         def reach(value: Array, op: Op = op) -> Array | None:
             return local.replaced(op, value)
 
+        last = op.key == local.ops[-1].key
         seen = Seen(
             op,
             op_class(op.type),
-            arguments,
+            [None if a is None else _wide(a) for a in local.arguments(op)],
             output,
             again,
-            index=local.region.outputs[0].index if op is local.ops[-1] else 0,
-            target=local.target,
+            local.target if last and local.target.shape == output.shape else None,
+            index=local.region.outputs[0].index if last else 0,
+            end=local.target,
             reach=reach,
             values={edge: _wide(value) for edge, value in local.values.items()},
             ops=local.ops,
             siblings=local.siblings,
         )
-        for hypothesis in variants(seen):
-            if not np.array_equal(hypothesis.value, output, equal_nan=True):
+        for hypothesis in variants(_narrowed(seen)):
+            # In the middle of a region what follows would be run for nothing.
+            if last or not np.array_equal(hypothesis.value, output, equal_nan=True):
                 yield op, hypothesis
 
 
@@ -125,30 +147,109 @@ def _wide(array: Array) -> Array:
     return array.astype(np.float64) if from_numpy(array.dtype).kind is Kind.FLOAT else array
 
 
-def _scored(local: Local, op: Op, hypothesis: Hypothesis, value: Array) -> Explained | None:
-    target, truth = local.target, np.asarray(local.truth, np.float64)
-    value = np.asarray(value, np.float64)
-    finite = np.isfinite(target) & np.isfinite(truth)
-    marked = _marks(target)
-    if not np.array_equal(marked, _marks(truth), equal_nan=True):
-        # Masks and overflows that are elsewhere: only what has them there too explains them.
-        return _by_marks(local, op, hypothesis, value, marked)
-    if not np.array_equal(np.isfinite(value), np.isfinite(target)) and not finite.all():
-        finite &= np.isfinite(value)
-    if not finite.any() or not np.isfinite(value[finite]).all():
-        return None
-    error, change = (target - truth)[finite], (value - truth)[finite]
-    before, after = _rms(error), _rms(error - change)
-    noise = _noise(local, truth)[finite]
-    weights = 1 / np.square(noise)
-    energy = float(np.sum(weights * np.square(change)))
-    if not energy or not before:
-        return None
-    projection = float(np.sum(weights * error * change)) / energy
-    sigmas = abs(projection) * float(np.sqrt(energy))
-    allowed = _FLOOR * max(local.noise, float(np.sqrt(np.mean(np.square(noise)))))
-    whole = after <= allowed and after < before / 4
-    return Explained(op, hypothesis, before, after, projection, sigmas, whole)
+def _narrowed(seen: Seen) -> Seen:
+    """A large op with the kinds of variants that a few of its elements do not rule out."""
+    if seen.output.size < LARGE:
+        return seen
+    thin = thinned(seen)
+    if thin is None:
+        work = seen.output.size * max(
+            (a.size for a in seen.arguments[1:] if a is not None), default=1
+        )
+        return replace(seen, dear=work > _MOST_WORK)
+    assert thin.target is not None
+    error = _rms(_finite(thin.target - thin.output))
+    kinds = {
+        h.kind
+        for h in variants(thin)
+        if h.kind not in GENERAL and _rms(_finite(thin.target - h.value)) < 0.7 * error
+    }
+    left = replace(seen, kinds=frozenset(kinds | GENERAL))
+    ways = list(readings(seen.op, seen.arguments))
+    if len(ways) == 1:
+        # The few elements have proven it.
+        left.__dict__["bound"] = ways[0]
+    return left
+
+
+def _finite(values: Array) -> Values:
+    return np.asarray(np.nan_to_num(values, nan=np.inf), np.float64)
+
+
+class Scale:
+    """Weighs variants of one place against the target; what they share is computed once."""
+
+    def __init__(self, local: Local) -> None:
+        truth = np.asarray(local.truth, np.float64)
+        self._finite = np.isfinite(local.target) & np.isfinite(truth)
+        self._all = bool(self._finite.all())
+        self._target = local.target
+        self._truth = truth
+        self._marks = _marks(local.target)
+        self._moved = not np.array_equal(self._marks, _marks(truth), equal_nan=True)
+        self._local = local
+        noise = _noise(local, truth)
+        self._noise = noise
+        self._allowed = _FLOOR * max(local.noise, _rms(noise))
+        self._sample = _sample(np.where(self._finite, local.target - truth, 0.0).reshape(-1))
+        flat = self._sample
+        self._few = (local.target.reshape(-1)[flat], truth.reshape(-1)[flat])
+
+    def promises(self, value: Array) -> bool:
+        """Whether a look at some elements does not rule the variant out."""
+        if self._moved:
+            return True
+        target, truth = self._few
+        given = np.asarray(value, np.float64).reshape(-1)[self._sample]
+        fine = np.isfinite(target) & np.isfinite(truth)
+        with np.errstate(all="ignore"):
+            left = np.square((target - given)[fine])
+            error = np.square((target - truth)[fine])
+        if not np.isfinite(left).all():
+            return not self._all
+        return bool(left.sum() < 0.5 * error.sum())
+
+    def scored(self, op: Op, hypothesis: Hypothesis, value: Array) -> Explained | None:
+        """How well a variant explains the target; None where it cannot be said, or where too
+        few elements bear it out."""
+        value = np.asarray(value, np.float64)
+        if self._moved:
+            # Masks and overflows that are elsewhere: only what has them there too explains them.
+            return self._by_marks(op, hypothesis, value)
+        finite = self._finite
+        if not self._all and not np.array_equal(np.isfinite(value), np.isfinite(self._target)):
+            finite = finite & np.isfinite(value)
+        if not finite.any() or not np.isfinite(value[finite]).all():
+            return None
+        target, truth = self._target[finite], self._truth[finite]
+        error, change = target - truth, value[finite] - truth
+        before, after = _rms(error), _rms(error - change)
+        noise = self._noise[finite]
+        weights = 1 / np.square(noise)
+        energy = float(np.sum(weights * np.square(change)))
+        if not energy or not before or not self._borne_out(hypothesis, change, noise):
+            return None
+        projection = float(np.sum(weights * error * change)) / energy
+        sigmas = abs(projection) * float(np.sqrt(energy))
+        whole = after <= self._allowed and after < before / 4
+        share = 1 - (after / (min(before, float(np.std(target))) or before)) ** 2
+        return Explained(op, hypothesis, before, after, projection, sigmas, whole, share)
+
+    def _by_marks(self, op: Op, hypothesis: Hypothesis, value: Values) -> Explained | None:
+        if not np.array_equal(_marks(value), self._marks, equal_nan=True):
+            return None
+        finite = np.isfinite(value)
+        after = _rms((self._target - value)[finite])
+        noise = _rms(_noise(self._local, value)[finite])
+        whole = bool(finite.any()) and after <= _FLOOR * max(self._local.noise, noise)
+        return Explained(op, hypothesis, np.inf, after, 1.0, 0.0, True, 1.0) if whole else None
+
+    def _borne_out(self, hypothesis: Hypothesis, change: Values, noise: Values) -> bool:
+        """Each number that was chosen to fit wants several elements that it moves."""
+        if hypothesis.subtle and not hypothesis.solved:
+            return True
+        moved = int(np.count_nonzero(np.abs(change) > 4 * noise))
+        return moved >= (2 if not hypothesis.solved else _PER_NUMBER * (hypothesis.solved + 1))
 
 
 def _marks(values: Values) -> Values:
@@ -156,16 +257,13 @@ def _marks(values: Values) -> Values:
     return np.where(np.isfinite(values), 0.0, values)
 
 
-def _by_marks(
-    local: Local, op: Op, hypothesis: Hypothesis, value: Values, marked: Values
-) -> Explained | None:
-    if not np.array_equal(_marks(value), marked, equal_nan=True):
-        return None
-    finite = np.isfinite(value)
-    after = _rms((local.target - value)[finite])
-    noise = _rms(_noise(local, value)[finite])
-    whole = bool(finite.any()) and after <= _FLOOR * max(local.noise, noise)
-    return Explained(op, hypothesis, np.inf, after, 1.0, 0.0, True) if whole else None
+def _sample(error: Values) -> NDArray[np.int64]:
+    """Places spread evenly, and those of the greatest errors, which may be few."""
+    if error.size <= _SAMPLE:
+        return np.arange(error.size)
+    even = np.arange(0, error.size, -(-error.size // _SAMPLE))
+    worst = np.argpartition(np.abs(error), -_WORST)[-_WORST:]
+    return np.unique(np.concatenate([even, worst]))
 
 
 def _noise(local: Local, truth: Values) -> Values:

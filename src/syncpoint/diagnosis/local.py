@@ -50,12 +50,15 @@ class Local:
 
     @cached_property
     def values(self) -> dict[Edge, Array]:
-        """Every tensor inside the region and at its ends, in float64."""
+        """Every tensor inside the region, in float64, and at its ends, as it was recorded."""
         return self._values()
 
     def arguments(self, op: Op) -> list[Array | None]:
-        """What an op of the region reads, in order; None where that is not known."""
-        return [self.values.get(edge) for edge in op.inputs]
+        """What an op of the region reads, in order, real numbers in float64; None where that is
+        not known."""
+        # Fed to the op they stay as they are: runtimes may insist on the type of a parameter.
+        found = [self.values.get(edge) for edge in op.inputs]
+        return [wide(value) if value is not None else None for value in found]
 
     def output(self, op: Op) -> Array | None:
         """What an op of the region gives."""
@@ -114,3 +117,8 @@ class Local:
                 continue
             known |= {e: v for e, v in zip(wanted, found, strict=True) if v is not None}
         return known
+
+
+def wide(value: Array) -> Array:
+    """Real numbers in float64; bfloat16 and its like are of no kind that NumPy knows."""
+    return value.astype(np.float64) if value.dtype.kind in "fV" else value

@@ -12,6 +12,7 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanations
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import Role
 
 _MOST = 8
 """Guilty ops that are looked into; what is guilty after so many others seldom is on its own."""
@@ -61,7 +62,7 @@ class Implementation:
 
     def _explained(self, case: Case, pairs: list[tuple[Row, Explained]]) -> Finding:
         row, best = pairs[0]
-        others = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+        where = _where(case, [r for r, _ in pairs], best)
         quiet = not case.is_off
         evidence = [_measured(row)] if row.introduced is not None else []
         if best.whole or best.share > 0.5:
@@ -69,20 +70,20 @@ class Implementation:
                 f"with this variant the reference's op gives the target's numbers to"
                 f" {best.after:.2g} (root mean square), without it to {best.before:.2g}"
             )
-        if best.sigmas:
+        if best.sigmas and not best.whole:
             evidence.append(
                 f"the error projects to {best.projection:.2f} on the variant"
                 f" ({min(best.sigmas, 1e6):.0f} standard deviations)"
             )
         evidence += _attributes(case, row)
-        advice = f"make {row.target.label} compute what {best.op.key} does in the reference"
+        advice = _advice(best, _name(case, row))
         return Finding(
             cause=best.hypothesis.cause,
             kind=best.hypothesis.kind,
-            title=f"{_where(row, best)}{others} computes {best.hypothesis.text}",
+            title=f"{where} computes {best.hypothesis.text}",
             level=Level.SUSPECT if quiet else Level.CAUSE,
             confidence=best.confidence,
-            ops=tuple(r.target.label for r, _ in pairs),
+            ops=tuple(dict.fromkeys(_name(case, r) for r, _ in pairs)),
             reference_ops=tuple(dict.fromkeys(str(e.op.key) for _, e in pairs)),
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
@@ -103,11 +104,11 @@ class Implementation:
         return Finding(
             cause=self.name,
             kind="unexplained",
-            title=f"{row.target.label} computes something else than {row.reference.label}",
+            title=f"{_name(case, row)} computes something else than {_maker(case, row)}",
             level=Level.CAUSE,
             confidence=0.5,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
+            ops=(_name(case, row),),
+            reference_ops=(_maker(case, row),),
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
             evidence=tuple(evidence),
@@ -116,11 +117,49 @@ class Implementation:
         )
 
 
-def _where(row: Row, best: Explained) -> str:
-    """The op, and where its error shows if it has no tensor of its own in the target."""
-    if best.op.key == row.reference.key.op:
-        return row.target.label
-    return f"{best.op.key} (seen at {row.target.label})"
+def _where(case: Case, rows: list[Row], best: Explained) -> str:
+    """The op, and where its error shows if it has no tensor of its own in the target. Of several,
+    `every gelu (12)` where no op of this type is without."""
+    row = rows[0]
+    if len(rows) == 1:
+        if best.op.key == row.reference.key.op and row.target.key.role is Role.OUTPUT:
+            return row.target.label
+        return f"{best.op.key} (seen at {row.target.label})"
+    kind = op_class(best.op.type)
+    run = case.reference
+    alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
+    if len(alike) == len({r.reference.key.op for r in rows}):
+        return f"every {kind} ({len(rows)})"
+    return f"{row.target.label} and {len(rows) - 1} more"
+
+
+def _advice(best: Explained, name: str) -> str:
+    """What to do about it: the last part of the kind says what is wrong."""
+    kind, op = best.hypothesis.kind, str(best.op.key)
+    if kind.endswith("-missing"):
+        what = "bias" if kind == "bias-missing" else op_class(best.op.type)
+        return f"see where the conversion drops the {what} of {op}"
+    if kind.endswith("-twice"):
+        return f"see whether the conversion folds {op} into its neighbour and keeps it too"
+    if kind.startswith(("weight-", "kernel-", "groups-")):
+        return f"see in which order the weight of {op} is handed to the target"
+    if kind.startswith(("layout-", "axes-", "transpose-", "concat-", "shifted")):
+        return f"compare the order of axes that {name} and {op} assume"
+    what = best.op.type.removeprefix("aten.").partition(".")[0]
+    return f"compare the attributes of {name} with those of {op} ({what}) in the reference"
+
+
+def _name(case: Case, row: Row) -> str:
+    """The target's op, also where the row is of a model output."""
+    key = row.target.key
+    if key.role is Role.MODEL_OUTPUT and case.op("target", key.op) is not None:
+        return str(key.op)
+    return row.target.label
+
+
+def _maker(case: Case, row: Row) -> str:
+    maker = case.maker(row)
+    return str(maker.op) if maker is not None else row.reference.label
 
 
 def _measured(row: Row) -> str:

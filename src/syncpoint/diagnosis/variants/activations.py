@@ -7,34 +7,21 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
+from syncpoint.diagnosis.numpy_ops.elementwise import gelu, sigmoid
+from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
 from syncpoint.matching.kinds import ACTIVATIONS
 
 Values = NDArray[np.float64]
 
 
-def erf(x: Values) -> Values:
-    """The error function to 1e-15; NumPy has none."""
-    from math import erf as exact
-
-    return np.asarray(np.frompyfunc(exact, 1, 1)(x), np.float64)
-
-
-def sigmoid(x: Values) -> Values:
-    """Without overflow on either side."""
-    found: Values = 0.5 * (1 + np.tanh(0.5 * x))
-    return found
-
-
 def gelu_erf(x: Values) -> Values:
     """GELU as it is defined."""
-    return 0.5 * x * (1 + erf(x / np.sqrt(2)))
+    return gelu(x)
 
 
 def gelu_tanh(x: Values) -> Values:
     """GELU by a polynomial in tanh."""
-    found: Values = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return found
+    return gelu(x, "tanh")
 
 
 FORMS: dict[str, tuple[str, Callable[[Values], Values]]] = {
@@ -73,26 +60,33 @@ def activations(seen: Seen) -> Iterable[Hypothesis]:
             f"{seen.kind}-missing", f"nothing: the {seen.kind} is missing", x, simplicity=3
         )
         for kind, (text, form) in FORMS.items():
-            if seen.kind == "gelu":
+            if seen.kind == "gelu" and seen.wants(kind):
                 yield Hypothesis(kind, text, form(x), subtle=True, simplicity=2)
         for kind, (text, form) in PLAIN.items():
-            if kind != seen.kind:
+            if kind != seen.kind and seen.wants(f"{kind}-instead"):
                 yield Hypothesis(f"{kind}-instead", f"{text} instead", form(x), simplicity=1)
-        twice = seen.again({seen.op.inputs[0]: seen.output})
+        wanted = seen.wants(f"{seen.kind}-twice")
+        twice = seen.again({seen.op.inputs[0]: seen.output}) if wanted else None
         if twice is not None:
             yield Hypothesis(f"{seen.kind}-twice", f"the {seen.kind} twice", twice)
         return
     for kind, (text, form) in PLAIN.items():
+        if seen.kinds is not None and f"{kind}-added" not in seen.kinds:
+            continue
         yield Hypothesis(f"{kind}-added", f"{text} too many, after it", form(seen.output))
-    yield from _before(seen, x)
+    yield from _before(seen)
 
 
-def _before(seen: Seen, x: Array | None) -> Iterable[Hypothesis]:
+def _before(seen: Seen) -> Iterable[Hypothesis]:
     """An activation that is applied to what the op reads."""
-    if x is None or x.dtype.kind != "f" or seen.op.inputs[0].role == "parameter":
-        return
-    for kind in ("relu", "gelu", "silu", "sigmoid", "tanh", "relu6"):
-        text, form = PLAIN[kind]
-        value = seen.again({seen.op.inputs[0]: form(x)})
-        if value is not None:
-            yield Hypothesis(f"{kind}-before", f"{text} too many, before it", value)
+    for at, (edge, x) in enumerate(zip(seen.op.inputs[:2], seen.arguments, strict=False)):
+        if x is None or x.dtype.kind != "f" or edge.role == "parameter":
+            continue
+        where = "before it" if len(seen.op.inputs) == 1 or at == 0 else "on its second operand"
+        for kind in ("relu", "gelu", "silu", "sigmoid", "tanh", "relu6"):
+            text, form = PLAIN[kind]
+            if not seen.wants(f"{kind}-before"):
+                continue
+            value = seen.again({edge: form(x)})
+            if value is not None:
+                yield Hypothesis(f"{kind}-before", f"{text} too many, {where}", value)

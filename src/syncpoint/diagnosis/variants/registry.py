@@ -7,14 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from syncpoint.diagnosis.variants.activations import activations
+from syncpoint.diagnosis.variants.arithmetic import arithmetic
 from syncpoint.diagnosis.variants.attention import attentions
+from syncpoint.diagnosis.variants.batch_norms import batch_norms
+from syncpoint.diagnosis.variants.bounds import bounds
 from syncpoint.diagnosis.variants.embedding import embeddings
+from syncpoint.diagnosis.variants.general import general
+from syncpoint.diagnosis.variants.layouts import layouts
 from syncpoint.diagnosis.variants.normalization import normalizations
 from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, Seen
+from syncpoint.diagnosis.variants.reduced import reductions
+from syncpoint.diagnosis.variants.resizes import resizes
 from syncpoint.diagnosis.variants.rotary import rotary
 from syncpoint.diagnosis.variants.scores import scores
 from syncpoint.diagnosis.variants.siblings import siblings
 from syncpoint.diagnosis.variants.softmax import softmaxes
+from syncpoint.diagnosis.variants.weighted import weighted
+from syncpoint.diagnosis.variants.windows import windows
 
 _FAMILIES: tuple[Family, ...] = (
     activations,
@@ -25,6 +34,15 @@ _FAMILIES: tuple[Family, ...] = (
     rotary,
     embeddings,
     siblings,
+    weighted,
+    windows,
+    batch_norms,
+    resizes,
+    bounds,
+    arithmetic,
+    reductions,
+    layouts,
+    general,
 )
 
 
@@ -33,5 +51,7 @@ def variants(seen: Seen) -> Iterator[Hypothesis]:
     for family in _FAMILIES:
         with np.errstate(all="ignore"):
             for found in family(seen):
-                if found.value.shape == seen.output.shape:
+                if found.value.shape != seen.output.shape:
+                    continue
+                if seen.kinds is None or found.kind in seen.kinds:
                     yield found

@@ -165,7 +165,7 @@ def _one_place(cosine: Values, sine: Values) -> NDArray[np.complex128] | None:
 def _tables(seen: Seen) -> Iterator[Hypothesis]:
     """One product of a rotation on its own: the other table, its sign read off the target."""
     pair = [a for a in seen.arguments if a is not None]
-    target = seen.target
+    target = seen.end
     if len(pair) != 2 or target is None or target.shape != seen.output.shape:
         return
     if len(seen.ops) > 1 or any(a.dtype.kind != "f" for a in pair):

@@ -35,7 +35,7 @@ def solved(
 ) -> Solved | None:
     """The number above zero for which `form` leads to the target's numbers as nearly as any does;
     one of `known` where that is as good. None where no start leads anywhere."""
-    target = seen.target
+    target = seen.end
     if target is None or target.size < _LEAST:
         return None
 

@@ -1,0 +1,174 @@
+"""Resizing of images: where each output element reads, and with what weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, named
+
+COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+def resized(
+    x: Array,
+    *,
+    sizes: Sequence[int],
+    scales: Sequence[float],
+    kind: str,
+    coordinates: str = "half_pixel",
+    rounding: str = "floor",
+    cubic: float = -0.75,
+    antialias: bool = False,
+) -> Array:
+    """The last axes resized one after the other; `scales` are output over input."""
+    rank = len(sizes)
+    for axis, size, scale in zip(range(x.ndim - rank, x.ndim), sizes, scales, strict=True):
+        if size == x.shape[axis] and scale == 1:
+            continue
+        matrix = _matrix(
+            x.shape[axis], int(size), float(scale), kind, coordinates, rounding, cubic, antialias
+        )
+        x = np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T, -1, axis)
+    return x
+
+
+def _matrix(
+    n: int, size: int, scale: float, kind: str, coordinates: str, rounding: str, cubic: float,
+    antialias: bool,
+) -> Array:  # fmt: skip
+    """Row i: with what weight output i reads each input."""
+    at = _where(n, size, scale, coordinates)
+    found = np.zeros((size, n))
+    rows = np.arange(size)
+    if kind == "nearest":
+        found[rows, np.clip(_rounded(at, rounding), 0, n - 1)] = 1
+        return found
+    if antialias:
+        wide = max(1 / scale, 1.0)
+        distance = (np.arange(n)[None] - at[:, None]) / wide
+        weights = _hat(distance) if kind == "linear" else _cubic(distance, cubic)
+        return np.asarray(weights / weights.sum(1, keepdims=True))
+    if kind == "linear":
+        at = np.clip(at, 0, n - 1)
+    low = np.floor(at).astype(np.int64)
+    reach = (0, 1) if kind == "linear" else (-1, 0, 1, 2)
+    for step in reach:
+        distance = at - (low + step)
+        weight = _hat(distance) if kind == "linear" else _cubic(distance, cubic)
+        np.add.at(found, (rows, np.clip(low + step, 0, n - 1)), weight)
+    return found
+
+
+def _where(n: int, size: int, scale: float, coordinates: str) -> Array:
+    place = np.arange(size, dtype=np.float64)
+    if coordinates == "align_corners":
+        return np.asarray(place * (n - 1) / (size - 1)) if size > 1 else np.zeros(size)
+    if coordinates == "asymmetric":
+        return np.asarray(place / scale)
+    if coordinates == "pytorch_half_pixel" and size == 1:
+        return np.zeros(1)
+    return np.asarray((place + 0.5) / scale - 0.5)
+
+
+def _rounded(at: Array, rounding: str) -> Array:
+    if rounding == "floor":
+        found = np.floor(at)
+    elif rounding == "ceil":
+        found = np.ceil(at)
+    elif rounding == "round_prefer_floor":
+        found = np.ceil(at - 0.5)
+    else:
+        found = np.floor(at + 0.5)
+    return found.astype(np.int64)
+
+
+def _hat(distance: Array) -> Array:
+    return np.asarray(np.maximum(1 - np.abs(distance), 0))
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    d = np.abs(distance)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _torch(said: Said) -> Iterable[Bound]:
+    x = said.need(0)
+    name = said.name.lower()
+    rank = 1 if "linear1d" in name or "nearest1d" in name else 3 if "3d" in name else 2
+    if x.ndim != rank + 2:
+        raise Unread("an image without batch")
+    kind = "nearest" if "nearest" in name else "cubic" if "bicubic" in name else "linear"
+    given = said.get("scale_factors")
+    if given is None:
+        named = [said.get("scales_h"), said.get("scales_w")] if rank == 2 else []
+        given = named if named and None not in named else None
+    sizes = said.get("output_size")
+    spatial = x.shape[2:]
+    if sizes is None and given is not None:
+        sizes = [int(np.floor(n * s)) for n, s in zip(spatial, given, strict=True)]
+    if sizes is None:
+        raise Unread("a resize without sizes")
+    own = [m / n for m, n in zip(sizes, spatial, strict=True)]
+    corners = bool(said.get("align_corners", default=False))
+    settings: dict[str, Any] = {
+        "sizes": sizes,
+        "scales": given or own,
+        "kind": kind,
+        "coordinates": "align_corners" if corners else "half_pixel",
+        "antialias": "_aa" in name,
+        "cubic": -0.5 if "_aa" in name else -0.75,
+    }
+    if kind == "nearest":
+        exact = "exact" in name
+        settings["coordinates"] = "half_pixel" if exact else "asymmetric"
+        settings["rounding"] = "round_prefer_ceil" if exact else "floor"
+    yield Bound(resized, (x,), settings)
+
+
+def _onnx(said: Said) -> Iterable[Bound]:
+    x = said.need(0)
+    last = said.need(len(said.arguments) - 1).reshape(-1)
+    if last.size != x.ndim or len(said.arguments) < 2 or said.get("axes"):
+        raise Unread("a resize of some axes")
+    if last.dtype.kind == "f":
+        scales = [float(v) for v in last]
+        sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
+    else:
+        sizes = [int(v) for v in last]
+        scales = [m / n for m, n in zip(sizes, x.shape, strict=True)]
+    coordinates = str(said.get("coordinate_transformation_mode", default="half_pixel"))
+    if coordinates not in COORDINATES or said.get("exclude_outside"):
+        raise Unread(f"coordinates {coordinates}")
+    if said.name == "Upsample":
+        coordinates = "asymmetric"
+    rounding = str(said.get("nearest_mode", default="round_prefer_floor"))
+    yield Bound(
+        resized,
+        (x,),
+        {
+            "sizes": sizes,
+            "scales": scales,
+            "kind": str(said.get("mode", default="nearest")),
+            "coordinates": coordinates,
+            "rounding": "floor" if said.name == "Upsample" else rounding,
+            "cubic": float(said.get("cubic_coeff_a", default=-0.75)),
+            "antialias": bool(said.get("antialias", default=False)),
+        },
+    )
+
+
+READERS: dict[str, Reader] = {
+    **named(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d"
+        " _upsample_nearest_exact1d upsample_linear1d upsample_bilinear2d upsample_trilinear3d"
+        " upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
+        _torch,
+    ),
+    **dict.fromkeys(("resize", "upsample"), _onnx),
+}

@@ -1,0 +1,61 @@
+"""Batch norm: missing, twice, another epsilon, a statistic or a factor left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
+
+_USUAL = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+
+
+def batch_norms(seen: Seen) -> Iterable[Hypothesis]:
+    """For batch norm with learnt statistics."""
+    if seen.kind != "batch_norm" or seen.bound is None:
+        return
+    bound = seen.bound
+    x, weight, bias, mean, variance = bound.arrays
+    eps = float(bound.settings["eps"])
+    yield Hypothesis("batch_norm-missing", "nothing: the norm is missing", x, simplicity=3)
+    twice = seen.ran(bound.on(seen.output))
+    if twice is not None:
+        yield Hypothesis("batch_norm-twice", "the norm twice", twice, simplicity=1)
+    for other in _USUAL:
+        if not np.isclose(other, eps, rtol=1e-6, atol=0):
+            value = seen.changed(eps=other)
+            if value is not None:
+                text = f"epsilon {other:g} instead of {eps:g}"
+                yield Hypothesis("epsilon", text, value, subtle=True, simplicity=2)
+    value = seen.changed(outside=True)
+    if value is not None:
+        text = "epsilon added outside the root"
+        yield Hypothesis("epsilon-outside", text, value, subtle=True, simplicity=1)
+    zero, one = np.zeros_like(mean), np.ones_like(mean)
+    # A variance whose root is the variance itself, and the other way round.
+    tries = (
+        ("batch_norm-mean", "no mean subtracted", (x, weight, bias, zero, variance), 2),
+        ("batch_norm-variance", "no division by the deviation", (x, weight, bias, mean, one), 2),
+        ("batch_norm-weight", "no weight", (x, None, bias, mean, variance), 2),
+        ("batch_norm-bias", "no bias", (x, weight, None, mean, variance), 3),
+        ("batch_norm-no-root", "the variance in place of its root",
+         (x, weight, bias, mean, np.square(variance)), 1),
+        ("batch_norm-swapped", "mean and variance exchanged",
+         (x, weight, bias, variance, np.abs(mean)), 1),
+        ("batch_norm-batch", "the batch's own statistics instead of the learnt ones",
+         (x, weight, bias, *_statistics(x)), 2),
+        ("batch_norm-batch-unbiased", "the batch's own statistics, with unbiased variance",
+         (x, weight, bias, *_statistics(x, 1)), 1),
+    )  # fmt: skip
+    for kind, text, arrays, simplicity in tries:
+        value = seen.ran(bound.on(*arrays))
+        if value is not None:
+            yield Hypothesis(kind, text, value, simplicity=simplicity)
+
+
+def _statistics(x: np.ndarray, less: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    over = (0, *range(2, x.ndim))
+    if x.size // max(x.shape[1], 1) <= less:
+        less = 0
+    return x.mean(over), x.var(over, ddof=less)

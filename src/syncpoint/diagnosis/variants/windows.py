@@ -1,0 +1,151 @@
+"""Windows of convolutions and pools: borders, strides, dilation, and what a pool takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
+
+_MODES = {"replicate": "its edge repeated", "reflect": "a mirror image", "circular": "the far side"}
+
+
+def windows(seen: Seen) -> Iterable[Hypothesis]:
+    """For convolutions and pools."""
+    if seen.kind not in ("conv", "max_pool", "avg_pool", "global_pool"):
+        return
+    bound = seen.bound
+    if bound is None:
+        return
+    settings = bound.settings
+    if "pads" not in settings:
+        yield from _whole(seen)
+        return
+    pads = [(int(a), int(b)) for a, b in settings["pads"]]
+    stride = [int(s) for s in settings["stride"]]
+    for kind, text, changed in _borders(pads):
+        yield from _one(seen, kind, text, 2, pads=changed)
+    if any(s > 1 for s in stride):
+        # Windows that begin one later: the same borders read from another start.
+        late = [(a - 1, b + 1) if s > 1 else (a, b) for (a, b), s in zip(pads, stride, strict=True)]
+        yield from _one(seen, "stride-offset", "windows that begin one element later", 1, pads=late)
+    dilation = [int(d) for d in settings["dilation"]]
+    if any(d > 1 for d in dilation):
+        kernel = _kernel(seen)
+        more = [(d - 1) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        ones = [1] * len(dilation)
+        for kind, text, given in (
+            (
+                "dilation-ignored",
+                "no dilation, with borders that keep the size",
+                [(a - m // 2, b - (m - m // 2)) for (a, b), m in zip(pads, more, strict=True)],
+            ),
+            ("dilation-ignored", "no dilation", pads),
+            (
+                "dilation-ignored",
+                "no dilation, all windows from the start",
+                [(a, b - m) for (a, b), m in zip(pads, more, strict=True)],
+            ),
+        ):
+            yield from _one(seen, kind, text, 2, pads=given, dilation=ones)
+    if seen.kind == "conv":
+        yield from _conv(seen, pads)
+    else:
+        yield from _pool(seen, pads)
+
+
+def _one(
+    seen: Seen, kind: str, text: str, simplicity: int, /, **changed: Any
+) -> Iterator[Hypothesis]:
+    value = seen.changed(**changed) if seen.wants(kind) else None
+    if value is not None:
+        yield Hypothesis(kind, text, value, simplicity=simplicity)
+
+
+def _kernel(seen: Seen) -> list[int]:
+    assert seen.bound is not None
+    given = seen.bound.settings.get("kernel")
+    return list(given) if given is not None else list(seen.bound.arrays[1].shape[2:])
+
+
+def _borders(pads: list[tuple[int, int]]) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
+    if not any(a or b for a, b in pads):
+        return
+    back = [(a + b, 0) for a, b in pads]
+    front = [(0, a + b) for a, b in pads]
+    yield "padding-side", "all its padding in front (top, left)", back
+    yield "padding-side", "all its padding behind (bottom, right)", front
+    if any(a != b for a, b in pads):
+        yield (
+            "padding-side",
+            "the odd element of its padding on the other side",
+            [(b, a) for a, b in pads],
+        )
+    later = [(a - 1, b + 1) if a else (a, b) for a, b in pads]
+    sooner = [(a + 1, b - 1) if b else (a, b) for a, b in pads]
+    yield "padding-side", "one element of its padding behind instead of in front", later
+    yield "padding-side", "one element of its padding in front instead of behind", sooner
+    if len(pads) == 2 and pads[0] != pads[1]:
+        yield "padding-axes", "its paddings of height and width exchanged", pads[::-1]
+
+
+def _conv(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
+    assert seen.bound is not None
+    settings = seen.bound.settings
+    if any(a or b for a, b in pads):
+        for mode, what in _MODES.items():
+            yield from _one(seen, "padding-mode", f"{what} in its padding", 2, mode=mode)
+    groups = int(settings["groups"])
+    if groups > 1 and seen.output.shape[1] > groups:
+        out, channels = seen.output, seen.output.shape[1]
+        apart = out.reshape(out.shape[0], groups, channels // groups, *out.shape[2:])
+        value = np.swapaxes(apart, 1, 2).reshape(out.shape)
+        yield Hypothesis("groups-interleaved", "the channels of its groups interleaved", value)
+    if groups > 1 and seen.wants("groups-misread"):
+        x = seen.bound.arrays[0]
+        parts = x.reshape(x.shape[0], -1, groups, *x.shape[2:])
+        other = seen.ran(seen.bound.on(np.swapaxes(parts, 1, 2).reshape(x.shape)))
+        if other is not None:
+            text = "its groups over interleaved input channels"
+            yield Hypothesis("groups-misread", text, other)
+
+
+def _pool(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
+    assert seen.bound is not None
+    settings = seen.bound.settings
+    bordered = any(a or b for a, b in pads) or settings["ceil"]
+    other = "avg" if settings["kind"] == "max" else "max"
+    names = {"avg": "the mean of each window", "max": "the greatest of each window"}
+    yield from _one(seen, "pool-kind", f"{names[other]} instead", 1, kind=other)
+    ceil = "down" if settings["ceil"] else "up"
+    text = f"its size rounded {ceil}"
+    yield from _one(seen, "pool-ceil-mode", text, 1, ceil=not settings["ceil"])
+    if settings["kind"] == "max":
+        if bordered:
+            text = "0 in its padding instead of -inf"
+            yield from _one(seen, "pool-pad-value", text, 2, border=0.0)
+        return
+    size = prod(settings["kernel"])
+    if bordered:
+        counted = settings["include_pad"]
+        text = "means that leave out the padding" if counted else "means that count the padding"
+        changed = {"include_pad": not counted, "divisor": None}
+        yield from _one(seen, "pool-count-include-pad", text, 2, **changed)
+        text = f"sums divided by {size} everywhere"
+        yield from _one(seen, "pool-divisor", text, 1, divisor=float(size))
+    yield from _one(seen, "pool-sum", "sums instead of means", 1, divisor=1.0)
+
+
+def _whole(seen: Seen) -> Iterator[Hypothesis]:
+    """Pools that adapt to their input."""
+    assert seen.bound is not None
+    if seen.bound.settings.get("kind") == "avg":
+        yield from _one(seen, "pool-kind", "the greatest of each window instead", 1, kind="max")
+        x = seen.bound.arrays[0]
+        size = x[0, 0].size / max(seen.output[0, 0].size, 1) if x.ndim > 2 else 1.0
+        yield Hypothesis("pool-sum", "sums instead of means", seen.output * size, simplicity=1)
+    else:
+        yield from _one(seen, "pool-kind", "the mean of each window instead", 1, kind="avg")
