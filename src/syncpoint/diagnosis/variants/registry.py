@@ -18,11 +18,12 @@ from syncpoint.diagnosis.variants.resizes import resizes
 from syncpoint.diagnosis.variants.weighted import weighted
 from syncpoint.diagnosis.variants.windows import windows
 
+# What is cheap and simple first: of a large op the rest need then not be tried.
 _FAMILIES: tuple[Family, ...] = (
-    activations,
     weighted,
-    windows,
     batch_norms,
+    activations,
+    windows,
     resizes,
     bounds,
     arithmetic,
