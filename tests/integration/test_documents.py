@@ -177,6 +177,7 @@ def test_the_public_names_are_those_of_the_interface():
         "analyze",
         "Recording",
         "assert_parity",
+        "bisect",
         "capture",
         "compare",
         "compare_offline",

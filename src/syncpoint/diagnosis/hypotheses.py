@@ -35,6 +35,7 @@ _SIGMAS = 8.0
 _SAMPLE = 1 << 15
 _WORST = 1 << 10
 """Elements that a variant must promise to explain before all are looked at."""
+_SIMPLEST = 3
 _MOST_WORK = 1 << 28
 """Multiplications, at most, that running an op once more may take to be worth it."""
 _PER_NUMBER = 4
@@ -159,11 +160,16 @@ def _narrowed(seen: Seen) -> Seen:
         return replace(seen, dear=work > _MOST_WORK)
     assert thin.target is not None
     error = _rms(_finite(thin.target - thin.output))
-    kinds = {
-        h.kind
-        for h in variants(thin)
-        if h.kind not in GENERAL and _rms(_finite(thin.target - h.value)) < 0.7 * error
-    }
+    kinds = set()
+    for hypothesis in variants(thin):
+        if hypothesis.kind in GENERAL:
+            continue
+        after = _rms(_finite(thin.target - hypothesis.value))
+        if after < 0.7 * error:
+            kinds.add(hypothesis.kind)
+        if hypothesis.simplicity >= _SIMPLEST and after < 1e-3 * error:
+            # Nothing that follows could be preferred to it.
+            break
     left = replace(seen, kinds=frozenset(kinds | GENERAL))
     ways = list(readings(seen.op, seen.arguments))
     if len(ways) == 1:

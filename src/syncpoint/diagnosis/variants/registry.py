@@ -25,7 +25,10 @@ from syncpoint.diagnosis.variants.softmax import softmaxes
 from syncpoint.diagnosis.variants.weighted import weighted
 from syncpoint.diagnosis.variants.windows import windows
 
+# What is cheap and simple first: of a large op the rest need then not be tried.
 _FAMILIES: tuple[Family, ...] = (
+    weighted,
+    batch_norms,
     activations,
     normalizations,
     attentions,
@@ -34,9 +37,7 @@ _FAMILIES: tuple[Family, ...] = (
     rotary,
     embeddings,
     siblings,
-    weighted,
     windows,
-    batch_norms,
     resizes,
     bounds,
     arithmetic,
