@@ -436,8 +436,12 @@ class Graph(Schema):
     group: str
     """"" for the whole."""
     complete: bool
-    """False where there is too much to be sent whole: then entries are groups, or, of a group,
-    those that come first."""
+    """False where there is too much to be sent whole: then entries are groups, and ops that are a
+    group of their own, or, of a group, those around the sync point that was asked for."""
+    before: int
+    """Entries of the group that come before those sent here..."""
+    after: int
+    """...and after them."""
     missing: str
     """Why the graph is made of what the comparison knows, without its run; "" where it is not."""
     names: list[str]
@@ -449,7 +453,7 @@ class Graph(Schema):
     module_of: str
     groups: list[str]
     group_of: str
-    """The group of the navigator that the entry belongs to."""
+    """The group of the navigator that the entry belongs to; of a group what it is asked for by."""
     reasons: list[str]
     """Why an entry has no sync point: "no counterpart"..., "" where it has one."""
     reason_of: str
