@@ -286,3 +286,11 @@ def test_what_is_selected_is_shown_however_large_its_group_is(page, in_groups):
         wait(page, name)
         page.wait_for_function(SEEN)
         assert nodes(page)[name]["selected"] and nodes(page, "reference")[name]["selected"]
+
+
+def test_digests_are_equal_or_not(page, served):
+    open_page(page, served("digest"), sort="operation")
+    wait(page, "blocks.1")
+    found = nodes(page)
+    assert found["blocks.0"]["bytes"] == "=" and found["blocks.1"]["bytes"] == "≠"
+    assert all(one["bytes"] for name, one in found.items() if name != "image")

@@ -489,7 +489,8 @@ class RowStates(Schema):
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
     bounds: str
-    """One letter: b where the score is only known to be at most this, else "."."""
+    """One letter: b where the score is only known to be at most this; of digests, which have no
+    score, s where the bytes are the same and d where they differ; else "."."""
     introduced: str
     """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
     max_abs); empty where it has not."""
@@ -519,6 +520,8 @@ class Drift(Schema):
 
     points: int
     """Places in execution order that it shows; the parameters come after them."""
+    values: int
+    """How many of them, without what the model was given, are of tensors kept as values."""
     groups: list[DriftGroup]
     flags: list[DriftFlag]
     limits: list[float]

@@ -554,6 +554,8 @@ export interface components {
         Drift: {
             /** Points */
             points: number;
+            /** Values */
+            values: number;
             /** Groups */
             groups: components["schemas"]["DriftGroup"][];
             /** Flags */

@@ -229,7 +229,7 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   const room = w - (w < 80 ? 19 : 22) - 14 - wide(context, nameOf(item, lane), own);
   if (state && lane === TARGET && w > 100 && room > 40) {
     const off = state.level === "moderate" || state.level === "large";
-    const said = Number.isNaN(state.score) ? (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
+    const said = state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
     const style = font(10.5, 560);
     context.font = style;
     context.fillStyle = token(off ? `${state.level}-text` : "ink-3");

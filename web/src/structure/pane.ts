@@ -396,6 +396,7 @@ export class Pane {
       found: item.found,
       selected: lit.selected[lane] === item,
       level: item.worst >= 0 ? state.stateOf(item.worst)?.level : "",
+      bytes: item.worst >= 0 ? state.stateOf(item.worst)?.bytes : "",
       x: box.left + (x + w / 2 - view.x) * view.k,
       y: box.top + (y + Math.min(h, 20) / 2 - view.y) * view.k,
     }));
