@@ -88,14 +88,14 @@ class Served:
         return f"{self.address}#{said}"
 
 
-def start(*arguments: str) -> Served:
+def start(*arguments: str, **environment: str) -> Served:
     """A command of ours that serves, in a process of its own."""
     code = "from syncpoint.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments, "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
     )
     return Served(process.stdout.readline().strip(), process)
 

@@ -132,3 +132,11 @@ def test_other_kinds_of_comparisons_have_their_strip(page, served, kind):
     marked = {"missing": 2, "plain": 0, "fused": 1, "clean": 0}[kind]
     assert len(flags(page)) == marked
     expect(page.locator(".drift .none")).to_have_count(0)
+
+
+@pytest.mark.parametrize("kind", ["statistics", "digest"])
+def test_it_says_that_nothing_the_ops_made_was_kept_as_values(page, served, kind):
+    open_page(page, served(kind), metric="cosine")
+    said = page.locator(".pane.drift")
+    expect(said).to_contain_text("of what the ops made no tensor was kept as values on both sides")
+    expect(said).not_to_contain_text("it was not measured here")

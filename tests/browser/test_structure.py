@@ -5,7 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+import browsing
 from browsing import open_page
+from looking import place_of
 
 CANVAS = ".structure canvas"
 TALL = {"width": 1440, "height": 2200}
@@ -164,9 +166,13 @@ def test_the_keyboard_moves_opens_and_fits(page, served):
     assert nodes(page)["linear_9"]["x"] != before["x"]
     page.keyboard.press("Enter")
     assert "linear_9" not in nodes(page), "its module is closed"
+    box = page.locator(CANVAS).bounding_box()
+    closed = nodes(page)["attn"]
+    assert closed["selected"] and box["y"] < closed["y"] < box["y"] + box["height"]
     page.keyboard.press("f")
     page.keyboard.press("Enter")
-    wait(page, "linear_9")
+    opened = wait(page, "linear_9")
+    assert box["y"] < opened["y"] < box["y"] + box["height"], "and not below the pane"
     before = nodes(page)["linear_9"]
     page.keyboard.press("End")
     moved = nodes(page).get("linear_9")
@@ -219,3 +225,72 @@ def test_nothing_moves_by_itself_but_in_180_ms(browser, served):
         page.wait_for_function(SEEN)
     finally:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def in_groups(comparisons):
+    """The guilty comparison as one that is too large: groups, of which few ops are sent at once."""
+    limits = {"SYNCPOINT_GRAPH_OPS": "40", "SYNCPOINT_GROUP_OPS": "9"}
+    served = browsing.start("view", str(place_of(comparisons, "guilty")), **limits)
+    yield served
+    browsing.stop(served)
+
+
+def in_order(page, names, lane) -> None:
+    shown = nodes(page, lane)
+    heights = [shown[name]["y"] for name in names]
+    assert heights == sorted(heights), dict(zip(names, heights, strict=True))
+
+
+def test_groups_and_what_no_module_made_stand_in_execution_order(page, in_groups):
+    open_page(page, in_groups)
+    wait(page, "blocks.1")
+    for lane in ("target", "reference"):
+        names = ["image", "stem", "flatten … add", "blocks.0", "blocks.1", "blocks.2"]
+        in_order(page, [*names, "layer_norm_6", "mean", "linear_18", "aux"], lane)
+        assert nodes(page, lane)["flatten … add"]["kind"] == "closed"
+        assert nodes(page, lane)["mean"]["kind"] == "op"
+    press(page, wait(page, "flatten … add"))
+    for lane in ("target", "reference"):
+        wait(page, "transpose", lane)
+        in_order(page, ["stem", "flatten", "transpose", "add", "blocks.0"], lane)
+
+
+def test_a_group_that_is_too_large_says_how_many_more_ops_it_has(page, in_groups):
+    page.set_viewport_size(TALL)
+    open_page(page, in_groups)
+    press(page, wait(page, "blocks.1"))
+    wait(page, "layer_norm_2")
+    [rest] = [name for name, one in nodes(page).items() if one["kind"] == "rest"]
+    found = re.fullmatch(r"… (\d+) more ops after these", rest)
+    assert found and int(found[1]) > 9
+    assert "add_4" not in nodes(page)
+    for _ in range(9):
+        later = [one for one in nodes(page).values() if "after these" in one["name"]]
+        if not later:
+            break
+        before = set(nodes(page))
+        press(page, later[0])
+        page.wait_for_function(GONE, arg=later[0]["name"])
+        assert set(nodes(page)) != before
+    assert "add_4" in nodes(page)
+    assert any("before these" in name for name in nodes(page))
+
+
+def test_what_is_selected_is_shown_however_large_its_group_is(page, in_groups):
+    open_page(page, in_groups, sort="operation")
+    for name in ("add_4", "layer_norm_2", "linear_9", "gelu_2", "gelu_1", "mean", "transpose"):
+        page.locator("#filter").fill(name)
+        expect(page.locator(".row").first).to_contain_text(name)
+        page.locator(".row", has_text=name).first.click()
+        wait(page, name)
+        page.wait_for_function(SEEN)
+        assert nodes(page)[name]["selected"] and nodes(page, "reference")[name]["selected"]
+
+
+def test_digests_are_equal_or_not(page, served):
+    open_page(page, served("digest"), sort="operation")
+    wait(page, "blocks.1")
+    found = nodes(page)
+    assert found["blocks.0"]["bytes"] == "=" and found["blocks.1"]["bytes"] == "≠"
+    assert all(one["bytes"] for name, one in found.items() if name != "image")

@@ -63,8 +63,11 @@ export function limitText(metric: string, value: Score): string {
   return plain(Number(found.toPrecision(SHARES.has(metric) ? 5 : 2)), SHARES.has(metric) ? 5 : 2);
 }
 
-/** How many times as much. */
+/** How many times as much; reports write it the same way (`ratio_text`). */
 export function times(ratio: number): string {
   if (!Number.isFinite(ratio)) return "∞×";
-  return `${ratio >= 1e4 ? ratio.toExponential(0).replace("e+", "e") : ratio >= 10 ? count(Math.round(ratio)) : ratio.toFixed(1)}×`;
+  if (ratio === 0) return "0";
+  const tenths = ratio.toFixed(1);
+  const said = Number(tenths) < 100 ? tenths : Math.round(ratio) < 1e6 ? count(Math.round(ratio)) : ratio.toExponential(0).replace("e+", "e");
+  return `${said}×`;
 }

@@ -60,7 +60,7 @@ const LEVELS: Record<string, Level> = { c: "close", m: "moderate", l: "large", n
 const GUILTS: Record<string, Guilt> = { g: "guilty", f: "first-non-finite", i: "inherited", a: "amplified", o: "output", u: "unknown" };
 
 /** Level and guilt of a sync point by the chosen metric; null before they are known. */
-export function stateOf(row: number): { level: Level; guilt: Guilt; score: number; bound: boolean; bad: boolean } | null {
+export function stateOf(row: number): { level: Level; guilt: Guilt; score: number; bound: boolean; bytes: "" | "=" | "≠"; bad: boolean } | null {
   const all = states.value;
   if (!all || row < 0 || row >= all.levels.length) return null;
   return {
@@ -68,6 +68,7 @@ export function stateOf(row: number): { level: Level; guilt: Guilt; score: numbe
     guilt: GUILTS[all.guilts[row] as string] ?? "",
     score: all.scores[row] as number,
     bound: all.bounds[row] === "b",
+    bytes: all.bounds[row] === "s" ? "=" : all.bounds[row] === "d" ? "≠" : "",
     bad: all.bad[row] === "b",
   };
 }

@@ -7,9 +7,7 @@ ops that have a partner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,57 +17,47 @@ from numpy.typing import NDArray
 from syncpoint.page.grouping import groups_among
 from syncpoint.page.opened import Opened
 from syncpoint.page.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
+from syncpoint.page.rolling import Part, Whole, piece, rolled_up
 from syncpoint.page.schema import Graph, Side
 from syncpoint.page.states import packed
 from syncpoint.run.tables import OP_KEY
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""
-TOP_LEVEL = "(top level)"
-"""What the ops outside of any module are called where they are asked for as a group."""
+MOST_OF_GROUP = 10_000
+"""Entries of one group in one answer; of a larger one those around a sync point are sent."""
 _NOT_RECORDED = "not recorded"
 _INSIDE = r"inside ([^,;]+)$"
 """What the matching says of target ops that are pieces of one reference op."""
 _KEY = [*OP_KEY, CLASS]
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """All entries of one side."""
-
-    entries: pl.DataFrame
-    """label, kind, type, module, group, reason, fused, into."""
-    pairs: pl.DataFrame
-    """row, entry: in execution order."""
-    edges: NDArray[np.int64]
-    """from, to."""
-    missing: str
-
-
-_known: WeakKeyDictionary[Opened, dict[Side, _Whole]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Opened, dict[Side, Whole]] = WeakKeyDictionary()
 _lock = Lock()
 
 
-def graph(opened: Opened, side: Side, group: str = "", most: int = MOST) -> Graph:
-    """The graph of one side, or of one of its groups."""
+def graph(
+    opened: Opened,
+    side: Side,
+    group: str = "",
+    row: int | None = None,
+    most: int = MOST,
+    most_of_group: int = MOST_OF_GROUP,
+) -> Graph:
+    """The graph of one side, or of one of its groups; of a group that is too large the ops around
+    a sync point, or the first."""
     sides = _sides(opened)
     whole = sides[side]
-    entries, pairs, edges = whole.entries, whole.pairs, whole.edges
-    complete = True
+    part = Part(whole.entries, whole.pairs, whole.edges)
     if group:
-        inside = np.flatnonzero(
-            (entries["group"] == ("" if group == TOP_LEVEL else group)).to_numpy()
-        )
-        complete = len(inside) <= most
-        entries, pairs, edges = _piece(whole, inside[:most])
+        part = piece(sides, side, group, row, most, most_of_group)
     elif max(one.entries.height for one in sides.values()) > most:
         # Groups on both sides or on none: the page pairs like with like.
-        complete = False
-        entries, pairs, edges = _rolled_up(whole)
-    return _sent(opened, side, group, complete, whole.missing, entries, pairs, edges)
+        part = rolled_up(sides, side, most)
+    return _sent(opened, side, group, whole.missing, part)
 
 
-def _sides(opened: Opened) -> dict[Side, _Whole]:
+def _sides(opened: Opened) -> dict[Side, Whole]:
     # The page asks for both sides at once.
     with _lock:
         if opened not in _known:
@@ -84,12 +72,10 @@ def _sent(
     opened: Opened,
     side: Side,
     group: str,
-    complete: bool,
     missing: str,
-    entries: pl.DataFrame,
-    pairs: pl.DataFrame,
-    edges: NDArray[np.int64],
+    part: Part,
 ) -> Graph:
+    entries, pairs, edges = part.entries, part.pairs, part.edges
     about = opened.about[side]
     types, type_of = _coded(entries["type"])
     modules, module_of = _coded(entries["module"])
@@ -108,7 +94,9 @@ def _sent(
         side=side,
         name=str(about.get("model") or ""),
         group=group,
-        complete=complete,
+        complete=part.complete,
+        before=part.before,
+        after=part.after,
         missing=missing,
         names=entries["label"].to_list(),
         kinds="".join(entries["kind"].to_list()),
@@ -141,7 +129,7 @@ def _coded(words: pl.Series) -> tuple[list[str], str]:
 # ---- the whole of one side -------------------------------------------------------------------
 
 
-def _whole(opened: Opened, side: Side) -> _Whole:
+def _whole(opened: Opened, side: Side) -> Whole:
     run = opened.run(side)
     missing = "" if run is not None else opened.why_not.get(side, "it is not at hand")
     ends = ends_of(opened.table, side)
@@ -155,7 +143,7 @@ def _whole(opened: Opened, side: Side) -> _Whole:
     entries = _with_groups(opened, entries, pairs)
     entries = _with_reasons(opened, side, entries, pairs)
     entries = _with_fused(opened, side, entries, pairs)
-    return _Whole(entries, pairs, edges, missing)
+    return Whole(entries, pairs, edges, missing)
 
 
 def _entries(opened: Opened, side: Side, ops: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -277,50 +265,3 @@ def _with_fused(
     into[found["entry"].to_numpy()] = found["end"].to_numpy()
     one = pl.lit(1, pl.Int64)
     return entries.with_columns(pl.Series("fused", fused), pl.Series("into", into), count=one)
-
-
-# ---- parts of it -----------------------------------------------------------------------------
-
-
-def _piece(
-    whole: _Whole, inside: NDArray[np.int64]
-) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.int64]]:
-    place = np.full(whole.entries.height, -1, np.int64)
-    place[inside] = np.arange(len(inside))
-    entries = whole.entries[inside]
-    into = entries["into"].to_numpy()
-    entries = entries.with_columns(
-        pl.Series("into", np.where(into < 0, -1, place[np.maximum(into, 0)]))
-    )
-    edges = place[whole.edges]
-    return entries, _placed(whole.pairs, place), edges[(edges >= 0).all(axis=1)]
-
-
-def _placed(pairs: pl.DataFrame, place: NDArray[np.int64]) -> pl.DataFrame:
-    own = place[pairs["entry"].to_numpy()]
-    return pairs.with_columns(pl.Series("entry", own)).filter(pl.col("entry") >= 0)
-
-
-def _rolled_up(whole: _Whole) -> tuple[pl.DataFrame, pl.DataFrame, NDArray[np.int64]]:
-    """One entry a group."""
-    groups = whole.entries.group_by("group", maintain_order=True).len("count")
-    names = groups["group"]
-    place = (
-        whole.entries["group"]
-        .replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
-        .to_numpy()
-    )
-    blank = pl.lit("")
-    entries = groups.select(
-        pl.col("group").replace("", TOP_LEVEL).alias("label"),
-        pl.lit("g").alias("kind"),
-        blank.alias("type"),
-        blank.alias("module"),
-        "group",
-        blank.alias("reason"),
-        pl.lit(1, pl.Int64).alias("fused"),
-        pl.lit(-1, pl.Int64).alias("into"),
-        pl.col("count").cast(pl.Int64),
-    )
-    edges: NDArray[Any] = np.unique(place[whole.edges], axis=0).reshape(-1, 2)
-    return entries, _placed(whole.pairs, place), edges[edges[:, 0] != edges[:, 1]]

@@ -436,8 +436,12 @@ class Graph(Schema):
     group: str
     """"" for the whole."""
     complete: bool
-    """False where there is too much to be sent whole: then entries are groups, or, of a group,
-    those that come first."""
+    """False where there is too much to be sent whole: then entries are groups, and ops that are a
+    group of their own, or, of a group, those around the sync point that was asked for."""
+    before: int
+    """Entries of the group that come before those sent here..."""
+    after: int
+    """...and after them."""
     missing: str
     """Why the graph is made of what the comparison knows, without its run; "" where it is not."""
     names: list[str]
@@ -449,7 +453,7 @@ class Graph(Schema):
     module_of: str
     groups: list[str]
     group_of: str
-    """The group of the navigator that the entry belongs to."""
+    """The group of the navigator that the entry belongs to; of a group what it is asked for by."""
     reasons: list[str]
     """Why an entry has no sync point: "no counterpart"..., "" where it has one."""
     reason_of: str
@@ -485,7 +489,8 @@ class RowStates(Schema):
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
     bounds: str
-    """One letter: b where the score is only known to be at most this, else "."."""
+    """One letter: b where the score is only known to be at most this; of digests, which have no
+    score, s where the bytes are the same and d where they differ; else "."."""
     introduced: str
     """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
     max_abs); empty where it has not."""
@@ -515,6 +520,8 @@ class Drift(Schema):
 
     points: int
     """Places in execution order that it shows; the parameters come after them."""
+    values: int
+    """How many of them, without what the model was given, are of tensors kept as values."""
     groups: list[DriftGroup]
     flags: list[DriftFlag]
     limits: list[float]

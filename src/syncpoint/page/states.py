@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, bound
@@ -17,6 +18,7 @@ from syncpoint.reports.numbers import ratio_text
 _LEVELS = np.frombuffer(b"cmln", np.uint8)
 _GUILTS = np.frombuffer(b".gfiaou", np.uint8)
 _BAD = np.frombuffer(b".b", np.uint8)
+_BOUNDS = np.frombuffer(b".bsd", np.uint8)
 _INTRODUCED = ("psnr", "sqnr", "rmse", "rel_l2", "max_abs")
 _FLAGS = 12
 
@@ -41,10 +43,17 @@ def states(opened: Opened, metric: str) -> RowStates:
         guilts=_GUILTS[table.guilts].tobytes().decode(),
         bad=_BAD[(table.bad > 0).astype(np.int64)].tobytes().decode(),
         scores=packed(scores, "<f4"),
-        bounds=_BAD[bounded.astype(np.int64)].tobytes().decode(),
+        bounds=_BOUNDS[_bounds(opened, bounded)].tobytes().decode(),
         introduced=introduced,
         orders=packed(table.order, "<u4"),
     )
+
+
+def _bounds(opened: Opened, bounded: NDArray[np.bool_]) -> NDArray[np.int64]:
+    frame = opened.table.frame
+    digest = (frame["basis"] == "digest").to_numpy()
+    same = frame["same_bytes"].fill_null(False).to_numpy()
+    return np.where(digest, np.where(same, 2, 3), bounded.astype(np.int64))
 
 
 def drift(opened: Opened, metric: str) -> Drift:
@@ -62,8 +71,11 @@ def drift(opened: Opened, metric: str) -> Drift:
     limits: list[float] = []
     if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
         limits = [bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
+    drawn = table.frame[table.execution[: table.computed]]
+    made = drawn.filter(~pl.col("target_role").is_in(["model-input", "state"]))
     return Drift(
         points=table.computed,
+        values=int((made["basis"] == "values").sum()),
         groups=groups,
         flags=_flags(opened),
         limits=limits,

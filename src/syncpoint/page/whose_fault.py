@@ -60,8 +60,8 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
     if guilt == "inherited":
         ratio = flat["introduced_ratio"]
         story = f"This op adds no more than {_precision(flat)} allows"
-        if ratio is not None:
-            story += f" ({_times(ratio)})"
+        if ratio:
+            story += f" ({ratio_text(ratio)})"
         return Fault("Damaged, not guilty.", f"{story}. {_non_finite(flat)}".strip(), source, how)
     if flat["introduced_verdict"] in ("moderate", "large"):
         return Fault("The error is made here.", _made_here(opened, flat))
@@ -128,7 +128,7 @@ def _upstream(edges: Mapping[Op, list[Op]], start: Op, wanted: Mapping[Op, int])
 
 def _made_here(opened: Opened, flat: Mapping[str, Any]) -> str:
     psnr = _inputs_psnr(opened, flat)
-    adds = f"his op adds {_times(flat['introduced_ratio'])} what {_precision(flat)} allows."
+    adds = f"his op adds {ratio_text(flat['introduced_ratio'])} what {_precision(flat)} allows."
     if psnr is None:
         return f"T{adds}"
     level, value = psnr
@@ -191,11 +191,6 @@ def _close(flat: Mapping[str, Any]) -> str:
 def _precision(flat: Mapping[str, Any]) -> str:
     name = str(flat["introduced_preset"] or flat["preset"])
     return PRECISIONS.get(name, name)
-
-
-def _times(ratio: float) -> str:
-    """A ratio in digits as long as they can be read at a glance."""
-    return f"{ratio:,.0f}×" if 100 <= ratio < 1e6 else ratio_text(ratio)
 
 
 def _sentence(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf, isinf
+from math import isinf
 from typing import Any
 
 from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics.ratios import ratio_text as ratio_text
 
 
 def metric_text(metric: str, value: Any) -> str:
@@ -23,19 +24,6 @@ def metric_text(metric: str, value: Any) -> str:
         # Enough digits that 0.99999 never looks like 1.
         return f"{value:.7g}"
     return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 or value == 0 else f"{value:.2e}"
-
-
-def ratio_text(ratio: float | None) -> str:
-    """Introduced over expected error."""
-    if ratio is None:
-        return "–"
-    if ratio == inf:
-        return "∞"
-    if ratio == 0:
-        return "0"
-    return (
-        f"{ratio:.1f}×" if ratio < 1000 else f"{ratio:.0e}×".replace("e+0", "e").replace("e+", "e")
-    )
 
 
 def shape_text(shape: tuple[int, ...] | list[int]) -> str:

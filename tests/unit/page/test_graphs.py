@@ -14,7 +14,7 @@ from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import JSON_NAME, save
 from syncpoint.dumps.registry import save_dump
-from syncpoint.page.graphs import MOST, TOP_LEVEL, graph
+from syncpoint.page.graphs import MOST, graph
 from syncpoint.page.opened import Opened
 from syncpoint.page.states import drift
 from syncpoint.run.model import Role
@@ -170,13 +170,69 @@ def test_a_run_that_is_too_large_comes_as_groups(kept):
     whole = graph(opened, "target")
     groups = [whole.groups[at] for at in ints(whole.group_of)]
     found = graph(opened, "target", most=3)
-    assert not found.complete and set(found.kinds) == {"g"}
-    assert found.names == list(dict.fromkeys(groups))
+    assert not found.complete
+    assert found.kinds == "igg", "a group of one is what is in it"
+    assert [found.groups[at] for at in ints(found.group_of)] == list(dict.fromkeys(groups))
+    assert found.names == ["x", *list(dict.fromkeys(groups))[1:]]
     assert sum(ints(found.counts)) == len(whole.names)
     between = {(groups[a], groups[b]) for a, b in edges(whole) if groups[a] != groups[b]}
-    assert {(found.names[a], found.names[b]) for a, b in edges(found)} == between
+    assert {(found.groups[a], found.groups[b]) for a, b in edges(found)} == between
     assert sorted(ints(found.rows)) == sorted(ints(whole.rows))
-    assert not graph(opened, "target", found.names[1], most=1).complete
+
+
+@pytest.mark.parametrize("side", ["target", "reference"])
+def test_of_a_group_that_is_too_large_the_ops_around_a_sync_point_are_sent(tmp_path, side):
+    x = np.ones((2, 2), "f4")
+    ops = [(f"op{at}", "t", "net", (f"op{at - 1}",) if at else (), x * at) for at in range(30)]
+    sides = [run(*ops), run(*ops[:4], ("alone", "t", "net", (), x * 99), *ops[4:])]
+    opened = Opened(save(compare(*sides), tmp_path / "group.cmp"))
+    whole = graph(opened, side, "net").names
+    assert len(whole) == (30 if side == "target" else 31)
+    for row, synced in enumerate(opened.result.rows):
+        found = graph(opened, side, "net", row, most_of_group=7)
+        assert len(found.names) == 7 and not found.complete
+        assert found.names == whole[found.before : len(whole) - found.after]
+        assert getattr(synced, side).key.op.op in found.names
+        assert row in ints(found.rows)
+    first = graph(opened, side, "net", most_of_group=7)
+    assert (first.names, first.before, first.after) == (whole[:7], 0, len(whole) - 7)
+
+
+def test_ops_of_no_module_come_in_their_turn_between_the_modules(tmp_path):
+    x = np.ones((2, 2), "f4")
+    modules = {
+        **dict.fromkeys("abc", "net.0"),
+        "between": "",
+        **dict.fromkeys("defg", "net.1"),
+        **{"after": "", "then": "", "last": ""},
+        **dict.fromkeys("hij", "head"),
+    }
+    names = list(modules)
+    ops = [
+        (name, "t", modules[name], (names[at - 1],) if at else (), x * at)
+        for at, name in enumerate(names)
+    ]
+    sides = [run(*ops), run(("lonely", "t", "", (), x * 77), ("more", "t", "", (), x * 78), *ops)]
+    opened = Opened(save(compare(*sides), tmp_path / "turns.cmp"))
+    target = graph(opened, "target", most=12)
+    assert target.names == ["net.0", "between", "net.1", "after … last", "head"]
+    assert target.kinds == "goggg"
+    assert edges(target) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    reference = graph(opened, "reference", most=12)
+    assert reference.names == [*target.names, "lonely … more"], "its run is not at hand"
+    keys = [target.groups[at] for at in ints(target.group_of)]
+    assert [reference.groups[at] for at in ints(reference.group_of)][:-1] == keys
+    for side in ("target", "reference"):
+        assert graph(opened, side, keys[3], most=12).names == ["after", "then", "last"]
+
+
+def test_ops_of_no_module_between_all_others_are_still_few_groups(tmp_path):
+    x = np.ones((2, 2), "f4")
+    ops = [(f"op{at}", "t", "" if at % 2 else "net", (), x * at) for at in range(400)]
+    opened = Opened(save(compare(run(*ops), run(*ops)), tmp_path / "many.cmp"))
+    found = graph(opened, "target", most=40)
+    assert len(found.names) <= 40
+    assert sum(ints(found.counts)) == 400
 
 
 def test_without_its_runs_the_target_keeps_its_edges_and_the_reference_its_pairs(kept, tmp_path):
@@ -209,8 +265,8 @@ def test_a_dump_without_modules_is_one_group_that_can_be_asked_for(tmp_path):
     sides = [run(*[(f"op{at}", "t", "", (), x) for at in range(5)]) for _ in range(2)]
     opened = Opened(save(compare(*sides), tmp_path / "plain.cmp"))
     found = graph(opened, "target", most=2)
-    assert found.names == [TOP_LEVEL]
-    assert len(graph(opened, "target", TOP_LEVEL).names) == 5
+    assert found.names == ["op0 … op4"]
+    assert len(graph(opened, "target", found.groups[0], most=2).names) == 5
 
 
 @pytest.mark.parametrize("side", ["target", "reference"])

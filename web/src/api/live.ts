@@ -74,7 +74,7 @@ export function liveSource(name: string): Source {
         columns: q.columns,
       }),
     distribution: (row) => get(`/rows/${row}/distribution`),
-    graph: (side: Side, group) => get(`/graphs/${side}`, { group }),
+    graph: (side: Side, group, row) => get(`/graphs/${side}`, { group, row }),
     file: (side: Side, file) => get(`/sources/${side}`, { file }),
   };
 }

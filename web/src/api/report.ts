@@ -222,7 +222,8 @@ export function reportSource(data: ReportData): Source {
       return found;
     },
     distribution: (row) => held(data.distributions, row, "the values of this sync point"),
-    async graph(side): Promise<Graph> {
+    async graph(side, group): Promise<Graph> {
+      if (group) throw missing("the ops of this group");
       const found = data.graphs[side];
       if (!found) throw missing("the graph");
       return found;

@@ -193,7 +193,8 @@ export interface paths {
         };
         /**
          * Get Graph
-         * @description The ops of one run, or of one of its groups.
+         * @description The ops of one run, or of one of its groups; of a group that is too large those around a
+         *     sync point, or the first.
          */
         get: operations["get_graph_api_comparisons__name__graphs__side__get"];
         put?: never;
@@ -553,6 +554,8 @@ export interface components {
         Drift: {
             /** Points */
             points: number;
+            /** Values */
+            values: number;
             /** Groups */
             groups: components["schemas"]["DriftGroup"][];
             /** Flags */
@@ -771,6 +774,10 @@ export interface components {
             group: string;
             /** Complete */
             complete: boolean;
+            /** Before */
+            before: number;
+            /** After */
+            after: number;
             /** Missing */
             missing: string;
             /** Names */
@@ -2118,6 +2125,7 @@ export interface operations {
         parameters: {
             query?: {
                 group?: string;
+                row?: number | null;
                 limits?: string;
             };
             header?: never;

@@ -58,7 +58,8 @@ export interface Source {
   row(row: number, metric: string): Promise<RowDetail>;
   heatmap(row: number, query: HeatMapQuery): Promise<HeatMap>;
   distribution(row: number): Promise<Distribution>;
-  graph(side: Side, group: string): Promise<Graph>;
+  /** A group that is too large comes as the ops around a sync point, or as the first. */
+  graph(side: Side, group: string, row?: number): Promise<Graph>;
   file(side: Side, file: string): Promise<SourceFile>;
 }
 

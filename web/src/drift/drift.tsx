@@ -62,7 +62,7 @@ export function Drift(): JSX.Element {
         {known && known.points === 0 && <p class="none">There are no sync points to draw.</p>}
         {known && known.points > 0 && !measured && (
           <p class="none">
-            No sync point has a value of {title}: {state.overview.value?.bases["values"] ? "it was not measured here" : "their tensors were not kept as values"}. Marks on the floor are verdicts.
+            No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "of what the ops made no tensor was kept as values on both sides"}. Marks on the floor are verdicts.
           </p>
         )}
       </div>

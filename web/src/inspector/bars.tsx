@@ -6,7 +6,7 @@ import { metricText, numeric, times as timesText } from "../numbers";
 
 const WIDTH = 396;
 const LEFT = 78;
-const RIGHT = WIDTH - 96;
+const RIGHT = WIDTH - 108;
 
 export function Bars({ found }: { found: RowDetail }): JSX.Element {
   const bars = found.bars;
@@ -83,10 +83,10 @@ function Bar({ at, name, end, value, unit, x, style }: BarProps): JSX.Element {
         {name}
       </text>
       {end !== null && <rect x={LEFT + 0.6} y={y + 3.5} width={width} height={at === 2 ? 9 : 10} rx="1.5" {...style} />}
-      <text class="name" x={end === null ? LEFT + 4 : WIDTH - 52} y={y + 12} text-anchor={end === null ? "start" : "end"} font-weight={strong} fill-opacity={end === null ? 0.7 : 1}>
+      <text class="name" x={end === null ? LEFT + 4 : WIDTH - 66} y={y + 12} text-anchor={end === null ? "start" : "end"} font-weight={strong} fill-opacity={end === null ? 0.7 : 1}>
         {value}
       </text>
-      <text class="tick" x={WIDTH - 48} y={y + 12}>
+      <text class="tick" x={WIDTH - 62} y={y + 12}>
         {unit}
       </text>
     </>

@@ -201,7 +201,7 @@ function List(): JSX.Element {
       </div>
       {bubble && middle && (
         <div class="bubble" aria-hidden="true">
-          {middle.group || TOP_LEVEL} · {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
+          {middle.group || TOP_LEVEL} · row {count(Math.floor((first + last) / 2) + 1)} of {count(lines)}
         </div>
       )}
       {problem.value && <ListProblem />}

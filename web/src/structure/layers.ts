@@ -1,11 +1,13 @@
 // Where the children of a module stand: in execution order, those that wait for nothing of each
-// other side by side. Linear in children and edges.
+// other side by side. On the top level nothing stands above what ran before it. Linear in children
+// and edges.
 import type { Item } from "./model";
 
 /** Ranks by longest path, then one sweep that puts each near what it reads. */
 export function layer(module: Item, edgesKnown: boolean): void {
   const children = module.children as Item[];
   const n = children.length;
+  const top = module.parent === null;
   const rank = new Int32Array(n);
   const reads: number[][] = Array.from({ length: n }, () => []);
   const readBy: number[][] = Array.from({ length: n }, () => []);
@@ -20,11 +22,12 @@ export function layer(module: Item, edgesKnown: boolean): void {
     if (own.length) for (const a of own) rank[i] = Math.max(rank[i] as number, (rank[a] as number) + 1);
     // Alone in here: its place is its turn.
     else if (i && (!edgesKnown || !(readBy[i] as number[]).length)) rank[i] = (rank[i - 1] as number) + 1;
+    if (top && i) rank[i] = Math.max(rank[i] as number, rank[i - 1] as number);
   }
   // What reads nothing in here stands right above what reads it.
   for (let i = n - 1; i >= 0; i--) {
     const next = readBy[i] as number[];
-    if ((reads[i] as number[]).length || !next.length) continue;
+    if ((reads[i] as number[]).length || !next.length || (top && !(children[i] as Item).given)) continue;
     let least = Infinity;
     for (const b of next) least = Math.min(least, rank[b] as number);
     rank[i] = Math.max(rank[i] as number, least - 1);
@@ -35,7 +38,7 @@ export function layer(module: Item, edgesKnown: boolean): void {
   module.ranks = [];
   for (const members of ranks) {
     if (!members) continue;
-    if (members.length > 1) {
+    if (members.length > 1 && !top) {
       const wish = new Map(members.map((i) => [i, middle(reads[i] as number[], at)]));
       members.sort((i, j) => (wish.get(i) as number) - (wish.get(j) as number) || i - j);
     }

@@ -7,6 +7,8 @@ const LEAF = 19;
 const GROUP = 28;
 const MODULE = 21;
 const WIDE = 256;
+/** Two lines of words. */
+const REST = 30;
 const HEAD = 20;
 const FOOT = 9;
 /** Side by side; narrower boxes have no room for a name. */
@@ -77,7 +79,7 @@ function layout(module: Item): void {
     };
     const few = module.depth > 3 ? 1 : COLUMNS;
     for (const item of rank) {
-      if (isOpen(item) || isGroup(item)) {
+      if (isOpen(item) || isGroup(item) || item.rest) {
         end();
         line.push(item);
         end();
@@ -93,6 +95,7 @@ function layout(module: Item): void {
 }
 
 function heightOf(item: Item): number {
+  if (item.rest) return REST;
   if (!item.children) return item.depth === 1 ? LEAF + 3 : LEAF;
   if (isOpen(item)) return item.height;
   return item.depth === 1 ? GROUP : MODULE;
@@ -161,6 +164,7 @@ export function placed(item: Item, home: Rect, lane: Lane): Rect {
     return { x: home.x + inset, y, w: home.w - 2 * inset, h: item.height };
   }
   if (item.members[lane].length) return { x: home.x + 16, y, w: home.w - 32, h: item.height };
+  if (item.rest) return { x: home.x + 8, y, w: home.w - 16, h: item.height };
   if (columns === 1) {
     const w = Math.min(home.w - (depth < 6 ? 48 : 20), depth === 1 ? WIDE : 200);
     return { x: home.x + (home.w - w) / 2, y, w, h: item.height };

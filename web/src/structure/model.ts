@@ -46,6 +46,10 @@ export class Item {
   open = false;
   /** False for a group whose ops are still with the server. */
   loaded = true;
+  /** Whether it stands for ops of its group that are still with the server: before or after those shown. */
+  rest: "" | "before" | "after" = "";
+  /** What a group that came alone is made of. */
+  parts: [Columns, Columns] | null = null;
   links: Link[] = [];
   ranks: Item[][] = [];
   /** Entries of the two graphs; -1 where there is none. Modules have none. */
@@ -79,6 +83,18 @@ export class Item {
     public name: string,
     public path: string,
   ) {}
+
+  /** Whether it is what the model is given, and no op. */
+  get given(): boolean {
+    const lane = this.ends[TARGET] >= 0 ? TARGET : REFERENCE;
+    const kind = this.of?.[lane].graph.kinds[this.ends[lane]];
+    return kind === "i" || this.path === "inputs";
+  }
+
+  /** Whether only some of its ops are shown. */
+  get partly(): boolean {
+    return this.parts?.some(({ graph }) => graph.before + graph.after > 0) ?? false;
+  }
 
   has(lane: Lane): boolean {
     return this.ops[lane] > 0;
@@ -155,6 +171,8 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
   const items: [(Item | undefined)[], (Item | undefined)[]] = [new Array(target.size), new Array(reference.size)];
   const leaves: Item[] = [];
   const modules = new Map<string, Item>();
+  if (top.parent) top.parts = columns;
+  rest(top, "before");
   for (const [t, r] of merged(target, reference, mates)) {
     const group = t >= 0 ? word(target.graph.groups, target.groupOf, t) : word(reference.graph.groups, reference.groupOf, r);
     const module = (t >= 0 && word(target.graph.modules, target.moduleOf, t)) || (r >= 0 && word(reference.graph.modules, reference.moduleOf, r)) || "";
@@ -184,6 +202,7 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
       leaf.members[lane].push(entry);
       items[lane][entry] = leaf;
     }
+  rest(top, "after");
   compress(top);
   settle(top);
   for (const lane of [TARGET, REFERENCE] as const) rowsOf(model, columns[lane], items[lane], lane);
@@ -194,23 +213,56 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
   model.modules = model.modules.filter((module) => module.parent !== null || module === model.root);
 }
 
+/** One line for the ops of a group that come before those sent, or after them. */
+function rest(group: Item, which: "before" | "after"): void {
+  const ops = (group.parts ?? []).map(({ graph }) => graph[which]);
+  if (!ops.some((many) => many > 0)) return;
+  const item = new Item(ids++, "", group.path);
+  item.rest = which;
+  item.ops = ops as [number, number];
+  adopt(group, item);
+}
+
+/** Take the ops of a group out again, so that others of its ops may be put in. */
+export function emptied(model: Model, group: Item): void {
+  const inside = (item: Item | undefined): boolean => {
+    for (let at = item?.parent ?? null; at; at = at.parent) if (at === group) return true;
+    return false;
+  };
+  for (const [lane, columns] of (group.parts ?? []).entries())
+    for (const row of columns.rows)
+      for (const known of lane === TARGET ? [model.byRow] : [model.partner, model.byRow]) if (inside(known.get(row))) known.set(row, group);
+  model.leaves = model.leaves.filter((item) => !inside(item));
+  model.links = model.links.filter(({ from }) => !inside(from));
+  model.modules = model.modules.filter((item) => !inside(item));
+  group.children = [];
+  group.links = [];
+  group.ranks = [];
+  group.lines = [];
+  group.loaded = false;
+}
+
 const word = (words: readonly string[], places: Int32Array, at: number): string => words[places[at] as number] ?? "";
 
 /** The entry of the reference that shares the place of each target's, or -1. */
 function paired(target: Columns, reference: Columns): Int32Array {
   const mates = new Int32Array(target.size).fill(-1);
   const taken = new Uint8Array(reference.size);
-  if (target.graph.kinds.includes("g")) {
-    const places = new Map(reference.graph.names.map((name, at) => [name, at]));
-    target.graph.names.forEach((name, at) => (mates[at] = places.get(name) ?? -1));
-    return mates;
+  // Groups have the same name on both sides.
+  const groups = new Map<string, number>();
+  for (let r = 0; r < reference.size; r++) if (reference.graph.kinds[r] === "g") groups.set(word(reference.graph.groups, reference.groupOf, r), r);
+  for (let t = 0; t < target.size; t++) {
+    const r = target.graph.kinds[t] === "g" ? groups.get(word(target.graph.groups, target.groupOf, t)) : undefined;
+    if (r === undefined) continue;
+    mates[t] = r;
+    taken[r] = 1;
   }
   const byRow = new Map<number, number>();
   for (let i = 0; i < reference.rows.length; i++) byRow.set(reference.rows[i] as number, reference.rowOf[i] as number);
   for (let i = 0; i < target.rows.length; i++) {
     const t = target.rowOf[i] as number;
     const r = byRow.get(target.rows[i] as number);
-    if (r === undefined || mates[t] !== -1 || taken[r]) continue;
+    if (r === undefined || mates[t] !== -1 || taken[r] || (target.graph.kinds[t] === "g") !== (reference.graph.kinds[r] === "g")) continue;
     mates[t] = r;
     taken[r] = 1;
   }

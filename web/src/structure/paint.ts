@@ -46,7 +46,7 @@ export function paint(context: Context, lanes: Lanes, view: View, shown: ReturnT
   for (const one of shown.seen) if (one.box) box(context, one, view);
   links(context, lanes, shown.edges);
   context.textBaseline = "alphabetic";
-  for (const one of shown.seen) if (!one.box) node(context, one, view);
+  for (const one of shown.seen) if (!one.box) (one.item.rest ? remaining : node)(context, one, view);
 }
 
 function round(context: Context, x: number, y: number, w: number, h: number, r: number): void {
@@ -135,6 +135,22 @@ function route(path: Path2D, from: Rect, to: Rect, home: Rect, item: Item, track
   path.bezierCurveTo(far, by, bx + sign * 8, by, bx, by);
 }
 
+/** How many ops of a group are not here, and how to see them. */
+function remaining(context: Context, { item, lane, x, y, w, h }: Seen, view: View): void {
+  if (view.k < SMALL) return;
+  const [bold, small] = [font(10.5, 600), font(10)];
+  context.textAlign = "center";
+  context.fillStyle = token("ink-2");
+  const said = cut(context, `… ${count(item.ops[lane])} more ops ${item.rest} these`, bold, w);
+  context.font = bold;
+  context.fillText(said, x + w / 2, y + h / 2 - 2);
+  context.fillStyle = token("ink-3");
+  const how = cut(context, "click, or filter the list and select one", small, w);
+  context.font = small;
+  context.fillText(how, x + w / 2, y + h / 2 + 11);
+  context.textAlign = "left";
+}
+
 function node(context: Context, { item, lane, x, y, w, h }: Seen, view: View): void {
   const state = item.worst >= 0 ? stateOf(item.worst) : null;
   const level = state?.level ?? "none";
@@ -213,7 +229,7 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   const room = w - (w < 80 ? 19 : 22) - 14 - wide(context, nameOf(item, lane), own);
   if (state && lane === TARGET && w > 100 && room > 40) {
     const off = state.level === "moderate" || state.level === "large";
-    const said = Number.isNaN(state.score) ? (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
+    const said = state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
     const style = font(10.5, 560);
     context.font = style;
     context.fillStyle = token(off ? `${state.level}-text` : "ink-3");
@@ -302,7 +318,8 @@ function members(context: Context, item: Item, lane: Lane, x: number, y: number,
 export const lit = { selected: [null, null] as (Item | null)[], hovered: [null, null] as (Item | null)[] };
 
 export function nameOf(item: Item, lane: Lane): string {
-  if (item.children) return item.name;
+  if (item.rest) return `… ${count(item.ops[lane])} more ops ${item.rest} these`;
+  if (item.children) return item.of?.[lane].graph.names[item.ends[lane]] ?? item.name;
   return item.of?.[lane].graph.names[item.ends[lane]] ?? item.name;
 }
 

@@ -6,7 +6,7 @@ import * as state from "../state";
 import { layoutAll, Lanes, rectOf, relayout, shownFor, STRIP, type Rect } from "./layout";
 import { member } from "./member";
 import { Strip } from "./minimap";
-import { build, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
+import { build, emptied, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
 import { lit, nameOf, paint, reasonOf, visible, type Seen, type View } from "./paint";
 import { pairLine } from "./pairs";
 import { listen } from "./pointer";
@@ -29,6 +29,8 @@ export class Pane {
   private stops: (() => void)[] = [];
   /** An op without a sync point that was clicked. */
   private lone: Item | null = null;
+  /** What was asked for last. */
+  private wanted: object | null = null;
   private fittedOnce = false;
   private marked = false;
   private placed = false;
@@ -146,8 +148,9 @@ export class Pane {
     this.tell();
   }
 
-  private async open(item: Item): Promise<void> {
-    if (!item.loaded) await this.fetch(item);
+  private async open(item: Item, row?: number): Promise<void> {
+    if (!item.loaded) await this.fetch(item, row);
+    if (!item.loaded) return;
     item.open = true;
     const down = (module: Item): void => {
       for (const child of module.children ?? [])
@@ -166,11 +169,15 @@ export class Pane {
   }
 
   /** The contents of one group of a graph that is too large to be sent whole. */
-  private async fetch(item: Item): Promise<void> {
+  private async fetch(item: Item, row?: number): Promise<void> {
     if (!this.model) return;
+    const wanted = (this.wanted = { item, row });
+    const before = item.parts;
     try {
-      const [target, reference] = await Promise.all([state.source.graph("target", item.name), state.source.graph("reference", item.name)]);
-      if (item.loaded) return;
+      const [target, reference] = await Promise.all([state.source.graph("target", item.path, row), state.source.graph("reference", item.path, row)]);
+      // Others were put in meanwhile, or others are wished for by now.
+      if (item.parts !== before || (before && this.wanted !== wanted)) return;
+      if (item.loaded) emptied(this.model, item);
       item.loaded = true;
       fill(this.model, item, unpacked(target), unpacked(reference));
       this.rescore();
@@ -188,9 +195,15 @@ export class Pane {
       const closed: Item[] = [];
       for (let at: Item | null = item.children ? item : item.parent; at; at = at.parent) if (!at.open) closed.push(at);
       const outer = closed.at(-1);
-      if (!outer) break;
-      await this.open(outer);
-      if (!outer.loaded) return;
+      if (outer) {
+        await this.open(outer, row);
+        if (!outer.loaded) return;
+      } else if (item.partly) {
+        // It is among the ops of its group that are still with the server.
+        await this.fetch(item, row);
+        await this.open(item);
+        if (model.byRow.get(row) === item) break;
+      } else break;
     }
     if (state.selected.peek() !== row || !this.width) return;
     const item = model.byRow.get(row);
@@ -377,12 +390,13 @@ export class Pane {
       name: nameOf(item, lane),
       path: item.path,
       lane: lane === TARGET ? "target" : "reference",
-      kind: item.children ? (open ? "open" : "closed") : "op",
+      kind: item.rest ? "rest" : item.children ? (open ? "open" : "closed") : "op",
       reason: !item.children && !item.rows.length ? reasonOf(item, lane) : "",
       members: item.members[lane].length,
       found: item.found,
       selected: lit.selected[lane] === item,
       level: item.worst >= 0 ? state.stateOf(item.worst)?.level : "",
+      bytes: item.worst >= 0 ? state.stateOf(item.worst)?.bytes : "",
       x: box.left + (x + w / 2 - view.x) * view.k,
       y: box.top + (y + Math.min(h, 20) / 2 - view.y) * view.k,
     }));
@@ -408,7 +422,23 @@ export class Pane {
     const item = row === null ? undefined : this.model?.byRow.get(row);
     if (!item) return;
     const shown = shownFor(item);
-    void this.toggle(shown.children ? shown : (item.parent as Item));
+    void this.toggle(shown.children ? shown : (item.parent as Item)).then(() => {
+      // Without a pointer it is the selected op, or what holds it, that stays in sight.
+      if (state.selected.peek() === row) this.bring(rectOf(shownFor(item), TARGET, this.lanes), false);
+    });
+  }
+
+  /** Show the ops of a group that come before those shown, or after them. */
+  private async further(rest: Item): Promise<void> {
+    const group = rest.parent as Item;
+    const shown = new Set(group.parts?.[TARGET].rows);
+    const here = group.rows.map((row) => shown.has(row));
+    const row = group.rows[rest.rest === "before" ? here.indexOf(true) - 1 : here.lastIndexOf(true) + 1];
+    if (row === undefined) return this.say("They have no sync point, and cannot be asked for.", true);
+    await this.fetch(group, row);
+    await this.open(group);
+    const item = this.model?.byRow.get(row);
+    if (item) this.bring(rectOf(shownFor(item), TARGET, this.lanes), true);
   }
 
   jump(event: PointerEvent): void {
@@ -424,6 +454,7 @@ export class Pane {
   click(hit: Seen | null): void {
     if (!hit) return;
     const { item } = hit;
+    if (item.rest) return void this.further(item);
     if (item.children) return void this.toggle(item);
     if (!item.rows.length) {
       this.lone = item;

@@ -47,8 +47,9 @@ export function scored(model: Model, metric: MetricInfo | undefined): void {
         item.last = Math.max(item.last, child.last);
         item.makes ||= child.makes;
       }
-      if (item.depth === 1) item.cells = cellsOf(item);
-      return;
+      if (item.depth === 1 && !item.partly) item.cells = cellsOf(item);
+      // Of a group that is partly here its own rows tell more than what is in it.
+      if (!item.partly) return;
     }
     for (const row of item.rows) {
       item.worst = worse(item.worst, row);

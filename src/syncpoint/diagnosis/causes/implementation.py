@@ -11,6 +11,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanations
 from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 
@@ -168,7 +169,7 @@ def _measured(row: Row) -> str:
     allowed = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}.get(made.preset, made.preset)
     if made.ratio is None or made.ratio == float("inf"):
         return f"it introduces {made.rmse:.3g}, where {allowed} allows nothing"
-    return f"it introduces {made.ratio:,.3g} times what {allowed} allows"
+    return f"it introduces {ratio_text(made.ratio)} what {allowed} allows"
 
 
 def _attributes(case: Case, row: Row) -> list[str]:
