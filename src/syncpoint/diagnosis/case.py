@@ -29,7 +29,7 @@ from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.protocol import Evaluates, Inputs
+from syncpoint.runtimes.protocol import Evaluates, Inputs, Region
 
 Values = NDArray[np.float64]
 _PARTS = 4
@@ -101,15 +101,82 @@ class Case:
 
     @cached_property
     def guilty(self) -> list[Row]:
-        """Ops that make error, in execution order. Where introduced error is not known, those
-        where the runs part."""
+        """Ops that make error, in execution order; those that make much of it hide those that
+        make little. Where introduced error is not known, those where the runs part."""
         rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
+        much = [r for r in rows if r.introduced_verdict is Verdict.LARGE or r.first_non_finite]
+        much = self._without_folds(much)
+        rows = much or [r for r in self.computed if self._ends_unseen(r)] or rows
         known = any(row.introduced is not None for row in self.computed)
         first = [] if known and rows else self.result.first_divergence
         keys = {row.target.key for row in rows}
         rows += [row for row in first if row.target.key not in keys]
-        rows = rows or [row for row in self.computed if self._ends_unseen(row)]
         return sorted(rows, key=lambda row: row.target.order)
+
+    def _without_folds(self, rows: list[Row]) -> list[Row]:
+        """The rows without those that only look guilty: a convolution that took in the norm
+        behind it is held against the convolution alone where values could not tell, and what
+        reads it then lacks the norm. The tool's doing, not the model's."""
+        folded: set[OpKey] = set()
+        for row in rows:
+            norm = self._norm_behind(row)
+            if norm is not None and self._is_folded(row, norm):
+                folded |= {row.reference.key.op, norm.key}
+        if not folded:
+            return rows
+        kept = [r for r in rows if r.reference.key.op not in folded]
+        return [r for r in kept if not self._lacks(r, folded)]
+
+    def _norm_behind(self, row: Row) -> Op | None:
+        """The batch norm that alone reads what a product of the reference gives."""
+        if op_class(row.reference.type) not in ("conv", "conv_transpose", "matmul"):
+            return None
+        edge = Edge(row.reference.key.op, row.reference.key.index)
+        readers = self._all_readers.get(edge, [])
+        if len(readers) != 1 or op_class(readers[0].type) != "batch_norm":
+            return None
+        return readers[0]
+
+    @cached_property
+    def _all_readers(self) -> dict[Edge, list[Op]]:
+        found: dict[Edge, list[Op]] = {}
+        for op in self.reference.ops if self.reference is not None else ():
+            for edge in dict.fromkeys(op.inputs):
+                found.setdefault(edge, []).append(op)
+        return found
+
+    def _is_folded(self, row: Row, norm: Op) -> bool:
+        """Whether the target's tensor is what the norm gives."""
+        local = self.local(row)
+        if local is None or self.evaluator is None or self.reference is None:
+            return False
+        fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: local.truth}
+        for edge in norm.inputs[1:]:
+            tensor = self.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
+            if tensor is not None and tensor.kept is Kept.VALUES:
+                fed[edge] = self.reference.values(tensor)
+        region = Region((norm.key,), tuple(fed), (Edge(norm.key),), row.reference.key.part)
+        try:
+            (made,) = self.evaluator.evaluate(region, fed, "f64")
+        except (SyncpointError, ValueError):
+            return False
+        if made is None or made.shape != local.target.shape:
+            return False
+        error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
+        return bool(error <= 0.02 * own)
+
+    def _lacks(self, row: Row, folded: set[OpKey]) -> bool:
+        """Whether a row is off for want of a norm that was applied before it."""
+        local = self.local(row)
+        norm = local.ops[0] if local is not None and len(local.ops) > 1 else None
+        if local is None or norm is None or norm.key not in folded:
+            return False
+        given = local.values.get(norm.inputs[0])
+        made = local.replaced(norm, given) if given is not None else None
+        if made is None or made.shape != local.target.shape:
+            return False
+        error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
+        return bool(error <= 0.02 * own)
 
     def _ends_unseen(self, row: Row) -> bool:
         """Whether a model output is off that no sync point of an op answers for: the target has

@@ -3,20 +3,22 @@ what the reference's op gives with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.effective import Effective, effective
 from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.proof import Proof, proof
+from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.diagnosis.relations import Relation, distance, likeness, related
+from syncpoint.errors import SyncpointError
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import Edge, Kept, Role
+from syncpoint.run.model import Edge, Kept, Role, TensorKey
 
 Values = NDArray[np.float64]
 
@@ -200,4 +202,29 @@ def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
             kind = relation.kind if relation is not None else "changed"
             words = relation.words if relation is not None else likeness(bias, made)
             return Hidden(edge, kind, words, shown, 0.75)
+    return None
+
+
+def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str, Proof] | None:
+    """A parameter that the target's op reads and that is like none of the reference's: with it, as
+    it lies or with its axes exchanged, the reference's op gives the target's numbers."""
+    op = case.op("target", local.row.target.key.op)
+    if op is None or case.target is None:
+        return None
+    for read in op.inputs:
+        tensor = case.target.tensor(TensorKey(read.op, read.role, read.index))
+        if read.role is not Role.PARAMETER or tensor is None or tensor.kept is not Kept.VALUES:
+            continue
+        try:
+            mine = dequantized(operand_of(case.target, tensor))
+        except SyncpointError:
+            continue
+        for edge in edges:
+            wanted = local.inputs[edge].shape
+            for form in (mine, mine.T):
+                if form.shape != wanted or mine.ndim < 1:
+                    continue
+                proof = against(local, local.fed({edge: form}))
+                if proof is not None and proof.explains:
+                    return edge, str(read.op), proof
     return None

@@ -177,7 +177,7 @@ class Accumulation:
             cause=self.name,
             kind="narrow-accumulator",
             title=f"{row.target.label} adds up its {one.terms:,} products in {name}",
-            level=Level.CAUSE,
+            level=Level.CAUSE if row.verdict.severity else Level.NOTE,
             confidence=0.93 if one.reproduces else 0.65,
             ops=(row.target.label,),
             reference_ops=(row.reference.label,),

@@ -40,14 +40,14 @@ class Capture:
             seen = about.get("observer")
             if not seen or seen.get("equal", True):
                 continue
-            inside = not any(r.verdict is not Verdict.CLOSE for r in case.result.outputs)
-            level = Level.SUSPECT if case.is_off else Level.NOTE
+            large = any(r.verdict is Verdict.LARGE for r in case.computed)
+            level = Level.CAUSE if large else Level.SUSPECT if case.is_off else Level.NOTE
             yield Finding(
                 cause=self.name,
                 kind="observer",
                 title=f"recording the {side} changed its outputs",
-                level=Level.CAUSE if case.is_off and inside and not case.guilty else level,
-                confidence=0.7 if case.is_off else 0.9,
+                level=level,
+                confidence=0.75 if case.is_off else 0.9,
                 evidence=(
                     "a plain run of the same model gave other bits than the recorded one",
                     *((seen["detail"],) if seen.get("detail") else ()),
@@ -78,6 +78,9 @@ class Capture:
             ours, theirs = case.values("target", row), case.values("reference", row)
             if ours is None or theirs is None or row.target.key in named | swapped:
                 continue
+            if row.preset in ("int8", "int4"):
+                # What reads it reads it through integers, and those may be what is wrong.
+                continue
             proof = unread(case, row)
             other = holder(case, row, ours)
             if other is not None:
@@ -99,7 +102,7 @@ class Capture:
         label, elsewhere = row.target.label, other.reference.label
         doubtful = row.confidence < _DOUBTFUL
         if crossed:
-            kind, confidence = "names-shuffled", 0.96
+            kind, confidence = "names-shuffled", 0.98
             title = f"{label} and {other.target.label} hold each other's values"
             after = f"pair {label} with {elsewhere} in a map file, or mend the names of the dump"
         elif doubtful and not proof:
@@ -107,7 +110,7 @@ class Capture:
             title = f"{label} is likely paired with the wrong tensor: it equals {elsewhere}"
             after = f"pair {label} with {elsewhere} in a map file and compare again"
         else:
-            kind, confidence = "stale-buffer", 0.95 if proof else 0.6
+            kind, confidence = "stale-buffer", 0.98 if proof else 0.6
             title = f"{label} was recorded with the values of {elsewhere}"
             after = f"copy {label} when it is produced, before its buffer is used again"
         rows = [row, other] if crossed else [row]
@@ -142,7 +145,7 @@ class Capture:
             kind="uninitialised" if kind else "stale-buffer",
             title=f"{label} was recorded wrongly: it {words}",
             level=Level.CAUSE,
-            confidence=0.93 if proof else 0.65,
+            confidence=0.98 if proof else 0.65,
             ops=(label,),
             reference_ops=(row.reference.label,),
             module=row.target.module or row.reference.module,

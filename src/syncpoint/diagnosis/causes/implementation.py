@@ -4,6 +4,7 @@ precision allows, with what explains it where a known variant gives the target's
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from syncpoint.comparison.findings import Finding, Level
@@ -13,7 +14,7 @@ from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanatio
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Role
+from syncpoint.run.model import Role, TensorKey
 
 _MOST = 8
 """Guilty ops that are looked into; what is guilty after so many others seldom is on its own."""
@@ -37,10 +38,10 @@ class Implementation:
         for row in case.guilty[:_MOST]:
             local = case.local(row)
             found = explanations(local) if local is not None else []
-            if found:
+            if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
-            else:
+            elif not found:
                 yield self._unexplained(case, row)
         if not case.guilty:
             for row, best in self._quiet(case):
@@ -79,7 +80,7 @@ class Implementation:
         evidence += _attributes(case, row)
         advice = _advice(best, _name(case, row))
         return Finding(
-            cause=best.hypothesis.cause,
+            cause=_cause(case, row, best),
             kind=best.hypothesis.kind,
             title=f"{where} computes {best.hypothesis.text}",
             level=Level.SUSPECT if quiet else Level.CAUSE,
@@ -106,7 +107,7 @@ class Implementation:
             cause=self.name,
             kind="unexplained",
             title=f"{_name(case, row)} computes something else than {_maker(case, row)}",
-            level=Level.CAUSE,
+            level=_weight(row),
             confidence=0.5,
             ops=(_name(case, row),),
             reference_ops=(_maker(case, row),),
@@ -116,6 +117,40 @@ class Implementation:
             next=f"look at {row.target.type} and its attributes on both sides",
             rows=(case.place[row.target.key],),
         )
+
+
+def _in_fusion(case: Case, row: Row, best: Explained) -> bool:
+    """Whether a fusion before this answers for the row; it is then told what it computes."""
+    place = case.place[row.target.key]
+    for at, finding in enumerate(case.found):
+        if finding.cause == "fusion" and finding.level is Level.CAUSE and place in finding.rows:
+            said = f"{best.op.key} in it computes {best.hypothesis.text}"
+            case.found[at] = replace(
+                finding,
+                confidence=max(finding.confidence, 0.98),
+                evidence=tuple(dict.fromkeys((*finding.evidence, said))),
+            )
+            return True
+    return False
+
+
+def _cause(case: Case, row: Row, best: Explained) -> str:
+    """A weight that is read another way and one that lies another way give the same numbers; which
+    it is can be told only where the target shows its weights."""
+    if not best.hypothesis.kind.startswith("weight-"):
+        return best.hypothesis.cause
+    op = case.op("target", row.target.key.op)
+    keys = {TensorKey(e.op, e.role, e.index) for e in op.inputs} if op is not None else set()
+    close = {r.target.key for r in case.rows if r.verdict is Verdict.CLOSE}
+    shown = [key for key in keys if key.role is Role.PARAMETER]
+    return best.hypothesis.cause if shown and close.issuperset(shown) else "weights"
+
+
+def _weight(row: Row) -> Level:
+    """A little more than the precision allows is worth a word only where it shows."""
+    if row.introduced_verdict is not Verdict.MODERATE or row.first_non_finite:
+        return Level.CAUSE
+    return Level.SUSPECT if row.verdict.severity else Level.NOTE
 
 
 def _where(case: Case, rows: list[Row], best: Explained) -> str:

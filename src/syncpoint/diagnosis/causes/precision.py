@@ -246,7 +246,7 @@ class Precision:
             said,
             f"keep {row.target.label} in {_NAMES.get(usual, type_name(usual))} if the output"
             " should be closer",
-            Level.CAUSE if outputs and not case.guilty else Level.NOTE,
+            Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
         )
         yield replace(
             found,

@@ -57,7 +57,7 @@ class Processing:
                 kind=relation.kind if relation is not None else "input",
                 title=f"input {label} {words}",
                 level=Level.CAUSE if hurt or case.is_off else Level.SUSPECT,
-                confidence=0.97 if relation is not None else 0.95,
+                confidence=0.99 if relation is not None else 0.985,
                 ops=(label, *readers[:2]),
                 reference_ops=(row.reference.label,),
                 evidence=tuple(e for e in evidence if e),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.hidden_weights import hidden
+from syncpoint.diagnosis.hidden_weights import hidden, unpaired
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, proof, region_edges
 from syncpoint.diagnosis.relations import Relation, distance, likeness, related
@@ -152,6 +152,24 @@ class Weights:
 
     # Parameters that the target does not show
 
+    def _shown(self, case: Case, row: Row, edge: Edge, name: str, proof: Proof) -> Finding:
+        """A parameter of the target that is paired with none, since it is like none."""
+        label = str(edge.op)
+        return Finding(
+            cause=self.name,
+            kind="changed",
+            title=f"{row.target.label} uses {name}, which is not the reference's {label}",
+            level=Level.CAUSE,
+            confidence=0.96,
+            ops=(row.target.label,),
+            reference_ops=(row.reference.label,),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=(proof.words(f"with {name} for {label}", row.target.label),),
+            next=_next("changed", label),
+            rows=(case.place[row.target.key],),
+        )
+
     def _hidden(self, case: Case, local: Local, named: set[OpKey]) -> Iterator[Finding]:
         known = _known_right(case, local)
         edges = [
@@ -162,10 +180,15 @@ class Weights:
         ]
         if not edges:
             return
+        row = local.row
+        shown = unpaired(case, local, edges)
+        if shown is not None:
+            yield self._shown(case, row, *shown)
+            return
         found = hidden(case, local, edges)
         if found is None:
             return
-        row, label = local.row, str(found.edge.op)
+        label = str(found.edge.op)
         yield Finding(
             cause=self.name,
             kind=found.kind,

@@ -84,13 +84,18 @@ class Said:
         """The arguments of these names in order: a number among the attributes, else the next
         tensor, else None."""
         tensors = iter(self.all())
-        attributes = self.op.attributes
+        attributes = {n: _number(v) for n, v in self.op.attributes.items() if n in names}
         return [
             attributes[name]
-            if name in attributes and isinstance(attributes[name], int | float)
+            if isinstance(attributes.get(name), int | float)
             else next(tensors, None)
             for name in names
         ]
+
+
+def _number(said: Any) -> Any:
+    """Attributes are JSON, where a number that is not finite is a word."""
+    return float(said) if said in ("inf", "-inf", "nan") else said
 
 
 Reader = Callable[[Said], Iterable[Bound]]
