@@ -135,9 +135,15 @@ class Introducer:
         extra: dict[str, dict[int, NDArray[Any]]] = {}
         return [self._row(row, exact, extra) for row in rows]
 
-    def exact(self, op: OpKey, indices: list[int], part: Part) -> Exact:
-        """What the reference's ops give on the target's values; NoRegion where they cannot."""
-        region = self.regions.behind(op, indices, part)
+    def exact(
+        self, op: OpKey, indices: list[int], part: Part, through: TensorKey | None = None
+    ) -> Exact:
+        """What the reference's ops give on the target's values; NoRegion where they cannot.
+        `through` is a tensor of the reference that is computed, whatever it is paired with."""
+        regions = self.regions
+        if through is not None:
+            regions = Regions(self.sides.reference, set(self.by_reference) - {through})
+        region = regions.behind(op, indices, part)
         inputs = {edge: self.fed(edge, part) for edge in region.inputs}
         inputs |= self._recorded_parameters(region)
         return Exact(region, inputs, self._evaluate(region, inputs))

@@ -74,6 +74,7 @@ class Case:
         self._begun = monotonic()
         self._runs: dict[Any, Run | None] = {}
         self._locals: dict[TensorKey, Local | None] = {}
+        self._taken_in: dict[TensorKey, OpKey] = {}
 
     # What there is
 
@@ -105,8 +106,9 @@ class Case:
         make little. Where introduced error is not known, those where the runs part."""
         rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
         much = [r for r in rows if r.introduced_verdict is Verdict.LARGE or r.first_non_finite]
+        little = [row for row in rows if row not in much]
         much = self._without_folds(much)
-        rows = much or [r for r in self.computed if self._ends_unseen(r)] or rows
+        rows = much or [r for r in self.computed if self._ends_unseen(r)] or little
         known = any(row.introduced is not None for row in self.computed)
         first = [] if known and rows else self.result.first_divergence
         keys = {row.target.key for row in rows}
@@ -114,18 +116,24 @@ class Case:
         return sorted(rows, key=lambda row: row.target.order)
 
     def _without_folds(self, rows: list[Row]) -> list[Row]:
-        """The rows without those that only look guilty: a convolution that took in the norm
-        behind it is held against the convolution alone where values could not tell, and what
-        reads it then lacks the norm. The tool's doing, not the model's."""
-        folded: set[OpKey] = set()
+        """The rows without those that only look guilty: a product that took in the norm behind
+        it is held against the product alone where values could not tell, and what reads it then
+        lacks the norm. The tool's doing, not the model's. The product is looked at with its norm.
+        """
+        innocent: set[TensorKey] = set()
         for row in rows:
             norm = self._norm_behind(row)
-            if norm is not None and self._is_folded(row, norm):
-                folded |= {row.reference.key.op, norm.key}
-        if not folded:
-            return rows
-        kept = [r for r in rows if r.reference.key.op not in folded]
-        return [r for r in kept if not self._lacks(r, folded)]
+            if norm is None:
+                continue
+            folded = self._is_folded(row, norm)
+            lacking = [r.target.key for r in rows if r is not row and self._lacks(r, norm)]
+            if folded:
+                innocent.add(row.target.key)
+            elif lacking:
+                self._taken_in[row.target.key] = norm.key
+                self._locals.pop(row.target.key, None)
+            innocent.update(lacking)
+        return [row for row in rows if row.target.key not in innocent]
 
     def _norm_behind(self, row: Row) -> Op | None:
         """The batch norm that alone reads what a product of the reference gives."""
@@ -165,11 +173,10 @@ class Case:
         error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
         return bool(error <= 0.02 * own)
 
-    def _lacks(self, row: Row, folded: set[OpKey]) -> bool:
+    def _lacks(self, row: Row, norm: Op) -> bool:
         """Whether a row is off for want of a norm that was applied before it."""
         local = self.local(row)
-        norm = local.ops[0] if local is not None and len(local.ops) > 1 else None
-        if local is None or norm is None or norm.key not in folded:
+        if local is None or len(local.ops) < 2 or norm.key not in {op.key for op in local.ops}:
             return False
         given = local.values.get(norm.inputs[0])
         made = local.replaced(norm, given) if given is not None else None
@@ -284,8 +291,12 @@ class Case:
         at = self.maker(row)
         if introducer is None or target is None or at is None:
             return None
+        norm = self._taken_in.get(row.target.key)
+        through = at if norm is not None else None
+        if norm is not None:
+            at = TensorKey(norm, part=at.part)
         try:
-            exact = introducer.exact(at.op, [at.index], at.part)
+            exact = introducer.exact(at.op, [at.index], at.part, through)
         except (NoRegion, SyncpointError, KeyError, ValueError):
             return None
         truth = exact.outputs.get(at.index)

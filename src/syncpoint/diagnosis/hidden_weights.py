@@ -23,6 +23,8 @@ from syncpoint.run.model import Edge, Kept, Role, TensorKey
 Values = NDArray[np.float64]
 
 _OTHERS = 16
+_BEHIND = 3
+"""Ops that one compared tensor may stand for, one behind the other."""
 _CHANNELS = 512
 """Channels among which a permutation is looked for."""
 _LARGEST = 1 << 24
@@ -206,25 +208,38 @@ def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
 
 
 def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str, Proof] | None:
-    """A parameter that the target's op reads and that is like none of the reference's: with it, as
+    """A parameter that the target reads here and that is like none of the reference's: with it, as
     it lies or with its axes exchanged, the reference's op gives the target's numbers."""
-    op = case.op("target", local.row.target.key.op)
-    if op is None or case.target is None:
-        return None
-    for read in op.inputs:
-        tensor = case.target.tensor(TensorKey(read.op, read.role, read.index))
-        if read.role is not Role.PARAMETER or tensor is None or tensor.kept is not Kept.VALUES:
+    for key in _read_behind(case, local.row.target.key):
+        tensor = case.target.tensor(key) if case.target is not None else None
+        if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
         try:
             mine = dequantized(operand_of(case.target, tensor))
         except SyncpointError:
             continue
         for edge in edges:
-            wanted = local.inputs[edge].shape
-            for form in (mine, mine.T):
-                if form.shape != wanted or mine.ndim < 1:
+            for form in (mine, mine.T) if mine.ndim else ():
+                if form.shape != local.inputs[edge].shape:
                     continue
-                proof = against(local, local.fed({edge: form}))
-                if proof is not None and proof.explains:
-                    return edge, str(read.op), proof
+                proven = against(local, local.fed({edge: form}))
+                if proven is not None and proven.explains:
+                    return edge, str(key.op), proven
     return None
+
+
+def _read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
+    """Parameters that a target op reads, and those of the ops before it that nobody compares."""
+    found: dict[TensorKey, None] = {}
+    waiting = [key.op]
+    for _ in range(_BEHIND):
+        following = []
+        for name in waiting:
+            op = case.op("target", name)
+            for edge in op.inputs if op is not None else ():
+                if edge.role is Role.PARAMETER:
+                    found[TensorKey(edge.op, edge.role, edge.index)] = None
+                elif TensorKey(edge.op, edge.role, edge.index, key.part) not in case.place:
+                    following.append(edge.op)
+        waiting = following
+    return list(found)

@@ -122,7 +122,8 @@ class Precision:
         found += [self._wasted(case, one) for one in list(wasted(case))[:3]]
         yield from (f for f in found if f is not None)
         if not found and not case.guilty and outputs and not sure:
-            yield self._noise(case, outputs)
+            much = any(row.verdict is not Verdict.MODERATE for row in outputs)
+            yield replace(self._noise(case, outputs), level=Level.CAUSE if much else Level.NOTE)
 
     def _uneven(self, case: Case, one: Uneven) -> Finding | None:
         readers = [
