@@ -56,9 +56,7 @@ class Fusion:
                 if _has_same_parameters(unfused_run(case), found.rows, to_blame):
                     joined = replace(joined, confidence=0.98)
                 told[key] = joined
-            elif (
-                to_blame is None and alone is not None and _is_right(row, alone) and _in_floats(row)
-            ):
+            elif to_blame is None and alone is not None and _is_right(row, alone):
                 yield self._proven(case, row, alone)
         yield from told.values()
 

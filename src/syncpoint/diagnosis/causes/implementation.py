@@ -37,6 +37,8 @@ class Implementation:
         for row in case.guilty[:_MOST]:
             local = case.local(row)
             found = explanations(local) if local is not None else []
+            if found and _is_told(case, row, found[0]):
+                continue
             if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
@@ -116,6 +118,14 @@ class Implementation:
             next=f"look at {row.target.type} and its attributes on both sides",
             rows=(case.place[row.target.key],),
         )
+
+
+def _is_told(case: Case, row: Row, best: Explained) -> bool:
+    """Whether a look at the weights themselves has said it already."""
+    place = case.place[row.target.key]
+    return best.hypothesis.kind.startswith("weight-") and any(
+        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+    )
 
 
 def _in_fusion(case: Case, row: Row, best: Explained) -> bool:
