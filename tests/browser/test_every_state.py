@@ -137,7 +137,7 @@ def test_a_group_opens_and_closes(looked):
     page, known = looked.go(sort="operation", grouped=1), looked.known
     groups = page.locator(".list .grp")
     if looked.kind == "sourceless":
-        group, inside = groups.filter(has_text="(no module)"), known.execution
+        group, inside = groups.filter(has_text="(top level)"), known.execution
     else:
         group, inside = groups.filter(has_text="stem"), known.within("stem")
     expect(group).to_have_attribute("aria-expanded", "false")

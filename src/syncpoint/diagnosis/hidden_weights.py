@@ -210,7 +210,7 @@ def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
 def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str, Proof] | None:
     """A parameter that the target reads here and that is like none of the reference's: with it, as
     it lies or with its axes exchanged, the reference's op gives the target's numbers."""
-    for key in _read_behind(case, local.row.target.key):
+    for key in read_behind(case, local.row.target.key):
         tensor = case.target.tensor(key) if case.target is not None else None
         if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
@@ -228,7 +228,7 @@ def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str
     return None
 
 
-def _read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
+def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
     """Parameters that a target op reads, and those of the ops before it that nobody compares."""
     found: dict[TensorKey, None] = {}
     waiting = [key.op]

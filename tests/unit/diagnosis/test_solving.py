@@ -11,7 +11,7 @@ from syncpoint.run.model import Op, OpKey
 
 def seen(output, target):
     op = Op(OpKey("op"), "aten.layer_norm.default")
-    return Seen(op, "layer_norm", [], output, lambda changed: None, target=target)
+    return Seen(op, "layer_norm", [], output, lambda changed: None, end=target)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 3e-4, 1e-3, 0.07])

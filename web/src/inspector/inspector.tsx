@@ -27,8 +27,8 @@ export function Inspector(): JSX.Element {
         <h2>Inspector</h2>
         <span class="sp" />
         {found && (
-          <span class="dim" data-testid="place" title="Place in execution order, from 0">
-            place {count(found.brief.order)} of 0–{count(total - 1)}
+          <span class="dim" data-testid="place" title="Place in execution order">
+            {count(found.brief.order + 1)} of {count(total)}
           </span>
         )}
         <button class="ico s" title="Previous (↑)" aria-label="Previous sync point" onClick={() => void step(-1)}>

@@ -10,11 +10,12 @@ from typing import Any
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.hidden_weights import read_behind
 from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanations
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Role, TensorKey
+from syncpoint.run.model import Role
 
 _MOST = 8
 """Guilty ops that are looked into; what is guilty after so many others seldom is on its own."""
@@ -148,10 +149,8 @@ def _cause(case: Case, row: Row, best: Explained) -> str:
     it is can be told only where the target shows its weights."""
     if not best.hypothesis.kind.startswith("weight-"):
         return best.hypothesis.cause
-    op = case.op("target", row.target.key.op)
-    keys = {TensorKey(e.op, e.role, e.index) for e in op.inputs} if op is not None else set()
+    shown = read_behind(case, row.target.key)
     close = {r.target.key for r in case.rows if r.verdict is Verdict.CLOSE}
-    shown = [key for key in keys if key.role is Role.PARAMETER]
     return best.hypothesis.cause if shown and close.issuperset(shown) else "weights"
 
 
