@@ -133,12 +133,12 @@ class Cast(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_one_op_in_a_coarser_type_is_noted(dtype):
+def test_one_op_in_a_coarser_type_is_suspected(dtype):
     target = make_transformer()
     target.layers[0].mlp.up = Cast(target.layers[0].mlp.up, dtype)
     comparison = sp.compare(target, make_transformer(), inputs=transformer_inputs())
     first = comparison.findings[0]
-    assert (first.cause, first.kind, first.level) == ("precision", "narrow", "note")
+    assert (first.cause, first.kind, first.level) == ("precision", "narrow", "suspect")
     assert first.reference_ops == ("linear_2",) and str(dtype).split(".")[1] in first.title
 
 

@@ -207,13 +207,17 @@ def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
     return None
 
 
-def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str, Proof] | None:
+def unpaired(
+    case: Case, local: Local, edges: Sequence[Edge]
+) -> tuple[Edge, str, Values, Proof] | None:
     """A parameter that the target reads here and that is like none of the reference's: with it, as
     it lies or with its axes exchanged, the reference's op gives the target's numbers."""
     for key in read_behind(case, local.row.target.key):
         tensor = case.target.tensor(key) if case.target is not None else None
         if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
+        if tensor.quantization is not None:
+            continue  # a matter of scales first
         try:
             mine = dequantized(operand_of(case.target, tensor))
         except SyncpointError:
@@ -224,7 +228,7 @@ def unpaired(case: Case, local: Local, edges: Sequence[Edge]) -> tuple[Edge, str
                     continue
                 proven = against(local, local.fed({edge: form}))
                 if proven is not None and proven.explains:
-                    return edge, str(key.op), proven
+                    return edge, str(key.op), np.asarray(form, np.float64), proven
     return None
 
 

@@ -23,13 +23,13 @@ _BUILT_IN = (
     "syncpoint.diagnosis.causes.processing:Processing",
     "syncpoint.diagnosis.causes.weights:Weights",
     "syncpoint.diagnosis.causes.environment:Environment",
+    "syncpoint.diagnosis.causes.memory:Memory",
     "syncpoint.diagnosis.causes.overflow:Overflow",
     "syncpoint.diagnosis.causes.fusion:Fusion",
     "syncpoint.diagnosis.causes.precision:Precision",
     "syncpoint.diagnosis.causes.implementation:Implementation",
     "syncpoint.diagnosis.causes.accumulation:Accumulation",
     "syncpoint.diagnosis.causes.nondeterminism:Nondeterminism",
-    "syncpoint.diagnosis.causes.memory:Memory",
 )
 """In this order: what makes the comparison itself doubtful first, then what the runs were given,
 then what they did. Those that come later see what was found before."""

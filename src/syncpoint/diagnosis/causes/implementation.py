@@ -35,11 +35,17 @@ class Implementation:
     def look(self, case: Case) -> Iterable[Finding]:
         """One finding an op that makes error; of ops that one variant explains, one for all."""
         told: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
+        explained = {
+            place
+            for f in case.found
+            if f.level is Level.CAUSE and f.confidence >= 0.9 and f.cause != "fusion"
+            for place in f.rows
+        }
         for row in case.guilty[:_MOST]:
+            if case.place[row.target.key] in explained:
+                continue
             local = case.local(row)
             found = explanations(local) if local is not None else []
-            if found and _is_told(case, row, found[0]):
-                continue
             if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
@@ -86,7 +92,8 @@ class Implementation:
             kind=best.hypothesis.kind,
             title=f"{where} computes {best.hypothesis.text}",
             level=Level.SUSPECT if quiet else Level.CAUSE,
-            confidence=best.confidence,
+            # Through integers many things look alike.
+            confidence=min(best.confidence, 0.88 if row.preset in ("int8", "int4") else 1.0),
             ops=tuple(dict.fromkeys(_name(case, r) for r, _ in pairs)),
             reference_ops=tuple(dict.fromkeys(str(e.op.key) for _, e in pairs)),
             module=row.target.module or row.reference.module,
@@ -119,14 +126,6 @@ class Implementation:
             next=f"look at {row.target.type} and its attributes on both sides",
             rows=(case.place[row.target.key],),
         )
-
-
-def _is_told(case: Case, row: Row, best: Explained) -> bool:
-    """Whether a look at the weights themselves has said it already."""
-    place = case.place[row.target.key]
-    return best.hypothesis.kind.startswith("weight-") and any(
-        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
-    )
 
 
 def _in_fusion(case: Case, row: Row, best: Explained) -> bool:

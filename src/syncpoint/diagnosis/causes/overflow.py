@@ -53,7 +53,9 @@ class Overflow:
             one = self._ends(case, row)
             if one is not None:
                 found.append(one)
-        kernels = saturation(case, others) if not found else None
+        # Kernels of one kind err alike, some of them a little.
+        all_of_them = [row for row in case.computed if row.guilty and not is_non_finite(row)]
+        kernels = saturation(case, all_of_them) if others and not found else None
         if kernels is not None:
             found.append(self._kernels(case, kernels))
         if not case.guilty and any(row.verdict is not Verdict.CLOSE for row in case.result.outputs):

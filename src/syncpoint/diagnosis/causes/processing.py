@@ -78,7 +78,8 @@ class Processing:
     # What is made of their outputs
 
     def _outputs(self, case: Case) -> Iterator[Finding]:
-        guilty = {row.target.key.op for row in case.guilty}
+        made = [row for row in case.guilty if row.target.key.role is Role.OUTPUT]
+        guilty = {row.target.key.op for row in made}
         for row in case.result.outputs:
             shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
             if row.verdict is Verdict.CLOSE or (row.verdict is Verdict.NONE and not shape):
@@ -95,7 +96,7 @@ class Processing:
             if guilty and not blamed and not is_firm(relation.kind):
                 continue
             label = row.target.label
-            same = [r for r in case.guilty if r.target.key.op == row.target.key.op]
+            same = [r for r in made if r.target.key.op == row.target.key.op]
             rows = [row, *(same if is_firm(relation.kind) else [])]
             yield Finding(
                 cause=self.name,

@@ -152,13 +152,19 @@ class Weights:
 
     # Parameters that the target does not show
 
-    def _shown(self, case: Case, row: Row, edge: Edge, name: str, proof: Proof) -> Finding:
+    def _shown(
+        self, case: Case, local: Local, edge: Edge, name: str, mine: Values, proof: Proof
+    ) -> Finding:
         """A parameter of the target that is paired with none, since it is like none."""
-        label = str(edge.op)
+        row, label = local.row, str(edge.op)
+        theirs = np.asarray(local.inputs[edge], np.float64)
+        relation = related(theirs, mine, _floor(row)) if mine.shape == theirs.shape else None
+        what = relation.words if relation is not None else likeness(theirs, mine)
+        kind = relation.kind if relation is not None else "changed"
         return Finding(
             cause=self.name,
-            kind="changed",
-            title=f"{row.target.label} uses {name}, which is not the reference's {label}",
+            kind=kind,
+            title=f"{name} in the place of {label} {what}",
             level=Level.CAUSE,
             confidence=0.96,
             ops=(row.target.label,),
@@ -166,7 +172,7 @@ class Weights:
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
             evidence=(proof.words(f"with {name} for {label}", row.target.label),),
-            next=_next("changed", label),
+            next=_next(kind, label),
             rows=(case.place[row.target.key],),
         )
 
@@ -183,7 +189,8 @@ class Weights:
         row = local.row
         shown = unpaired(case, local, edges)
         if shown is not None:
-            yield self._shown(case, row, *shown)
+            edge, name, mine, proven = shown
+            yield self._shown(case, local, edge, name, mine, proven)
             return
         found = hidden(case, local, edges)
         if found is None:
