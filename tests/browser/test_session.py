@@ -114,6 +114,9 @@ def test_from_two_models_to_the_result_through_a_reload_and_beside_a_second_tab(
 
 def test_cancelling_leaves_nothing_half(opened, server, folder):
     fill(opened, "net.py:hanging", "net.py:reference", "net.py:inputs")
+    # What was typed is looked at first.
+    expect(opened.get_by_text("net.py defines hanging.")).to_be_visible()
+    expect(opened.get_by_text("net.py defines reference.")).to_be_visible()
     opened.get_by_role("button", name="Compare", exact=False).last.click()
     running = progress(opened, "running")
     expect(running).to_contain_text("waiting with", timeout=SLOW)
