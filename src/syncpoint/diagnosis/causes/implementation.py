@@ -38,7 +38,7 @@ class Implementation:
         explained = {
             place
             for f in case.found
-            if f.level is Level.CAUSE and f.confidence >= 0.9 and f.cause != "fusion"
+            if f.level is Level.CAUSE and f.confidence >= 0.9 and _is_fact(case, f)
             for place in f.rows
         }
         for row in case.guilty[:_MOST]:
@@ -46,6 +46,8 @@ class Implementation:
                 continue
             local = case.local(row)
             found = explanations(local) if local is not None else []
+            if found and _is_told(case, row, found[0]):
+                continue
             if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
@@ -126,6 +128,22 @@ class Implementation:
             next=f"look at {row.target.type} and its attributes on both sides",
             rows=(case.place[row.target.key],),
         )
+
+
+def _is_told(case: Case, row: Row, best: Explained) -> bool:
+    """Whether a look at the weights themselves has said it already."""
+    place = case.place[row.target.key]
+    return best.hypothesis.kind.startswith("weight-") and any(
+        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+    )
+
+
+def _is_fact(case: Case, finding: Finding) -> bool:
+    """Whether a finding before this one leaves nothing to guess: of weights, those that the
+    target shows; outputs and fusions may still be explained by an op."""
+    if finding.cause == "weights":
+        return any(case.rows[at].target.key.role is Role.PARAMETER for at in finding.rows)
+    return finding.cause not in ("fusion", "processing")
 
 
 def _in_fusion(case: Case, row: Row, best: Explained) -> bool:
