@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from syncpoint.matching.kinds import ACTIVATIONS, TRANSPARENT, op_class
+from syncpoint.matching.names import op_kind
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
 
@@ -51,7 +52,9 @@ class Graph:
         self.has_edges = any(op.inputs for op in self.ops)
         self._link()
         self.completed: dict[int, int] = {}
-        """Products and convolutions without a bias -> the op that adds it afterwards."""
+        """Products and convolutions without a bias -> the op that adds it afterwards; clamps with
+        one bound -> the clamp that has the other."""
+        other_bound: set[int] = set()
         for at, kind in enumerate(self.classes):
             if kind in ("matmul", "conv") and len(self.reads[at]) == 1 and self.live[at]:
                 reader = self.only_reader(Slot(self.ops[at].key))
@@ -62,6 +65,12 @@ class Graph:
                     continue
                 if len(self.reads[reader]) == 1 and len(self.ops[reader].inputs) == 2:
                     self.completed[at] = reader
+            elif kind == "clamp" and len(self.outputs(at)) == 1 and at not in other_bound:
+                reader = self.only_reader(Slot(self.ops[at].key))
+                kinds = {op_kind(self.ops[i].type) for i in (at, reader) if i is not None}
+                if reader is not None and kinds == {"clamp_min", "clamp_max"}:
+                    self.completed[at] = reader
+                    other_bound.add(reader)
         self.completing = {last: first for first, last in self.completed.items()}
 
     def _link(self) -> None:
@@ -127,7 +136,7 @@ class Graph:
         return self._outputs[at]
 
     def results(self, at: int) -> list[Slot]:
-        """The slots of an op, or of the op that adds its bias."""
+        """The slots of an op, or of the op that adds its bias or other bound."""
         return self.outputs(self.completed.get(at, at)) or self.outputs(at)
 
     def parameters(self, at: int) -> list[Edge]:

@@ -144,11 +144,10 @@ def test_a_planted_fault_is_named(kind, target, reference):
 
 
 ELSEWHERE = {
-    **dict.fromkeys(("sum-instead", "scale", "shifted", "axes-exchanged"), "processing"),
+    **dict.fromkeys(("scale", "shifted", "axes-exchanged"), "processing"),
     "batch_norm-mean": "weights",
 }
-"""Planted behind all that the reference does, or as a constant: that is what is told then. The sum
-in place of a mean is neither: that it is told as a scale of the output is a known fault."""
+"""Planted behind all that the reference does, or as a constant: that is what is told then."""
 
 COARSE = [f for f in FAULTS if f[0] in ("bias-missing", "pool-count-include-pad", "leaky-slope")]
 

@@ -97,6 +97,24 @@ def test_equal_values_pair_where_a_larger_op_was_decomposed():
     assert details(matching, "target")["sub"] == (Reason.NO_COUNTERPART, "inside layer_norm")
 
 
+@pytest.mark.parametrize("order", [("clamp_min", "clamp_max"), ("clamp_max", "clamp_min")])
+def test_a_clamp_is_paired_with_its_second_bound(order):
+    one, both, end = noise(), noise(), noise()
+    target = made(
+        ("first", f"aten.{order[0]}.default", "", ("x",), one),
+        ("second", f"aten.{order[1]}.default", "", ("first",), both),
+        ("end", "aten.tanh.default", "", ("second",), end),
+    )
+    reference = made(
+        ("relu6", "aten.relu6.default", "m", ("x",), both + noise()),
+        ("tanh", "aten.tanh.default", "", ("relu6",), end),
+    )
+    found, _ = pairs(target, reference)
+    assert found == {"second": "relu6", "end": "tanh"}
+    found, _ = pairs(target, target)
+    assert found == {"first": "first", "second": "second", "end": "end"}
+
+
 def layers(weights, kind, bare=False):
     """Layers that all compute the same from the same weights: told apart by order alone."""
     ops, last, value = [], "x", IMAGE

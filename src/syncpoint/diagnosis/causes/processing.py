@@ -16,6 +16,7 @@ from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
 from syncpoint.diagnosis.pipelines import prepared, raw_sample
 from syncpoint.diagnosis.relations import Relation, distance, likeness
 from syncpoint.errors import InputError
+from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
@@ -98,6 +99,8 @@ class Processing:
             if last is not None and last is not row and last.verdict is Verdict.CLOSE:
                 confidence = 0.98  # the model itself is right to its last op
             if guilty and not blamed and not is_firm(relation.kind):
+                continue
+            if relation.kind == "scaled" and _is_reduced(case, row):
                 continue
             label = row.target.label
             same = [r for r in made if r.target.key.op == row.target.key.op]
@@ -188,6 +191,17 @@ def _is_damaged(row: Row) -> bool:
     if row.target.key.role not in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT, Role.STATE):
         return False
     return not row.guilty and row.verdict not in (Verdict.CLOSE, Verdict.NONE)
+
+
+def _is_reduced(case: Case, row: Row) -> bool:
+    """Whether the target's output is summed up or averaged by its last op, and the reference's is
+    the other: a scale too, but that of an op and not of what follows the model."""
+    maker = case.maker(row)
+    theirs = case.op("reference", maker.op) if maker is not None else None
+    ours = case.op("target", row.target.key.op)
+    if ours is None or theirs is None:
+        return False
+    return {op_class(ours.type), op_class(theirs.type)} == {"sum", "mean"}
 
 
 def _reads(case: Case, computed: Row, row: Row) -> bool:
