@@ -4,7 +4,7 @@ it, and which op upstream lost the value that it then divides by."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +186,29 @@ def _lost(case: Case, row: Row) -> Lost | None:
     return Lost(row, int(np.count_nonzero(gone)), size, least(row.target.dtype))
 
 
+def wholly_masked(case: Case, row: Row) -> int:
+    """Rows of nothing but -inf that a softmax is given: 0 / 0 there."""
+    local = case.local(row)
+    if local is None:
+        return 0
+    for op in local.ops:
+        if op_class(op.type) not in ("softmax", "log_softmax", "attention"):
+            continue
+        for argument in local.arguments(op):
+            if argument is None or argument.dtype.kind != "f" or not argument.ndim:
+                continue
+            dead = int(np.count_nonzero(np.isneginf(argument).all(-1)))
+            if dead:
+                return dead
+    return 0
+
+
+def literal(op: Op | None, dtype: str) -> float | None:
+    """A number that is written into an op and that a type cannot hold."""
+    numbers = [v for v in op.attributes.values() if isinstance(v, float)] if op else []
+    return next((v for v in numbers if np.isfinite(v) and abs(v) > ceiling(dtype)), None)
+
+
 def _vanishes(truth: NDArray[Any], row: Row) -> bool:
     return bool(((truth != 0) & (np.abs(truth) < least(row.target.dtype))).any())
 
@@ -200,6 +223,8 @@ class Broken:
     told: str
     """What it computes in float64, in words; "" where that is not known."""
     overflows: bool
+    constant: bool = False
+    """It depends on nothing that the model was given."""
 
 
 def broken_before(case: Case, key: TensorKey) -> Broken | None:
@@ -220,7 +245,9 @@ def broken_before(case: Case, key: TensorKey) -> Broken | None:
             if value is None or own is None or np.isfinite(value).all():
                 continue
             known = [v for _, v in inputs if v is not None]
-            return _broken(op, own.dtype, value, known)
+            broken = _broken(op, own.dtype, value, known)
+            given = [e for e in op.inputs if e.role is not Role.PARAMETER]
+            return replace(broken, constant=not given)
         for edge in bad:
             if edge.role is Role.OUTPUT and edge.op not in seen and len(seen) < 64:
                 seen.add(edge.op)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.accumulators import Narrow, narrow
 from syncpoint.diagnosis.amounts import number, type_name
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.drift import Growth, Step, growth, norm_of, relative, steps
@@ -38,10 +37,7 @@ class Accumulation:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """What makes the output be off where no op is guilty."""
-        if case.guilty:
-            yield from self._accumulators(case)
-            return
-        if not case.is_off or case.result.inputs_differ:
+        if case.guilty or not case.is_off or case.result.inputs_differ:
             return
         if any(finding.level is Level.CAUSE for finding in case.found):
             return
@@ -153,47 +149,6 @@ class Accumulation:
             f" {number(final)}",
         )
         return told, left < final / 4
-
-    # Sums in a narrow type: the op is guilty, and its sum is why
-
-    def _accumulators(self, case: Case) -> Iterable[Finding]:
-        for row in case.guilty[:8]:
-            if op_class(row.reference.type) != "matmul" or row.introduced is None:
-                continue
-            local = case.local(row)
-            one = narrow(local) if local is not None else None
-            if one is not None and (one.reproduces or _is_noise(row, one)):
-                yield self._narrow(case, row, one)
-
-    def _narrow(self, case: Case, row: Row, one: Narrow) -> Finding:
-        name = type_name(one.dtype)
-        last = (
-            f"adding up in {name} one after the other gives the target's numbers to"
-            f" {number(one.left)}"
-            if one.reproduces
-            else f"adding up in {name} errs by {number(one.simulated)}, as much as the target"
-        )
-        return Finding(
-            cause=self.name,
-            kind="narrow-accumulator",
-            title=f"{row.target.label} adds up its {one.terms:,} products in {name}",
-            level=Level.CAUSE if row.verdict.severity else Level.NOTE,
-            confidence=0.93 if one.reproduces else 0.65,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=(f"its error is {number(one.error)}; with a float32 sum far less", last),
-            next=f"let {row.target.label} accumulate in float32",
-            rows=(case.place[row.target.key],),
-        )
-
-
-def _is_noise(row: Row, one: Narrow) -> bool:
-    """Whether the error has the size of such a sum and is small beside the values."""
-    made = row.introduced
-    unit = DTYPES[one.dtype].unit
-    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5
 
 
 def _amplifier(found: list[Step], final: float) -> Step | None:

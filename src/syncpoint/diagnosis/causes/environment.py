@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.fast_math import approximate
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.diagnosis.symptom import upgraded
@@ -40,6 +41,7 @@ class Environment:
         if not case.is_off:
             return
         yield from self._tf32(case)
+        yield from self._fast_math(case)
         yield from self._flushed(case)
         yield from self._fell_back(case)
         yield from self._records(case)
@@ -72,6 +74,26 @@ class Environment:
                 first.words("with inputs rounded to 10 bits", row.target.label),
             ),
             "turn TF32 off: torch.set_float32_matmul_precision('highest'), NVIDIA_TF32_OVERRIDE=0",
+        )
+
+    def _fast_math(self, case: Case) -> Iterator[Finding]:
+        """Steep functions that are right to a few bits, all of them."""
+        found = approximate(case)
+        told = _switches(case)
+        if found is None or (len(found.rows) < 2 and not told):
+            return
+        yield self._proven(
+            case,
+            "fast-math",
+            f"{', '.join(found.kinds)} are approximated: right to {found.bits:.0f} bits",
+            0.95 if told else 0.8,
+            found.rows,
+            (
+                f"{len(found.rows)} ops make error, all of them steep functions",
+                f"nine elements in ten are within 2^-{found.bits:.1f} of their own size",
+                *told,
+            ),
+            "build the target without -ffast-math, or ask it for exact functions",
         )
 
     def _flushed(self, case: Case) -> Iterator[Finding]:
@@ -197,6 +219,14 @@ class Environment:
         confidence: float = 0.5,
     ) -> Finding:
         return Finding(self.name, kind, title, level, confidence, evidence=evidence, next=after)
+
+
+def _switches(case: Case) -> list[str]:
+    """Switches of fast mathematics that the target says were on."""
+    said = dict(case.result.target.get("environment") or {})
+    on = [n for n in said if "fast" in n.lower() and str(said[n]).lower() in ("true", "1", "on")]
+    on += [n for n in said if "fast-math" in str(said[n]) or "Ofast" in str(said[n])]
+    return [f"the target says: {n} {str(said[n])[:60]}" for n in dict.fromkeys(on)][:1]
 
 
 def _is_product(row: Row) -> bool:

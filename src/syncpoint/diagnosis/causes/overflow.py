@@ -24,8 +24,11 @@ from syncpoint.diagnosis.nonfinite import (
     ceiling,
     inside,
     is_float,
+    literal,
     lost_upstream,
+    wholly_masked,
 )
+from syncpoint.diagnosis.telling import finding_at
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
@@ -75,18 +78,29 @@ class Overflow:
         made = "NaN" if np.isnan(mine[places]).all() else "inf"
         if made == "inf" and np.isnan(mine[places]).any():
             made = "inf and NaN"
-        head = self._finding(
+        head = finding_at(
             case,
             row,
+            self.name,
             kind="non-finite",
             title=f"{row.target.label} makes {made} where the reference is finite",
             confidence=0.55 if row.target.dtype in ("f16", "bf16") else 0.45,
             evidence=(f"{count:,} of {mine.size:,} elements are {made}",),
             next=f"look at what {row.target.type} computes there; run it in float32",
         )
+        dead = wholly_masked(case, row)
+        if dead:
+            return replace(
+                head,
+                kind="mask",
+                title=f"{row.target.label} is given rows of nothing but -inf",
+                confidence=0.93,
+                evidence=(*head.evidence, f"{dead:,} rows are masked as a whole"),
+                next="mask with the lowest finite value of the type in place of -inf",
+            )
         broken = broken_before(case, row.target.key)
         if broken is not None and broken.op.key != row.target.key.op:
-            return self._before(head, row, broken)
+            return self._before(case, head, row, broken)
         local = case.local(row)
         if local is None:
             return self._beyond(head, row, theirs, places, 0.85)
@@ -96,10 +110,21 @@ class Overflow:
             return self._inside(head, local, places) if told.kind == head.kind else told
         return self._lost(case, head, local, places)
 
-    def _before(self, head: Finding, row: Row, broken: Broken) -> Finding:
+    def _before(self, case: Case, head: Finding, row: Row, broken: Broken) -> Finding:
         """An op that only the target has broke before this one."""
         label = str(broken.op.key)
         kind = op_class(broken.op.type)
+        if broken.constant:
+            value = literal(case.op("reference", row.reference.key.op), "f16")
+            what = f"the constant {number(value)}" if value is not None else "a constant"
+            return replace(
+                head,
+                kind="constant",
+                title=f"{what} of {row.target.label} is infinite in the target",
+                confidence=0.95 if value is not None else 0.85,
+                evidence=(*head.evidence, f"{label} holds inf before any input is read"),
+                next=f"write a number that {type_name('f16')} holds, such as -6e4 for a mask",
+            )
         if not broken.overflows:
             said = f"{label} ({broken.op.type}) is where it begins: {broken.count:,} elements"
             return replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
@@ -186,19 +211,6 @@ class Overflow:
                 next=_cure_of_underflow(row, label),
                 rows=(*head.rows, case.place[lost.row.target.key]),
             )
-        for argument in local.arguments(local.ops[-1]):
-            if argument is None or argument.dtype.kind != "f" or not argument.ndim:
-                continue
-            dead = np.isneginf(argument).all(-1)
-            if dead.any() and op_class(row.reference.type) in ("softmax", "attention"):
-                return replace(
-                    head,
-                    kind="mask",
-                    title=f"{row.target.label} is given rows of nothing but -inf",
-                    confidence=0.9,
-                    evidence=(*head.evidence, f"{int(dead.sum()):,} rows are masked as a whole"),
-                    next="mask with the lowest finite value of the type in place of -inf",
-                )
         said = f"{row.target.type} of the reference breaks on these inputs as well"
         return replace(head, confidence=0.6, evidence=(*head.evidence, said))
 
@@ -208,9 +220,10 @@ class Overflow:
         ends = [abs(numbers.get(f"reference_{e}") or 0.0) for e in ("min", "max")]
         over = bool(top) and max(ends) > top
         said = f"the reference reaches {number(max(ends))} there" if any(ends) else ""
-        return self._finding(
+        return finding_at(
             case,
             row,
+            self.name,
             kind="overflow" if over else "non-finite",
             title=f"{row.target.label} overflows {type_name(row.target.dtype)}"
             if over
@@ -240,9 +253,10 @@ class Overflow:
         if noise is None:
             taken = f"cutting it there costs {number(cut.error)}, rounding {number(cut.left)}"
         sure = noise is None or (noise > 0 and cut.left <= 4 * noise)
-        return self._finding(
+        return finding_at(
             case,
             row,
+            self.name,
             kind="clipping",
             title=f"{row.target.label} clips {cut.what}: the integers end too early",
             confidence=(0.95 if sure else 0.85) if noise is not None else 0.9,
@@ -265,9 +279,10 @@ class Overflow:
             rest = rms(np.where(stopped, 0.0, local.error))
             if rest**2 <= 0.2 * rms(local.error) ** 2:
                 most = float(np.abs(local.truth[stopped]).max())
-                return self._finding(
+                return finding_at(
                     case,
                     row,
+                    self.name,
                     kind="saturated",
                     title=f"{row.target.label} stops at the greatest value of {name}",
                     confidence=0.95,
@@ -281,9 +296,10 @@ class Overflow:
         if local.noise and gone.any() and np.count_nonzero(gone) >= 0.01 * gone.size:
             best = _best_inside(local, dtype, gone)
             if best is not None and best[0].certain:
-                head = self._finding(
+                head = finding_at(
                     case,
                     row,
+                    self.name,
                     kind="overflow",
                     title="",
                     confidence=0.9,
@@ -293,9 +309,10 @@ class Overflow:
         return None
 
     def _kernels(self, case: Case, kernels: Saturation) -> Finding:
-        first = self._finding(
+        first = finding_at(
             case,
             kernels.rows[0],
+            self.name,
             kind="int16-saturation",
             title=f"{kernels.kernel.key} saturates: sums of two products do not fit 16 bits",
             confidence=0.93 if kernels.proven else 0.65,
@@ -313,34 +330,6 @@ class Overflow:
             ops=tuple(dict.fromkeys(labels)),
             reference_ops=tuple(row.reference.label for row in kernels.rows),
             rows=tuple(case.place[row.target.key] for row in kernels.rows),
-        )
-
-    def _finding(
-        self,
-        case: Case,
-        row: Row,
-        kind: str,
-        title: str,
-        confidence: float,
-        evidence: Iterable[str] = (),
-        next: str = "",
-        missing: Iterable[str] = (),
-        level: Level = Level.CAUSE,
-    ) -> Finding:
-        return Finding(
-            cause=self.name,
-            kind=kind,
-            title=title,
-            level=level,
-            confidence=confidence,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(evidence),
-            next=next,
-            missing=tuple(missing),
-            rows=(case.place[row.target.key],),
         )
 
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.accumulators import Narrow, narrow
 from syncpoint.diagnosis.amounts import number, type_name
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.narrowing import Narrowed, narrowed
 from syncpoint.diagnosis.ranges import Uneven, Wasted, uneven, wasted
 from syncpoint.diagnosis.scales import Misread, misread, weight_ratio
+from syncpoint.diagnosis.telling import finding_at
 from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
@@ -55,8 +57,13 @@ class Precision:
         one = misread(case, local)
         if one is not None:
             return self._misread(case, local, one)
-        narrow = narrowed(local)
-        return self._narrowed(case, local.row, narrow) if narrow is not None else None
+        coarse = narrowed(local)
+        if coarse is not None:
+            return self._narrowed(case, local.row, coarse)
+        total = narrow(local)
+        if total is not None and (total.reproduces or _is_noise(local.row, total)):
+            return self._accumulator(case, local.row, total)
+        return None
 
     def _misread(self, case: Case, local: Local, one: Misread) -> Finding:
         row = local.row
@@ -92,7 +99,7 @@ class Precision:
             kind, title = "scale", f"{row.target.label} reads its {what} with a wrong scale"
             cure = f"compare the scale{at} with that of the model it was made from"
         good = local.noise > 0 and one.left <= 4 * local.noise
-        return self._finding(case, row, kind, title, 0.94 if good else 0.8, said, cure)
+        return finding_at(case, row, self.name, kind, title, 0.94 if good else 0.8, said, cure)
 
     def _narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
         name = type_name(one.dtype)
@@ -103,14 +110,35 @@ class Precision:
             )
         if one.all_representable:
             said.append(f"every value that it gives is a number of {name}")
-        return self._finding(
+        return finding_at(
             case,
             row,
+            self.name,
             "narrow",
             f"{row.target.label} computes in {name} among {type_name(row.target.dtype)}",
             0.93 if one.reproduces and one.left <= 0.3 * one.error else 0.85,
             said,
             f"keep {row.target.label} in {type_name(row.target.dtype)}",
+        )
+
+    def _accumulator(self, case: Case, row: Row, one: Narrow) -> Finding:
+        name = type_name(one.dtype)
+        last = (
+            f"adding up in {name} one after the other gives the target's numbers to"
+            f" {number(one.left)}"
+            if one.reproduces
+            else f"adding up in {name} errs by {number(one.simulated)}, as much as the target"
+        )
+        return finding_at(
+            case,
+            row,
+            self.name,
+            "narrow-accumulator",
+            f"{row.target.label} adds up its {one.terms:,} products in {name}",
+            0.93 if one.reproduces else 0.65,
+            (f"its error is {number(one.error)}; with a float32 sum far less", last),
+            f"let {row.target.label} accumulate in float32",
+            level=Level.CAUSE if row.verdict.severity else Level.NOTE,
         )
 
     # All of them
@@ -135,9 +163,10 @@ class Precision:
         if row is None:
             return None
         bits = DTYPES[one.tensor.dtype].bits
-        return self._finding(
+        return finding_at(
             case,
             row,
+            self.name,
             "per-tensor",
             f"one scale is not enough for the weight {one.tensor.key.op}",
             0.88,
@@ -153,9 +182,10 @@ class Precision:
     def _wasted(self, case: Case, one: Wasted) -> Finding:
         bits = DTYPES[one.tensor.dtype].bits
         unused = "all" if not np.isfinite(one.bits) or one.bits > bits else f"{one.bits:.1f}"
-        return self._finding(
+        return finding_at(
             case,
             one.row,
+            self.name,
             "wasted-range",
             f"the range of {one.tensor.key.op} is far wider than what is in it",
             0.9,
@@ -188,9 +218,10 @@ class Precision:
         through = case.result.through
         parts = [p for p in through.parts if p.output and p.mostly] if through is not None else []
         said += [f"{p.target}: the error is mostly {p.mostly}" for p in parts[:1]]
-        found = self._finding(
+        found = finding_at(
             case,
             first,
+            self.name,
             "noise",
             "quantization costs more than the output can bear",
             0.8,
@@ -238,16 +269,17 @@ class Precision:
         said = [f"it adds a relative error of {number(own)}, the median op {number(floor)}"]
         if len(few) > 1:
             said.append(f"{len(few)} of {len(known)} ops are so")
-        found = self._finding(
+        found = finding_at(
             case,
             row,
+            self.name,
             "narrow",
             f"{row.target.label} computes in {name} among {_NAMES.get(usual, type_name(usual))}",
             0.85 if outputs else 0.9,
             said,
             f"keep {row.target.label} in {_NAMES.get(usual, type_name(usual))} if the output"
             " should be closer",
-            Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
+            level=Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
         )
         yield replace(
             found,
@@ -255,31 +287,12 @@ class Precision:
             reference_ops=tuple(r.reference.label for r in few[:_MOST]),
         )
 
-    def _finding(
-        self,
-        case: Case,
-        row: Row,
-        kind: str,
-        title: str,
-        confidence: float,
-        evidence: Iterable[str],
-        next: str,
-        level: Level = Level.CAUSE,
-    ) -> Finding:
-        return Finding(
-            cause=self.name,
-            kind=kind,
-            title=title,
-            level=level,
-            confidence=confidence,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(said for said in evidence if said),
-            next=next,
-            rows=(case.place[row.target.key],),
-        )
+
+def _is_noise(row: Row, one: Narrow) -> bool:
+    """Whether the error has the size of such a sum and is small beside the values."""
+    made = row.introduced
+    unit = DTYPES[one.dtype].unit
+    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5
 
 
 def _row_behind(case: Case, ops: set[OpKey]) -> Row | None:
