@@ -25,12 +25,15 @@ _PROBED = 64
 """Channels of the tensor that tells the size of a block; a multiple of all sizes there are."""
 
 
-_POINTWISE = frozenset(
+_CARRY = frozenset(
     {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QuantizeLinear"}
-    | {"DequantizeLinear", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSwish", "Cast"}
-    | {"HardSigmoid", "Add", "Sub", "Mul", "Div", "Identity"}
+    | {"DequantizeLinear", "Relu", "LeakyRelu", "PRelu", "Elu", "Sigmoid", "Tanh", "Clip", "Cast"}
+    | {"HardSwish", "HardSigmoid", "Softplus", "Gelu", "QuickGelu", "Erf", "Exp", "Log", "Sqrt"}
+    | {"Add", "Sub", "Mul", "Div", "Pow", "Neg", "Abs", "Max", "Min", "Sum", "Identity", "Where"}
+    | {"Resize", "Pad", "Concat", "QLinearConcat", "Split", "ReduceMean", "ReduceMax"}
 )
-"""Ops that give a tensor laid out as the one they are given."""
+"""Ops that give a tensor laid out as the one they are given. The later ones have their axes moved
+when a transposition is taken past them."""
 
 
 def layouts(graph: ir.Graph, known: Container[str]) -> dict[str, str]:
@@ -45,11 +48,13 @@ def layouts(graph: ir.Graph, known: Container[str]) -> dict[str, str]:
         elif BLOCKED in given:
             # What works element by element takes blocks as they come.
             layout = BLOCKED
-        elif _is_channels_last(node) or (LAST in given and node.op_type in _POINTWISE):
+        elif _is_channels_last(node) or (LAST in given and node.op_type in _CARRY):
             layout = LAST
         elif node.op_type == "Transpose" and "perm" in node.attributes:
             order = list(node.attributes["perm"].as_ints())
-            layout = LAST if order == [0, *range(2, len(order)), 1] and len(order) > 3 else ""
+            last = order == [0, *range(2, len(order)), 1] and len(order) > 3
+            # Only what is made for such a kernel: two transpositions of a model may merge into one.
+            layout = LAST if last and _feeds_channels_last(node) else ""
         if layout:
             found |= {o.name: layout for o in node.outputs if o.name and o.name not in known}
     return found
@@ -58,6 +63,19 @@ def layouts(graph: ir.Graph, known: Container[str]) -> dict[str, str]:
 def _is_channels_last(node: ir.Node) -> bool:
     ours = node.domain == "com.microsoft" and node.attributes.get_int("channels_last", 0) == 1
     return ours or node.op_type in ("NhwcMaxPool", "NhwcFusedConv")
+
+
+def _feeds_channels_last(node: ir.Node) -> bool:
+    waiting, seen = [node], {node}
+    while waiting:
+        for value in waiting.pop().outputs:
+            for reader in (use.node for use in value.uses()):
+                if _is_channels_last(reader):
+                    return True
+                if reader.op_type in _CARRY and reader not in seen:
+                    seen.add(reader)
+                    waiting.append(reader)
+    return False
 
 
 def channels_after(value: ir.Value) -> int | None:
