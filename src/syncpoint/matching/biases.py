@@ -66,18 +66,22 @@ def _moved(work: Workspace, target: Slot, reference: Slot) -> tuple[int, NDArray
     if at < 0 or other < 0 or {mine.classes[at], theirs.classes[other]} - set(_PRODUCTS):
         return None
     adding = _adding(mine, target)
-    if adding is None or not mine.foreign(at, adding) or _bias(mine, at) is not None:
+    if not adding or not all(mine.foreign(at, i) for i in adding) or _bias(mine, at) is not None:
         return None
     bias = _bias(theirs, other)
-    return None if bias is None else (adding, bias)
-
-
-def _adding(graph: Graph, slot: Slot) -> int | None:
-    """The only op that reads a slot, if it adds a constant to it or takes one away."""
-    reader = graph.only_reader(slot)
-    if reader is None or graph.classes[reader] not in ("add", "sub"):
+    if bias is None:
         return None
-    return reader if len(graph.reads[reader]) == 1 else None
+    constants = {i: _constant(mine, i) for i in adding if mine.classes[i] == "add"}
+    whole = [i for i, added in constants.items() if added is not None and _equal(added, bias)]
+    return (whole or adding)[0], bias
+
+
+def _adding(graph: Graph, slot: Slot) -> list[int]:
+    """The ops that read a slot, if all of them add a constant to it or take one away: a constant of
+    what follows may have been merged with the bias, beside the bias itself."""
+    readers = graph.consumers.get(slot, [])
+    adds = all(graph.classes[i] in ("add", "sub") and len(graph.reads[i]) == 1 for i in readers)
+    return list(readers) if adds else []
 
 
 def _bias(graph: Graph, at: int) -> NDArray[Any] | None:

@@ -12,7 +12,11 @@ from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.kinds import TRANSPARENT, op_class
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Role
 
+_FAR = 4096
+"""Ops that lie further apart are not looked at: the work must not grow with the square."""
+_PASS = TRANSPARENT | {"quantize", "dequantize"}
 _NUMBER = re.compile(r"(?P<stem>.+?)(?:_(?P<number>\d+))?")
 
 
@@ -38,6 +42,10 @@ def complete(
     if len(wanted) > 1 and len(target.positions) > 1:
         _several(work, target, reference, wanted, evidence, confidence)
         return
+    piece = _piece(work, target, wanted[0])
+    if piece is None:
+        return
+    target.positions = piece
     ends = [_Ending(work, target, reference, at, wanted) for at in target.positions]
     whole = [e for e in ends if e.fits and e.leaves]
     if not whole and len(ends) == 1 and op_class(mine.ops[ends[0].at].type) == reference.kind:
@@ -67,6 +75,47 @@ def complete(
             if inner != chosen.at:
                 for slot in mine.outputs(inner):
                     work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _piece(work: Workspace, target: Unit, wanted: Slot) -> list[int] | None:
+    """The ops of a unit that hang together and give what is wanted. Compilers that merge equal
+    constants exchange the names of steps of equal ops; a unit then lies in two places, one made
+    from the other by way of ops outside. Values tell which it is; None where they do not."""
+    graph = work.graphs[TARGET]
+    pieces = _pieces(graph, target.positions)
+    if len(pieces) < 2:
+        return target.positions
+    fits = []
+    for piece in pieces:
+        made = [s for at in piece for s in graph.outputs(at)]
+        same = [s for s in made if graph.count(s) == work.graphs[REFERENCE].count(wanted)]
+        if any(work.layouts.best(s, wanted)[0] <= work.prints.tolerance for s in same):
+            fits.append(piece)
+    return fits[0] if len(fits) == 1 else None
+
+
+def _pieces(graph: Graph, positions: list[int]) -> list[list[int]]:
+    """A unit, in two where its later ops depend on the earlier ones by way of others alone."""
+    span = positions[-1] - positions[0]
+    if len(positions) < 3 or span < len(positions) or span > _FAR:
+        return [positions]
+    unit = set(positions)
+    early: set[int] = set()
+    through: set[int] = set()
+    """Casts and the like between ops of the unit, which compute nothing."""
+    outside: set[int] = set()
+    for at in range(positions[0], positions[-1] + 1):
+        above = {graph.position.get(s.op, -1) for s in graph.reads[at] if s.role is Role.OUTPUT}
+        if at in unit and not above & outside:
+            early.add(at)
+        elif at not in unit and above and above <= early | through and graph.classes[at] in _PASS:
+            through.add(at)
+        elif above & (early | through | outside):
+            outside.add(at)
+    late = [at for at in positions if at not in early]
+    # What reads an early result and one from outside is an op with a skip, not another op.
+    reads = {graph.position.get(s.op, -1) for at in late for s in graph.reads[at]}
+    return [positions] if not late or reads & (early | through) else [sorted(early), late]
 
 
 def drop_unlike(work: Workspace) -> None:

@@ -57,13 +57,8 @@ class Graph:
         other_bound: set[int] = set()
         for at, kind in enumerate(self.classes):
             if kind in ("matmul", "conv") and len(self.reads[at]) == 1 and self.live[at]:
-                reader = self.only_reader(Slot(self.ops[at].key))
-                bare = len(self.ops[at].inputs) <= 2
-                if reader is None or not bare or self.classes[reader] != "add":
-                    continue
-                if self.foreign(at, reader):
-                    continue
-                if len(self.reads[reader]) == 1 and len(self.ops[reader].inputs) == 2:
+                reader = self._adds(at)
+                if reader is not None:
                     self.completed[at] = reader
             elif kind == "clamp" and len(self.outputs(at)) == 1 and at not in other_bound:
                 reader = self.only_reader(Slot(self.ops[at].key))
@@ -72,6 +67,22 @@ class Graph:
                     self.completed[at] = reader
                     other_bound.add(reader)
         self.completing = {last: first for first, last in self.completed.items()}
+
+    def _adds(self, at: int) -> int | None:
+        """The op that adds a constant to a product that has no bias; an integer product may be
+        read as what it stands for before."""
+        op = self.ops[at]
+        # Of integer products scales and zero points are inputs too.
+        bare = len(op.inputs) <= (8 if op.type.startswith("QLinear") else 2)
+        reader = self.only_reader(Slot(op.key)) if bare else None
+        read = reader is not None and self.classes[reader] == "dequantize"
+        if reader is not None and read:
+            reader = self.only_reader(Slot(self.ops[reader].key))
+        if reader is None or self.classes[reader] != "add" or len(self.reads[reader]) != 1:
+            return None
+        if len(self.ops[reader].inputs) != 2 or (not read and self.foreign(at, reader)):
+            return None
+        return reader
 
     def _link(self) -> None:
         from_outside = (Role.MODEL_INPUT, Role.STATE)

@@ -23,6 +23,7 @@ def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
     through the view that follows from them, and so is what comes after: a wrong order of axes
     would show there."""
     mine, theirs = work.graphs
+    _part_mistaken(work, agree_after)
     waiting: dict[Slot, list[tuple[Slot, tuple[int, ...]]]] = {}
     for slot in _turned(work, TARGET):
         behind = _behind(mine, slot, work.to_reference)
@@ -44,6 +45,26 @@ def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
                 work.matching.admit(SIDES[TARGET], tensor.key)
             said = "the same tensor turned, by the axes that both ops name"
             work.pair(target, slot, said, 0.9, view=view)
+
+
+def _part_mistaken(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
+    """Undo pairs by name of transpositions that have the same shape and not the same axes, where
+    the axes that they name themselves make them equal."""
+    mine, theirs = work.graphs
+    for target, reference in list(work.to_reference.items()):
+        if mine.class_of(target) != "transpose" or theirs.class_of(reference) != "transpose":
+            continue
+        if work.view(target) or work.evidence(target) == "pinned by the map":
+            continue
+        one = _behind(mine, target, work.to_reference)
+        other = _behind(theirs, reference, work.to_target)
+        if one is None or other is None or work.to_reference[one[0]] != other[0]:
+            continue
+        view = None if work.view(one[0]) else _between(one[1], other[1])
+        if not view or work.prints.equal(target, reference):
+            continue
+        if work.prints.equal(target, reference, view) and agree_after(target):
+            work.unpair(target)
 
 
 def _turned(work: Workspace, side: int) -> list[Slot]:
