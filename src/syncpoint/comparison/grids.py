@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
+from syncpoint.metrics import Operand
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Kept, Op, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -105,6 +106,31 @@ def grids_behind(run: Run, key: TensorKey, paired: Container[TensorKey]) -> Grid
         if own is not None and own.key not in paired and not entered:
             found.between.append(own)
     return found
+
+
+def ends_of(tensor: Tensor, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The least and the greatest number that a grid can hold, for values of this shape."""
+    known = tensor.quantization
+    if known is None or known.table:
+        return None
+    if len(known.scale) > 1 and tensor.shape != shape:
+        return None
+    over = shape if len(known.scale) > 1 else (1,)
+    bits = DTYPES[tensor.dtype].bits
+    if bits > 16:
+        return None
+    first = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
+    both = [
+        dequantized(Operand(np.full(over, float(end)), "f64", known))
+        for end in (first, first + 2**bits - 1)
+    ]
+    return np.minimum(*both), np.maximum(*both)
+
+
+def rms(values: NDArray[Any]) -> float:
+    """Root mean square of what is finite."""
+    kept = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(kept)))) if kept.size else 0.0
 
 
 def _read_by(run: Run, op: Op) -> list[Edge]:

@@ -9,6 +9,7 @@ weight shows where it is used and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.carried import Carried, is_state
-from syncpoint.comparison.grids import grids_behind
+from syncpoint.comparison.grids import ends_of, grids_behind, rms
 from syncpoint.comparison.masking import blanked
 from syncpoint.comparison.measuring import Sides, is_computed
 from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of, steps_of
@@ -136,13 +137,17 @@ class Introducer:
         return [self._row(row, exact, extra) for row in rows]
 
     def exact(
-        self, op: OpKey, indices: list[int], part: Part, through: TensorKey | None = None
+        self,
+        op: OpKey,
+        indices: list[int],
+        part: Part,
+        through: AbstractSet[TensorKey] = frozenset(),
     ) -> Exact:
         """What the reference's ops give on the target's values; NoRegion where they cannot.
-        `through` is a tensor of the reference that is computed, whatever it is paired with."""
+        `through` are tensors of the reference that are computed, whatever they are paired with."""
         regions = self.regions
-        if through is not None:
-            regions = Regions(self.sides.reference, set(self.by_reference) - {through})
+        if through:
+            regions = Regions(self.sides.reference, set(self.by_reference) - through)
         region = regions.behind(op, indices, part)
         inputs = {edge: self.fed(edge, part) for edge in region.inputs}
         inputs |= self._recorded_parameters(region)
@@ -227,6 +232,9 @@ class Introducer:
             ratio, expected = 0.0, None
         else:
             expected = self._expected(operand, target, truth, exact, index, local, hidden, extra)
+            if local in _INTEGER_UNITS:
+                cut = self._cut_off(target, truth, self.sides.operand(1, reference))
+                expected = float(np.hypot(expected, cut))
             ratio = _ratio(found, expected)
             if ratio > PRESETS[local].introduced[0] and self._is_twin(operand, exact, index):
                 expected, ratio = found.rmse or 0.0, 1.0
@@ -309,6 +317,21 @@ class Introducer:
             extra["levels"] = self._evaluate(exact.region, fed)
         noise = [_distance(extra[name].get(index), truth) for name in ("grids", "levels")]
         return float(np.linalg.norm([*noise, grids.passed_on(truth.size)]))
+
+    def _cut_off(self, target: Tensor, truth: NDArray[Any], reference: Operand) -> float:
+        """What integers that hold all that the reference has cut off here: error of ops before
+        drives values beyond their ends, and that is not this op's doing."""
+        grids = grids_behind(self.sides.target, target.key, self.paired).between
+        own = np.asarray(dequantized(reference), np.float64)
+        costs = [0.0]
+        for grid in [*grids, *([target] if target.quantization is not None else [])]:
+            ends = ends_of(grid, truth.shape)
+            if ends is None or grid.count != truth.size or own.shape != truth.shape:
+                continue
+            cut, theirs = (rms(value - np.clip(value, *ends)) for value in (truth, own))
+            if theirs < cut / 4:
+                costs.append(cut)
+        return max(costs)
 
     def _key(self, edge: Edge, exact: Exact) -> TensorKey:
         return TensorKey(edge.op, edge.role, edge.index, exact.region.part)

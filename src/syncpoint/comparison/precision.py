@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, coarsest, preset_of
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Edge, OpKey, Role, Tensor, TensorKey
+from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 JUDGED_AS = "judged_as"
@@ -45,6 +45,21 @@ def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArr
             else value
             for edge, value in inputs.items()
         }
+
+
+def _literals(op: Op, upstream: str) -> list[str]:
+    """The precision of the numbers written into an op, where they were rounded on the way: a
+    constant of a 16-bit model that a fusion made an attribute has all the bits of that type and
+    none beyond, whatever the type that the op itself computes in. A divisor becomes a factor."""
+    bits = {"f16": 10, "bf16": 7}.get(upstream)
+    said = [v for v in op.attributes.values() if isinstance(v, float) and v and np.isfinite(v)]
+    numbers = [number for v in said for number in (abs(v), 1 / abs(v))] if bits else []
+    for number in numbers:
+        whole = float(np.frexp(number)[0]) * 2.0 ** (bits + 1) if bits else 0.0
+        # Seven in eight numbers of a type need its last three bits.
+        if abs(whole - round(whole)) <= 2.0**-22 * whole and round(whole) % 8:
+            return [upstream]
+    return []
 
 
 class Precisions:
@@ -79,6 +94,7 @@ class Precisions:
                     upstream += own_presets
                     if edge.role is Role.PARAMETER:
                         parameters += own_presets
+            parameters += _literals(op, coarsest(upstream))
             self._parameters[op.key] = coarsest(parameters)
             own_outputs = self._own.get((op.key, Role.OUTPUT), [])
             said = op.attributes.get(JUDGED_AS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.clipping import rms
+from syncpoint.comparison.grids import rms
 from syncpoint.diagnosis.local import Local
 from syncpoint.matching.kinds import op_class
 from syncpoint.matching.names import op_kind

@@ -6,6 +6,7 @@ Everything is asked for when a cause needs it: most comparisons are explained by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import monotonic
@@ -27,11 +28,15 @@ from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Region
 
 Values = NDArray[np.float64]
+_FLOATS = ("f64", "f32", "tf32", "f16", "bf16")
+_ROUNDINGS = 32
+"""A norm that was folded into weights costs no more."""
 _PARTS = 4
 """Of a tensor that is split up, so many parts are considered."""
 
@@ -125,11 +130,11 @@ class Case:
             norm = self._norm_behind(row)
             if norm is None:
                 continue
-            folded = self._is_folded(row, norm)
+            folded, exact = self._is_folded(row, norm)
             lacking = [r.target.key for r in rows if r is not row and self._lacks(r, norm)]
-            if folded:
+            if folded and exact:
                 innocent.add(row.target.key)
-            elif lacking:
+            elif folded or lacking:
                 self._taken_in[row.target.key] = norm.key
                 self._locals.pop(row.target.key, None)
             innocent.update(lacking)
@@ -153,11 +158,12 @@ class Case:
                 found.setdefault(edge, []).append(op)
         return found
 
-    def _is_folded(self, row: Row, norm: Op) -> bool:
-        """Whether the target's tensor is what the norm gives."""
+    def _is_folded(self, row: Row, norm: Op) -> tuple[bool, bool]:
+        """Whether the target's tensor is about what the norm gives, and whether it is that to what
+        its precision allows."""
         local = self.local(row)
         if local is None or self.evaluator is None or self.reference is None:
-            return False
+            return False, False
         fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: local.truth}
         for edge in norm.inputs[1:]:
             tensor = self.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
@@ -167,11 +173,17 @@ class Case:
         try:
             (made,) = self.evaluator.evaluate(region, fed, "f64")
         except (SyncpointError, ValueError):
-            return False
+            return False, False
         if made is None or made.shape != local.target.shape:
-            return False
+            return False, False
         error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
-        return bool(error <= 0.02 * own)
+        unit = (
+            DTYPES[{"tf32": "f16"}.get(row.preset, row.preset)].unit
+            if row.preset in _FLOATS
+            else 0.02
+        )
+        size = np.sqrt(np.mean(np.square(made)))
+        return bool(error <= 0.02 * own), bool(error <= _ROUNDINGS * unit * size)
 
     def _lacks(self, row: Row, norm: Op) -> bool:
         """Whether a row is off for want of a norm that was applied before it."""
@@ -286,15 +298,33 @@ class Case:
         return self._locals[key]
 
     def _local(self, row: Row) -> Local | None:
+        at = self.maker(row)
+        norm = self._taken_in.get(row.target.key)
+        if at is None or norm is None:
+            return self._through(row, at)
+        return self._through(row, TensorKey(norm, part=at.part), {at})
+
+    def wider(self, row: Row) -> tuple[Local, list[Row]] | None:
+        """The same, together with the ops right before it that make error themselves, and the rows
+        of those: steps of one thing may each be paired with a step of another."""
+        local = self.local(row)
+        guilty = {r.reference.key: r for r in self.guilty}
+        read = [
+            guilty[key]
+            for e in (local.region.inputs if local is not None else ())
+            if (key := TensorKey(e.op, e.role, e.index, row.reference.key.part)) in guilty
+        ]
+        keys = {r.reference.key for r in read}
+        found = self._through(row, self.maker(row), keys) if keys else None
+        return (found, read) if found is not None else None
+
+    def _through(
+        self, row: Row, at: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
+    ) -> Local | None:
         introducer = self.introducer
         target = self.values("target", row)
-        at = self.maker(row)
         if introducer is None or target is None or at is None:
             return None
-        norm = self._taken_in.get(row.target.key)
-        through = at if norm is not None else None
-        if norm is not None:
-            at = TensorKey(norm, part=at.part)
         try:
             exact = introducer.exact(at.op, [at.index], at.part, through)
         except (NoRegion, SyncpointError, KeyError, ValueError):

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.grids import Grids, grids_behind
-from syncpoint.comparison.operands import dequantized
+from syncpoint.comparison.grids import Grids, ends_of, grids_behind, rms
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.clipped_weights import cut_weight
 from syncpoint.diagnosis.local import Local
 from syncpoint.matching.kinds import op_class
-from syncpoint.metrics import Operand
-from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, Role, Tensor, TensorKey
 
 Array = NDArray[Any]
@@ -83,9 +81,13 @@ def _clipped(case: Case, local: Local) -> Iterator[Clipped]:
             continue
         cut = np.clip(local.truth, *ends)
         found = _found(tensor, "its output", ends, local.truth, rms(local.target - cut), error)
-        yield replace(found, due=_is_due(found, ends, case.values("reference", local.row)))
+        own = case.values("reference", local.row)
+        yield replace(found, due=_is_due(found, ends, local.truth, own))
     for edge, value in local.inputs.items():
-        for tensor, what in _grids_at(case, local, grids, edge, value):
+        if edge.role is Role.PARAMETER:
+            yield from _weights(case, local, grids, edge, value, error)
+            continue
+        for tensor, what in _grids_at(case, local, grids, edge):
             ends = ends_of(tensor, value.shape)
             if ends is None or value.dtype.kind != "f":
                 continue
@@ -94,17 +96,32 @@ def _clipped(case: Case, local: Local) -> Iterator[Clipped]:
                 found = _found(tensor, what, ends, value, rms(local.target - made), error)
                 row = case.by_reference.get(_key(edge, local))
                 own = case.values("reference", row) if row is not None else None
-                yield replace(found, due=_is_due(found, ends, own))
+                yield replace(found, due=_is_due(found, ends, value, own))
 
 
-def _grids_at(
-    case: Case, local: Local, grids: Grids, edge: Edge, value: Array
-) -> Iterator[tuple[Tensor, str]]:
-    if edge.role is Role.PARAMETER:
-        for tensor in grids.parameters:
-            if tensor.shape == value.shape or (_single(tensor) and tensor.count == value.size):
-                yield tensor, "its weight"
-        return
+def _weights(
+    case: Case, local: Local, grids: Grids, edge: Edge, value: Array, error: float
+) -> Iterator[Clipped]:
+    for tensor in grids.parameters:
+        if tensor.count != value.size or value.dtype.kind != "f" or case.target is None:
+            continue
+        cut = cut_weight(case.target, tensor, value)
+        made = local.fed({edge: cut.value}) if cut is not None else None
+        if cut is None or made is None or made.shape != local.target.shape:
+            continue
+        yield Clipped(
+            tensor,
+            "its weight",
+            cut.low,
+            cut.high,
+            cut.share,
+            cut.greatest,
+            rms(local.target - made),
+            error,
+        )
+
+
+def _grids_at(case: Case, local: Local, grids: Grids, edge: Edge) -> Iterator[tuple[Tensor, str]]:
     row = case.by_reference.get(_key(edge, local))
     tensor_in = grids.inputs.get(row.target.key) if row is not None else None
     if tensor_in is not None:
@@ -115,11 +132,13 @@ def _key(edge: Edge, local: Local) -> TensorKey:
     return TensorKey(edge.op, edge.role, edge.index, local.region.part)
 
 
-def _is_due(found: Clipped, ends: tuple[Array, Array], own: Array | None) -> bool:
+def _is_due(found: Clipped, ends: tuple[Array, Array], values: Array, own: Array | None) -> bool:
+    """Whether the reference's own values are cut off too, and not only what the target has in
+    their place: ranges are calibrated on the former."""
     if own is None or found.what == "its weight":
         return True
-    beyond = (own < ends[0] * (1 + 1e-6)) | (own > ends[1] * (1 + 1e-6))
-    return float(np.mean(beyond)) >= 0.25 * found.share
+    lost, theirs = (rms(v - np.clip(v, *ends)) for v in (values, own))
+    return theirs >= 0.25 * lost
 
 
 def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
@@ -163,29 +182,6 @@ def sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:
     return next((row for row in rows if row.target.key.role is not Role.PARAMETER), None)
 
 
-def _single(tensor: Tensor) -> bool:
-    return tensor.quantization is not None and len(tensor.quantization.scale) == 1
-
-
-def ends_of(tensor: Tensor, shape: tuple[int, ...]) -> tuple[Array, Array] | None:
-    """The least and the greatest number that a grid can hold, for values of this shape."""
-    known = tensor.quantization
-    if known is None or known.table:
-        return None
-    if len(known.scale) > 1 and tensor.shape != shape:
-        return None
-    over = shape if len(known.scale) > 1 else (1,)
-    bits = DTYPES[tensor.dtype].bits
-    if bits > 16:
-        return None
-    first = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
-    both = [
-        dequantized(Operand(np.full(over, float(end)), "f64", known))
-        for end in (first, first + 2**bits - 1)
-    ]
-    return np.minimum(*both), np.maximum(*both)
-
-
 def _found(
     tensor: Tensor, what: str, ends: tuple[Array, Array], values: Array, left: float, error: float
 ) -> Clipped:
@@ -205,9 +201,3 @@ def _found(
         left,
         error,
     )
-
-
-def rms(values: Array) -> float:
-    """Root mean square of what is finite."""
-    kept = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(kept)))) if kept.size else 0.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.clipping import rms
+from syncpoint.comparison.grids import rms
 from syncpoint.diagnosis.local import Local
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Role

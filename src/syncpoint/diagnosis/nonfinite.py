@@ -18,11 +18,13 @@ from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import Edge, Kept, Op, Role, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Kept, Op, Role, TensorKey
 
 Places = NDArray[np.bool_]
 _NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "norm", "linalg_vector_norm")
 _SUMS = ("matmul", "conv", "conv_transpose", "sum", "cumsum")
+MASK = -1e4
+"""What is filled in at or below this is meant to mask."""
 _FAR = 12
 """Ops that are looked at upstream of one that broke."""
 
@@ -186,20 +188,22 @@ def _lost(case: Case, row: Row) -> Lost | None:
     return Lost(row, int(np.count_nonzero(gone)), size, least(row.target.dtype))
 
 
-def wholly_masked(case: Case, row: Row) -> int:
-    """Rows of nothing but -inf that a softmax is given: 0 / 0 there."""
+def wholly_masked(case: Case, row: Row, places: Places) -> int:
+    """Rows that are masked as a whole, if those are the rows that break: with -inf for a mask
+    softmax gives 0 / 0 there, with a large negative number all the same."""
     local = case.local(row)
-    if local is None:
-        return 0
-    for op in local.ops:
-        if op_class(op.type) not in ("softmax", "log_softmax", "attention"):
+    for op in local.ops if local is not None else ():
+        if local is None or op_class(op.type) not in ("softmax", "log_softmax", "attention"):
             continue
         for argument in local.arguments(op):
             if argument is None or argument.dtype.kind != "f" or not argument.ndim:
                 continue
-            dead = int(np.count_nonzero(np.isneginf(argument).all(-1)))
-            if dead:
-                return dead
+            dead = np.asarray((argument <= MASK).all(-1))
+            if dead.any() and places.shape[:-1] == dead.shape:
+                bad = np.asarray(places.any(-1))
+                return int(np.count_nonzero(dead)) if (bad <= dead).all() else 0
+            if np.isneginf(argument).all(-1).any():
+                return int(np.count_nonzero(dead))
     return 0
 
 
@@ -249,6 +253,9 @@ def broken_before(case: Case, key: TensorKey) -> Broken | None:
             given = [e for e in op.inputs if e.role is not Role.PARAMETER]
             return replace(broken, constant=not given)
         for edge in bad:
+            if edge.role is Role.PARAMETER and own is not None and value is not None:
+                count = int(np.count_nonzero(~np.isfinite(value)))
+                return Broken(op, own.dtype, count, "", False, constant=True)
             if edge.role is Role.OUTPUT and edge.op not in seen and len(seen) < 64:
                 seen.add(edge.op)
                 waiting.append(edge.op)
@@ -286,9 +293,10 @@ def _in_float64(kind: str, inputs: list[Values]) -> Values | None:
 
 def _read(case: Case, edge: Edge, key: TensorKey) -> Values | None:
     run = case.target
-    if run is None or edge.role is Role.PARAMETER:
+    if run is None:
         return None
-    tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, key.part))
+    part = WHOLE if edge.role is Role.PARAMETER else key.part
+    tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
     if tensor is None or tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is Kind.BOOL:
         return None
     try:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from syncpoint.comparison.grids import ends_of
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.clipping import ends_of, sync_point
+from syncpoint.diagnosis.clipping import sync_point
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES

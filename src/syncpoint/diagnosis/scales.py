@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.grids import Grids
+from syncpoint.comparison.grids import Grids, ends_of, rms
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.clipping import ends_of, grids_of, rms
+from syncpoint.diagnosis.clipping import grids_of
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
 from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
 
 Array = NDArray[Any]
@@ -50,7 +51,7 @@ class Misread:
 def misread(case: Case, local: Local) -> Misread | None:
     """The factor or shift that explains an op's error best; None where none does."""
     grids = grids_of(case, local.row)
-    if not grids:
+    if not grids and not any(_input_grid(case, local, grids, e) for e in local.inputs):
         return None
     error = rms(local.error)
     allowed = max(_EXPLAINED * error, 3 * local.noise)
@@ -97,7 +98,39 @@ def _candidates(case: Case, local: Local, grids: Grids, error: float) -> Iterato
         grid = _weight_grid(case, grids, value) if weight else _input_grid(case, local, grids, edge)
         if grid is None and not weight:
             continue
+        if grid is not None and not weight:
+            yield from _read_as(case, local, edge, value, grid, error, inner)
         yield from _fed(local, edge, value, grid, "weight" if weight else "input", error, inner)
+
+
+def _read_as(
+    case: Case, local: Local, edge: Edge, value: Array, grid: Tensor, error: float, inner: Any
+) -> Iterator[Misread]:
+    """What the target itself made of the integers, where it recorded that: another number than the
+    one that they were made of."""
+    run = case.target
+    for op in run.ops if run is not None else ():
+        if op_class(op.type) != "dequantize" or not any(e.op == grid.key.op for e in op.inputs):
+            continue
+        if op.key == local.row.target.key.op:
+            continue
+        tensor = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, grid.key.part)) if run else None
+        if run is None or tensor is None or tensor.kept is not Kept.VALUES:
+            continue
+        read = np.asarray(run.values(tensor), np.float64)
+        if read.shape != value.shape or not np.isfinite(read).all():
+            continue
+        made = local.fed({edge: read.astype(value.dtype)})
+        if made is None or made.shape != local.target.shape or not float(np.ptp(value)):
+            continue
+        factor, shift = (float(v) for v in np.polyfit(value.reshape(-1), read.reshape(-1), 1))
+        if rms(read - factor * value - shift) > 0.1 * rms(read - value):
+            continue
+        left = rms((local.target - made)[inner])
+        if abs(factor - 1) > _SAME / 2:
+            yield Misread("input", factor, 0.0, grid, left, error)
+        else:
+            yield Misread("input", 1.0, shift, grid, left, error)
 
 
 def _fed(

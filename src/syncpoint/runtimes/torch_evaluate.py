@@ -134,9 +134,10 @@ class _Pieces:
         self._values.update(given)
         reads = Counter(e for _, node in nodes for e in program.edges.inputs(node))
         reads.update(region.outputs)
+        rounded = torch_dtype(self._rounded_to) if self._rounded_to is not None else None
         for key, node in nodes:
             try:
-                result = call(node, self._fetch, self._dtype)
+                result = call(node, self._fetch, self._dtype, rounded)
             except SyncpointError:
                 raise
             except Exception as error:

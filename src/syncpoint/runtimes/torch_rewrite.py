@@ -7,6 +7,7 @@ half precision. All of them are rewritten here. Quantize ops count as identity, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ aten = torch.ops.aten
 
 _HALF_FLAGS = {aten._softmax.default, aten._log_softmax.default}
 """Ops whose last argument says that the input is half precision and the output float32."""
+_WITH_LITERALS = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"})
+"""Ops whose numbers are constants of the converted model, in its type."""
 
 
 def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -54,8 +57,14 @@ def check(node: Node) -> None:
         )
 
 
-def call(node: Node, fetch: Callable[[Node], Any], dtype: torch.dtype) -> Tree:
-    """Run the node's op with all floating-point arithmetic in `dtype`."""
+def call(
+    node: Node,
+    fetch: Callable[[Node], Any],
+    dtype: torch.dtype,
+    rounded_to: torch.dtype | None = None,
+) -> Tree:
+    """Run the node's op with all floating-point arithmetic in `dtype`; the numbers that are written
+    into it, such as a factor, rounded before to another type where one is named."""
     target = node.target
     assert isinstance(target, torch._ops.OpOverload)
     stand_in = _IDENTITIES.get(target._schema.name)
@@ -66,6 +75,8 @@ def call(node: Node, fetch: Callable[[Node], Any], dtype: torch.dtype) -> Tree:
         lambda value: _rewritten(_fetched(value, fetch), dtype),
         (tuple(node.args), dict(node.kwargs)),
     )
+    if rounded_to is not None and target._schema.name in _WITH_LITERALS:
+        args = tuple(_literal(value, rounded_to) for value in args)
     args = _special(node, list(args), kwargs, dtype)
     for position, argument in enumerate(target._schema.arguments):
         info = argument.alias_info
@@ -83,6 +94,14 @@ def call(node: Node, fetch: Callable[[Node], Any], dtype: torch.dtype) -> Tree:
                 f"a result in {dtype_name(value.dtype)}",
             )
     return result
+
+
+def _literal(value: Any, dtype: torch.dtype) -> Any:
+    """A number as it is in a type; one that the type cannot hold stays as it is."""
+    if not isinstance(value, float):
+        return value
+    found = torch.tensor(value, dtype=torch.float64).to(dtype).item()
+    return found if math.isfinite(found) else value
 
 
 def is_narrower(found: torch.dtype, dtype: torch.dtype) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.unfused import can_be_unfused, counterpart, culprit, unfused, unfused_run
 from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.limits import Numbers
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
@@ -40,6 +43,7 @@ class Fusion:
         rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MOST]
         found = unfused(case) if rows and can_be_unfused(case) else None
         told: dict[TensorKey, Finding] = {}
+        stays = found is not None and _stays(case, found)
         for row in rows:
             if found is None:
                 if can_be_unfused(case) and _region(case, row):
@@ -56,7 +60,7 @@ class Fusion:
                 if _has_same_parameters(unfused_run(case), found.rows, to_blame):
                     joined = replace(joined, confidence=0.98)
                 told[key] = joined
-            elif to_blame is None and alone is not None and _is_right(row, alone):
+            elif to_blame is None and alone is not None and _is_right(row, alone) and not stays:
                 yield self._proven(case, row, alone)
         yield from told.values()
 
@@ -171,6 +175,28 @@ def _is_fused_by_converter(row: Row) -> bool:
         return False
     name = kind.rpartition(".")[2].lower()
     return any(word in name for word in _FUSED) or op_class(kind) == "attention"
+
+
+def _stays(case: Case, found: Result) -> bool:
+    """Whether an output is as far off op by op as it is as executed: then no fusion did it,
+    whatever a tensor inside says that is paired with another one."""
+    alone = {r.reference.key: r.numbers or {} for r in found.outputs}
+    for row in case.result.outputs:
+        mine, theirs = row.numbers or {}, alone.get(row.reference.key, {})
+        if row.verdict.severity and (_broken(mine) or _broken(theirs)):
+            if _broken(mine) and _broken(theirs):
+                return True
+        elif row.verdict.severity and (theirs.get("rmse") or 0) >= 0.5 * (mine.get("rmse") or inf):
+            return True
+    return False
+
+
+def _broken(numbers: Numbers) -> bool:
+    """Whether the target has NaN or inf that the reference has not."""
+    return any(
+        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
+        for kind in ("nan", "inf")
+    )
 
 
 def _is_right(row: Row, alone: Row) -> bool:

@@ -41,18 +41,26 @@ class Implementation:
             if f.level is Level.CAUSE and f.confidence >= 0.9 and _is_fact(case, f)
             for place in f.rows
         }
+        open_rows: list[Row] = []
         for row in case.guilty[:_MOST]:
-            if case.place[row.target.key] in explained:
+            if case.place[row.target.key] in explained or _is_noted(case, row):
                 continue
             local = case.local(row)
             found = explanations(local) if local is not None else []
+            wide = case.wider(row) if not found else None
+            if wide is not None:
+                found = explanations(wide[0])
+                covered = {r.target.key for r in wide[1]} if found else set()
+                open_rows = [r for r in open_rows if r.target.key not in covered]
             if found and _is_told(case, row, found[0]):
                 continue
             if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
             elif not found:
-                yield self._unexplained(case, row)
+                open_rows.append(row)
+        for row in open_rows:
+            yield self._unexplained(case, row)
         if not case.guilty:
             for row, best in self._quiet(case):
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
@@ -135,6 +143,14 @@ def _is_told(case: Case, row: Row, best: Explained) -> bool:
     place = case.place[row.target.key]
     return best.hypothesis.kind.startswith("weight-") and any(
         f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+    )
+
+
+def _is_noted(case: Case, row: Row) -> bool:
+    """Whether an op is known to lose bits, and that does not show in the output."""
+    place = case.place[row.target.key]
+    return any(
+        f.cause == "precision" and f.level is Level.NOTE and place in f.rows for f in case.found
     )
 
 

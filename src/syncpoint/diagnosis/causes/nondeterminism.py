@@ -12,9 +12,12 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.proof import rms
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
+_GROSS = 64.0
+"""Roundings that no order of additions makes."""
 _FEW = 4.0
 """A difference of so many times the self-noise is still explained by it."""
 
@@ -47,6 +50,7 @@ class Nondeterminism:
         off = [r for r in judged if r.verdict not in (Verdict.CLOSE, Verdict.NONE)]
         within = [row for row in off if _is_within(row, noise)]
         explained = bool(off) and len(within) == len(off)
+        gross = not explained and _is_gross(case, first, noise[first])
         row = rows.get(first)
         label = row.target.label if row is not None else str(first.op)
         worst = max(noise.values())
@@ -67,16 +71,30 @@ class Nondeterminism:
             cause=self.name,
             kind="self-noise",
             title=f"{label} does not give the same twice",
-            level=Level.CAUSE if explained else Level.NOTE,
-            confidence=0.93 if explained else 0.6,
+            level=Level.CAUSE if explained or gross else Level.NOTE,
+            confidence=0.93 if explained else 0.85 if gross else 0.6,
             ops=(label,),
             reference_ops=(row.reference.label,) if row is not None else (),
             module=row.target.module or row.reference.module if row is not None else "",
             source=row.target.source or row.reference.source if row is not None else "",
             evidence=tuple(evidence),
             next=f"make {label} deterministic: a fixed seed, one thread, no atomic additions",
-            rows=tuple(dict.fromkeys(damaged)) if explained else (),
+            rows=tuple(dict.fromkeys(damaged)) if explained or gross else (),
         )
+
+
+def _is_gross(case: Case, key: TensorKey, noise: float) -> bool:
+    """Whether an op that nothing wrong comes before differs from itself by far more than its
+    precision allows: memory that nothing was written to is not the same amount off each time."""
+    run = case.target
+    tensor = run.tensor(key) if run is not None else None
+    op = run.op(key.op) if run is not None else None
+    if run is None or tensor is None or op is None or tensor.dtype not in DTYPES:
+        return False
+    order = {o.key: at for at, o in enumerate(run.ops)}
+    first = min((order.get(r.target.key.op, 0) for r in case.guilty), default=-1)
+    size = rms(np.nan_to_num(np.asarray(run.values(tensor), np.float64), posinf=0.0, neginf=0.0))
+    return order[op.key] <= first and noise > _GROSS * max(DTYPES[tensor.dtype].unit * size, 1e-300)
 
 
 def _noise(one: Run, other: Run) -> dict[TensorKey, float]:

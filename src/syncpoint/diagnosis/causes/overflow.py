@@ -9,13 +9,15 @@ from dataclasses import replace
 import numpy as np
 
 from syncpoint.comparison.findings import Finding, Level
+from syncpoint.comparison.grids import rms
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number, share, type_name
 from syncpoint.diagnosis.case import Case, Values
-from syncpoint.diagnosis.clipping import Clipped, clipped, cut_short, rms
+from syncpoint.diagnosis.clipping import Clipped, clipped, cut_short
 from syncpoint.diagnosis.integer_kernels import Saturation, saturation
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.nonfinite import (
+    MASK,
     Broken,
     Inside,
     Places,
@@ -35,8 +37,6 @@ from syncpoint.run.dtypes import DTYPES
 
 _MOST = 4
 """Findings: those that come after are seldom of another kind."""
-_MASK = -1e4
-"""What is filled in at or below this is meant to mask."""
 
 
 class Overflow:
@@ -88,7 +88,7 @@ class Overflow:
             evidence=(f"{count:,} of {mine.size:,} elements are {made}",),
             next=f"look at what {row.target.type} computes there; run it in float32",
         )
-        dead = wholly_masked(case, row)
+        dead = wholly_masked(case, row, places)
         if dead:
             return replace(
                 head,
@@ -99,7 +99,7 @@ class Overflow:
                 next="mask with the lowest finite value of the type in place of -inf",
             )
         broken = broken_before(case, row.target.key)
-        if broken is not None and broken.op.key != row.target.key.op:
+        if broken is not None and (broken.constant or broken.op.key != row.target.key.op):
             return self._before(case, head, row, broken)
         local = case.local(row)
         if local is None:
@@ -155,7 +155,7 @@ class Overflow:
         name, top = type_name(dtype), DTYPES[dtype].max
         most = float(size.max())
         values = np.unique(truth[places][:100_000])
-        if values.size == 1 and values[0] <= _MASK:
+        if values.size == 1 and values[0] <= MASK:
             return replace(
                 head,
                 kind="mask",

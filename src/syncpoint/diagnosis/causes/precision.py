@@ -138,7 +138,7 @@ class Precision:
             0.93 if one.reproduces else 0.65,
             (f"its error is {number(one.error)}; with a float32 sum far less", last),
             f"let {row.target.label} accumulate in float32",
-            level=Level.CAUSE if row.verdict.severity else Level.NOTE,
+            level=Level.CAUSE if _shows(case) else Level.NOTE,
         )
 
     # All of them
@@ -286,6 +286,12 @@ class Precision:
             ops=tuple(r.target.label for r in few[:_MOST]),
             reference_ops=tuple(r.reference.label for r in few[:_MOST]),
         )
+
+
+def _shows(case: Case) -> bool:
+    """Whether any output of the model is off; where it was not compared, whether anything is."""
+    outputs = case.result.outputs
+    return any(r.verdict in _OFF for r in outputs) if outputs else case.is_off
 
 
 def _is_noise(row: Row, one: Narrow) -> bool:

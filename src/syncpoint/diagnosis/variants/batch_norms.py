@@ -37,6 +37,8 @@ def batch_norms(seen: Seen) -> Iterable[Hypothesis]:
     tries = (
         ("batch_norm-mean", "no mean subtracted", (x, weight, bias, zero, variance), 2),
         ("batch_norm-variance", "no division by the deviation", (x, weight, bias, mean, one), 2),
+        ("batch_norm-unloaded", "mean 0 and variance 1: its statistics were never loaded",
+         (x, weight, bias, zero, one), 3),
         ("batch_norm-weight", "no weight", (x, None, bias, mean, variance), 2),
         ("batch_norm-bias", "no bias", (x, weight, None, mean, variance), 3),
         ("batch_norm-no-root", "the variance in place of its root",
@@ -51,7 +53,8 @@ def batch_norms(seen: Seen) -> Iterable[Hypothesis]:
     for kind, text, arrays, simplicity in tries:
         value = seen.ran(bound.on(*arrays))
         if value is not None:
-            yield Hypothesis(kind, text, value, simplicity=simplicity)
+            cause = "weights" if kind == "batch_norm-unloaded" else "implementation"
+            yield Hypothesis(kind, text, value, simplicity=simplicity, cause=cause)
 
 
 def _statistics(x: np.ndarray, less: int = 0) -> tuple[np.ndarray, np.ndarray]:
