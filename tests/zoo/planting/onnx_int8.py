@@ -124,6 +124,19 @@ def weight_scale_wrong(work, factor):
     work.said = f"{name} has {factor:.2f} times its scale"
 
 
+def _rescale_bias(work, weight, factor):
+    """Quantizers give a bias the scale of its weight times that of the input."""
+    for user in work.proto.graph.node:
+        if weight.output[0] not in user.input or len(user.input) < 3:
+            continue
+        for back in work.proto.graph.node:
+            if back.output[0] == user.input[2] and back.op_type == "DequantizeLinear":
+                whole = numpy_helper.to_array(_constant(work, back.input[0])).astype(np.float64)
+                scale = numpy_helper.to_array(_constant(work, back.input[1]))
+                _another(work, back, 0, np.round(whole / factor).astype(np.int32), "clipped")
+                _another(work, back, 1, (scale * factor).astype(scale.dtype), "clipped")
+
+
 @planter("onnx")
 def weight_clipped(work, factor):
     """A weight quantized with too small a scale: its large elements are all the same."""
@@ -134,6 +147,7 @@ def weight_clipped(work, factor):
     clipped = np.clip(np.round(whole / factor), -top, top).astype(np.int8)
     _another(work, node, 0, clipped, "clipped")
     _another(work, node, 1, (scale * factor).astype(scale.dtype), "clipped")
+    _rescale_bias(work, node, factor)
     _blame_weight(work, name)
     work.said = f"{name} is clipped to {factor:.2f} of its range"
 
