@@ -89,6 +89,8 @@ export function follow(): void {
     asked = next;
     // What is on screen stays until the new lines are here: nothing blinks.
     const fresh = new Map<number, Line[] | null>();
+    // The first lines of all are on their way, and not to be asked for twice.
+    if (!pages.size) pages.set(0, null);
     void source.rows(next, 0, PAGE).then(
       (found) => {
         if (asked !== next) return;
