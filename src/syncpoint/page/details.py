@@ -106,8 +106,8 @@ def _missing(opened: Opened, flat: Mapping[str, Any]) -> str:
         return f"Only {flat['basis'] or 'names'} were kept."
     away = [side for side in ("target", "reference") if opened.run(side) is None]
     if away:
-        files = ", ".join(f"the {side}'s: {opened.why_not.get(side, '')}" for side in away)
-        return f"Runs not at hand, {files}."
+        said = [f"The {side} run is not at hand: {opened.why_not.get(side, '')}." for side in away]
+        return " ".join(said)
     return ""
 
 

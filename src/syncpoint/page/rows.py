@@ -134,8 +134,14 @@ def group_brief(
         guilt=GUILTS[guilts[worst]],
         score=None if score != score else number(score),
         bound=bool(bounded[worst]),
+        same_bytes=_same_bytes(table, worst),
         cells=[f"{LEVELS[levels[cell]]} {GUILTS[guilts[cell]]}".strip() for cell in cells],
     )
+
+
+def _same_bytes(table: Table, row: int) -> bool | None:
+    basis, same = table.frame["basis"][row], table.frame["same_bytes"][row]
+    return bool(same) if basis == "digest" and same is not None else None
 
 
 def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWindow:

@@ -5,6 +5,9 @@ import { signal } from "@preact/signals";
 /** Null while the server answers; else when it was last tried. */
 export const gone = signal<number | null>(null);
 
+/** Grows when the server answers again: what could not be shown is asked for anew. */
+export const back = signal(0);
+
 type Params = Record<string, string | number | boolean | readonly (string | number)[] | undefined>;
 
 function search(params: Params): string {
@@ -31,7 +34,10 @@ export async function ask<T>(path: string, params: Params = {}, init: RequestIni
       cure: "what is on screen stays; start syncpoint again if it was stopped",
     });
   }
-  gone.value = null;
+  if (gone.peek() !== null) {
+    gone.value = null;
+    back.value++;
+  }
   if (answer.ok) return (await answer.json()) as T;
   let problem: Problem;
   try {
