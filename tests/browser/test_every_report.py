@@ -4,6 +4,11 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from test_every_state import test_a_group_opens_and_closes as opens_groups
+from test_every_state import test_modules_filter as filters_modules
+from test_every_state import test_types_filter as filters_types
+from test_every_state_panes import test_a_line_of_source_is_clicked as clicks_source
+from test_every_state_panes import test_a_module_opens_in_both_graphs as opens_modules
 
 import syncpoint as sp
 from browsing import settled
@@ -90,6 +95,15 @@ def test_everything_can_be_done_in_a_report(report):
     page.mouse.move(across[1], box["y"] + box["height"] / 2, steps=4)
     page.mouse.up()
     report.lists(known.drawn[2:9])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [filters_types, filters_modules, opens_groups, opens_modules, clicks_source],
+    ids=["types", "modules", "groups", "graphs", "source"],
+)
+def test_what_is_done_with_a_server_can_be_done_in_a_report(report, act):
+    act(report)
 
 
 def test_what_a_report_holds_of_tensors_and_source_is_right(report):

@@ -126,7 +126,7 @@ def test_a_module_opens_in_both_graphs(looked):
         )
         assert wanted <= set(drawn(side))
     if looked.kind == "missing":
-        expect(page.locator(".structure .missing")).to_contain_text("target run is not at hand")
+        expect(page.locator(".structure .missing")).to_contain_text("Neither run is at hand")
     stem = drawn("target")["stem"]
     page.mouse.click(stem["x"], stem["y"])
 

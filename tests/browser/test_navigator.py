@@ -186,6 +186,56 @@ def test_what_is_on_screen_stays_when_the_server_is_gone(page, comparisons):
     assert names(page) == shown
 
 
+def test_what_could_not_be_shown_is_there_once_the_server_answers_again(page, served):
+    open_page(page, served("guilty"), sort="operation")
+    asked = "**/api/**"
+    page.route(asked, lambda route: route.abort())
+    row = page.locator("[role=treeitem][data-row]").nth(4)
+    row.click()
+    source, inspector = (
+        page.get_by_role("region", name="Source"),
+        page.get_by_role("complementary", name="Inspector"),
+    )
+    for pane, said in ((source, "The source cannot"), (inspector, "This sync point cannot")):
+        expect(pane).to_contain_text(said)
+        expect(pane.get_by_role("button", name="Try now")).to_be_visible()
+    expect(page.locator(".gone")).to_contain_text("does not answer")
+    page.unroute(asked)
+    source.get_by_role("button", name="Try now").click()
+    expect(page.get_by_test_id("source")).to_be_visible()
+    expect(inspector).to_contain_text(row.locator(".a .cut").inner_text())
+    expect(page.locator(".gone")).to_have_count(0)
+
+
+def test_where_nothing_is_paired_the_unmatched_are_listed(page, tmp_path):
+    import numpy as np
+
+    import browsing
+    import syncpoint as sp
+
+    x = np.ones((3, 4), np.float32)
+    np.savez(tmp_path / "left.npz", alpha=x)
+    np.savez(tmp_path / "right.npz", gamma=x[:2] * 5)
+    sp.compare(tmp_path / "left.npz", tmp_path / "right.npz", out=tmp_path / "nothing.cmp")
+    own = browsing.start("view", str(tmp_path / "nothing.cmp"))
+    try:
+        page.goto(own.address)
+        expect(page.locator(".listbox")).to_contain_text("No sync point")
+        listed = page.get_by_label("Unmatched tensors")
+        expect(listed).to_contain_text("alpha")
+        expect(listed).to_contain_text("gamma")
+        expect(page.get_by_role("region", name="Overview")).to_contain_text("found a partner")
+    finally:
+        browsing.stop(own)
+
+
+def test_groups_of_digests_say_whether_bytes_are_equal(page, served):
+    open_page(page, served("digest"), sort="operation", grouped=1)
+    score = page.locator(".list .grp", has_text="blocks.0").locator(".score")
+    expect(score).to_have_text("=")
+    expect(page.locator(".list .grp", has_text="blocks.2").locator(".score")).to_have_text("≠")
+
+
 def test_names_are_text_and_never_markup(page, tmp_path):
     import numpy as np
 

@@ -1,5 +1,6 @@
 // Questions that a pane asks again and again while something is dragged.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { back } from "./api/live";
 import { problemOf, type Problem } from "./api/source";
 
 export interface Answer<T> {
@@ -36,6 +37,11 @@ export function useLatest<T>(key: string | null, ask: () => Promise<T>): Answer<
     );
   };
   useEffect(next, [key]);
+  useEffect(() => {
+    if (!answer.problem) return;
+    now.current.done = null;
+    next();
+  }, [back.value]);
   useEffect(() => {
     now.current.alive = true;
     return () => {

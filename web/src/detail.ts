@@ -1,5 +1,6 @@
 // The selected sync point in full: asked for once, shown by several panes.
 import { effect, signal } from "@preact/signals";
+import { back } from "./api/live";
 import { problemOf, type Problem, type RowDetail } from "./api/source";
 import * as state from "./state";
 
@@ -16,6 +17,7 @@ export function startDetail(): void {
   effect(() => {
     const row = state.selected.value;
     const metric = state.metric.value;
+    void back.value;
     const limits = state.overview.value?.limits;
     problem.value = null;
     late.value = false;

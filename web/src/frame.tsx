@@ -69,19 +69,27 @@ function Panes(): JSX.Element {
 function Broken(): JSX.Element {
   const said = state.failure.value;
   return (
-    <div class="broken" role="alert">
-      <b>This comparison cannot be shown</b>
-      <dl class="ev">
-        <dt>expected</dt>
-        <dd>{said?.expected}</dd>
-        <dt>found</dt>
-        <dd>{said?.found}</dd>
-        {said?.cure && <dt>cure</dt>}
-        {said?.cure && <dd>{said.cure}</dd>}
-      </dl>
-      <a class="btn" href="/">
-        All comparisons
-      </a>
+    <div class="broken">
+      <section role="alert">
+        <b>This comparison cannot be shown</b>
+        <dl class="ev">
+          <dt>expected</dt>
+          <dd>{said?.expected}</dd>
+          <dt>found</dt>
+          <dd>{said?.found}</dd>
+          {said?.cure && <dt>cure</dt>}
+          {said?.cure && <dd>{said.cure}</dd>}
+        </dl>
+        {gone.value === null ? (
+          <a class="btn" href="/">
+            All comparisons
+          </a>
+        ) : (
+          <button class="btn" onClick={state.tryAgain}>
+            Try now
+          </button>
+        )}
+      </section>
     </div>
   );
 }
@@ -94,11 +102,10 @@ function Gone(): JSX.Element | null {
     if (since === null) return;
     let seconds = 5;
     setLeft(seconds);
-    const retry = (): void => void state.source.overview(state.limits.peek()).then((found) => (state.overview.value = found), () => undefined);
     const timer = setInterval(() => {
       seconds -= 1;
       setLeft(Math.max(seconds, 0));
-      if (seconds === 0) retry();
+      if (seconds === 0) state.tryAgain();
     }, 1000);
     return () => clearInterval(timer);
   }, [since]);
@@ -106,6 +113,9 @@ function Gone(): JSX.Element | null {
   return (
     <div class="gone" role="alert">
       <b>The session at {location.host} does not answer.</b> What is on screen stays. Trying again in {left} s.
+      <button class="btn s" onClick={state.tryAgain}>
+        Try now
+      </button>
     </div>
   );
 }

@@ -35,9 +35,12 @@ export function metricText(metric: string, value: Score | undefined): string {
   if (!Number.isFinite(found)) return plain(found);
   if (DECIBELS.has(metric)) return found.toFixed(1).replace("-", MINUS);
   // Enough digits that 0.99999 never looks like 1.
-  if (SHARES.has(metric)) return Number(found.toPrecision(6)) === 1 && found !== 1 ? found.toPrecision(8) : plain(found, 5);
+  if (SHARES.has(metric)) return nearlyOne(found, 6) ? (nearlyOne(found, 8) ? besideOne(found) : found.toPrecision(8)) : plain(found, 5);
   return plain(found);
 }
+
+const nearlyOne = (value: number, digits: number): boolean => value !== 1 && Number(value.toPrecision(digits)) === 1;
+const besideOne = (value: number): string => `1 ${value < 1 ? MINUS : "+"} ${plain(Math.abs(1 - value), 2)}`;
 
 /** A metric's value, or what it is known to be at most. */
 export function scoreText(metric: string, value: Score | undefined, bound: boolean): string {
@@ -60,6 +63,7 @@ export function percent(share: number): string {
 export function limitText(metric: string, value: Score): string {
   const found = numeric(value);
   if (found === null || !Number.isFinite(found)) return metricText(metric, value);
+  if (SHARES.has(metric) && nearlyOne(found, 5)) return besideOne(found);
   return plain(Number(found.toPrecision(SHARES.has(metric) ? 5 : 2)), SHARES.has(metric) ? 5 : 2);
 }
 

@@ -1,5 +1,6 @@
 // The one selection that every pane follows, and how it lies in the address.
 import { batch, computed, effect, signal } from "@preact/signals";
+import { back } from "./api/live";
 import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source } from "./api/source";
 import { floats, integers } from "./decode";
 
@@ -173,7 +174,7 @@ export function start(from: Source): void {
   });
   effect(() => {
     const asked = metric.value;
-    void limits.value;
+    void [limits.value, back.value];
     // Without an answer the page says that the server is gone, and what is shown stays.
     const quietly = (): void => undefined;
     void source.states(asked).then((found) => {
@@ -193,6 +194,19 @@ export function start(from: Source): void {
       if (metric.peek() === asked) drift.value = found;
     }, quietly);
   });
+}
+
+/** Ask a server that did not answer once more. */
+export function tryAgain(): void {
+  const asked = limits.peek();
+  source.overview(asked).then(
+    (found) => {
+      if (limits.peek() !== asked) return;
+      overview.value = found;
+      failure.value = null;
+    },
+    () => undefined,
+  );
 }
 
 export function setTheme(next: "light" | "dark"): void {

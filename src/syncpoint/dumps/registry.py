@@ -15,7 +15,7 @@ from pathlib import Path
 
 from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.protocol import API, DumpFormat, Saves
-from syncpoint.errors import InputError, SyncpointWarning, Unsupported
+from syncpoint.errors import FormatError, InputError, SyncpointWarning, Unsupported
 from syncpoint.run.files import one_line
 from syncpoint.run.reader import Run
 
@@ -63,11 +63,23 @@ def open_dump(path: Path | str) -> Run:
         raise InputError("a run or a dump", f"nothing at {path}", "check the path")
     found = find(path)
     if found is None:
+        _refuse_damaged(path)
         known = ", ".join(candidate.name for candidate in formats())
         raise InputError(
             "a run or a dump", f"{path}, which no format recognises", f"known: {known}"
         )
     return with_environment(found.open(path), path)
+
+
+def _refuse_damaged(path: Path) -> None:
+    """A FormatError for a file that has the name of a format and not what it holds."""
+    if path.is_file() and path.suffix in (".npz", ".npy", ".safetensors"):
+        size = path.stat().st_size
+        raise FormatError(
+            f"a whole {path.suffix} file at {path}",
+            f"{size:,} bytes that are none: it is cut off or damaged" if size else "an empty file",
+            "copy it again, or record it again",
+        )
 
 
 def save_dump(run: Run, path: Path | str, name: str) -> None:

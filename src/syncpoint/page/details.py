@@ -74,7 +74,7 @@ def detail(opened: Opened, row: int, metric: str) -> RowDetail:
         headline=said.headline,
         story=said.story,
         guilty_row=said.row,
-        guilty_label=str(opened.table.labels[said.row]) if said.row is not None else "",
+        guilty_label=opened.table.label(said.row) if said.row is not None else "",
         guilty_how=said.how,
         bars=_bars(opened, flat),
         region=region_of(opened, row),
@@ -106,8 +106,8 @@ def _missing(opened: Opened, flat: Mapping[str, Any]) -> str:
         return f"Only {flat['basis'] or 'names'} were kept."
     away = [side for side in ("target", "reference") if opened.run(side) is None]
     if away:
-        files = ", ".join(f"the {side}'s: {opened.why_not.get(side, '')}" for side in away)
-        return f"Runs not at hand, {files}."
+        said = [f"The {side} run is not at hand: {opened.why_not.get(side, '')}." for side in away]
+        return " ".join(said)
     return ""
 
 
@@ -118,13 +118,12 @@ def _end(opened: Opened, side: Side, row: int, flat: Mapping[str, Any]) -> EndIn
     def told(name: str) -> Any:
         return flat[f"{side}_{name}"]
 
-    labels = opened.table.labels if side == "target" else opened.table.reference_labels
     file, line = source_of(told("source") or "")
     tensor, op = _recorded(opened, side, flat)
     parts = ((name, told(name)) for name in ("sample", "step", "rank"))
     return EndInfo(
         op=told("op"),
-        label=str(labels[row]),
+        label=opened.table.label(row, side),
         type=told("type"),
         dtype=told("dtype"),
         shape=list(told("shape")),

@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from syncpoint.page.grouping import groups_among
 from syncpoint.page.opened import Opened
-from syncpoint.page.ops import CLASS, edges_known, ends_of, label_of, ops_known, ops_of
+from syncpoint.page.ops import (
+    CLASS,
+    KEY,
+    codes_of,
+    edges_known,
+    ends_of,
+    firsts,
+    label_of,
+    ops_known,
+    ops_of,
+)
 from syncpoint.page.rolling import Part, Whole, piece, rolled_up
 from syncpoint.page.schema import Graph, Side
 from syncpoint.page.states import packed
@@ -134,38 +144,42 @@ def _whole(opened: Opened, side: Side) -> Whole:
     missing = "" if run is not None else opened.why_not.get(side, "it is not at hand")
     ends = ends_of(opened.table, side)
     ops = ops_of(run) if run is not None else ops_known(opened, side, ends)
-    entries = _entries(opened, side, ops, ends)
-    index = entries.select(_KEY).with_row_index("entry")
-    pairs = ends.join(index, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
-    pairs = pairs.select("row", pl.col("entry").cast(pl.Int64))
+    entries, codes = _entries(opened, side, ops, ends)
+    place = firsts(entries["code"].to_numpy())
+    pairs = ends.select("row", pl.Series("entry", place[codes]))
     read = ops.select("inputs", *OP_KEY) if run is not None else None
-    edges = _edges(index, read, opened, side)
+    edges = _edges(entries.select(_KEY).with_row_index("entry"), read, opened, side)
     entries = _with_groups(opened, entries, pairs)
     entries = _with_reasons(opened, side, entries, pairs)
     entries = _with_fused(opened, side, entries, pairs)
     return Whole(entries, pairs, edges, missing)
 
 
-def _entries(opened: Opened, side: Side, ops: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """What is given to the model, its ops, and what else has a sync point."""
-    columns = [*_KEY, "label", "kind", "type", "module"]
-    own = ops.select(
-        *OP_KEY, pl.lit("o").alias(CLASS), "label", pl.lit("o").alias("kind"), "type", "module"
-    )
-    extra = ends.unique(_KEY, keep="first", maintain_order=True)
-    extra = extra.join(own.select(_KEY), on=_KEY, how="anti", maintain_order="left")
-    extra = extra.select(columns)
+def _entries(
+    opened: Opened, side: Side, ops: pl.DataFrame, ends: pl.DataFrame
+) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+    """What is given to the model, its ops, and what else has a sync point, each with a number; and
+    the number of every end."""
+    columns = [*_KEY, "code", "label", "kind", "type", "module"]
+    codes, of_ops = codes_of(ends[KEY], ops[KEY])
+    own = ops.with_columns(pl.lit("o").alias("kind"), pl.Series("code", of_ops)).select(columns)
+    first = firsts(codes, int(of_ops.max(initial=-1)) + 1)
+    first[of_ops] = -1
+    extra = ends.with_columns(pl.Series("code", codes)).select(columns)
+    extra = extra[np.sort(first[first >= 0])]
+    unknown = len(codes) + len(of_ops)
     lonely = [
         {**dict.fromkeys(OP_KEY, ""), "call": 0, "iteration": 0, "op": one["op"], CLASS: "i"}
         | {"label": one["op"], "kind": "i", "type": one["type"], "module": one["module"]}
-        for one in opened.about["unmatched"]
+        | {"code": unknown + at}
+        for at, one in enumerate(opened.about["unmatched"])
         if one["side"] == side and one["role"] == "model-input"
     ]
     if lonely:
         given = pl.DataFrame(lonely, schema=extra.schema).unique("label", maintain_order=True)
         extra = pl.concat([extra, given.filter(~pl.col("label").is_in(extra["label"].to_list()))])
-    first = pl.col("kind").is_in(["i", "s"])
-    return pl.concat([extra.filter(first), own.select(columns), extra.filter(~first)])
+    before = pl.col("kind").is_in(["i", "s"])
+    return pl.concat([extra.filter(before), own, extra.filter(~before)]), codes
 
 
 def _edges(
@@ -194,15 +208,14 @@ def _edges(
 def _with_groups(opened: Opened, entries: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     """The group of its first sync point, else that of its module; "" is the top level."""
     table = opened.table
-    first = pairs.unique("entry", keep="first", maintain_order=True)
-    named = np.full(entries.height, None, dtype=object)
-    named[first["entry"].to_numpy()] = table.groups.gather(first["row"]).to_numpy()
+    first = pl.Series(firsts(pairs["entry"].to_numpy(), entries.height))
+    named = table.groups.gather(pairs["row"]).gather(first.set(first < 0, None))
     known = groups_among(entries["module"].unique(), set(table.groups.unique()))
     own = entries["module"].replace_strict(known, return_dtype=pl.String)
     kind = pl.col("kind")
     return entries.with_columns(
         pl.coalesce(
-            pl.Series("named", named, dtype=pl.String),
+            named.alias("named"),
             pl.when(kind == "i").then(pl.lit("inputs")).otherwise(own.alias("own")),
         ).alias("group")
     )
@@ -244,22 +257,26 @@ def _with_fused(
     """How many ops of the reference a sync point stands for, and which ops without one of their
     own it stands for on this side."""
     frame = opened.table.frame
-    regions = frame["introduced_region"].fill_null([]).gather(pairs["row"])
+    regions = frame["introduced_region"]
     fused = np.ones(entries.height, np.int64)
     into = np.full(entries.height, -1, np.int64)
     ends = pairs["entry"].to_numpy()
-    sizes = regions.list.len().cast(pl.Int64).to_numpy()
+    sizes = regions.list.len().fill_null(0).cast(pl.Int64).gather(pairs["row"]).to_numpy()
     alone = entries.select("label", "kind", "reason").with_row_index("entry")
     alone = alone.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
     if side == "target":
         np.maximum.at(fused, ends, sizes)
-        whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
-        stands = pl.DataFrame({"end": ends, "whole": whole}).unique("whole", keep="first")
         inside = pl.col("reason").str.extract(_INSIDE).alias("whole")
-        found = alone.with_columns(inside).join(stands, on="whole", how="inner")
+        pieces = alone.with_columns(inside).drop_nulls("whole")
+        stands = pl.DataFrame({"end": ends[:0], "whole": pl.Series([], dtype=pl.String)})
+        if len(pieces):
+            whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
+            stands = pl.DataFrame({"end": ends, "whole": whole})
+            stands = stands.unique("whole", keep="first", maintain_order=True)
+        found = pieces.join(stands, on="whole", how="inner")
     else:
         many = np.flatnonzero(sizes > 1)
-        flat = pl.DataFrame({"end": ends[many], "label": regions.gather(many)})
+        flat = pl.DataFrame({"end": ends[many], "label": regions.gather(pairs["row"][many])})
         flat = flat.explode("label").unique("label", keep="first", maintain_order=True)
         found = flat.join(alone, on="label", how="inner")
     into[found["entry"].to_numpy()] = found["end"].to_numpy()

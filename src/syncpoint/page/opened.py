@@ -42,6 +42,15 @@ def name_of(path: Path) -> str:
     return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
 
 
+def damaged(folder: Path, file: str, error: Exception) -> FormatError:
+    """What to say of a comparison one of whose files cannot be read."""
+    if not (folder / file).exists():
+        found = f"no {file} in it"
+    else:
+        found = f"{file} is cut off or damaged ({str(error).splitlines()[0]})"
+    return FormatError(f"a whole comparison in {folder}", found, "compare the two runs again")
+
+
 class Opened:
     """A comparison as the page sees it. Reading only; safe to use from several threads."""
 
@@ -119,8 +128,7 @@ class Opened:
         try:
             return pl.read_parquet(self.path / TABLE_NAME, columns=list(COLUMNS))
         except (OSError, pl.exceptions.PolarsError) as error:
-            found = str(error).splitlines()[0]
-            raise FormatError(f"a whole comparison in {self.path}", found) from error
+            raise damaged(self.path, TABLE_NAME, error) from error
 
     def run(self, side: str) -> Run | None:
         """The run of one side, opened when first asked for; `why_not` says why there is none."""
@@ -186,12 +194,11 @@ def _recorded(path: Path) -> Run:
 
 def _about(path: Path) -> Mapping[str, Any]:
     if not is_comparison(path):
-        raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
+        raise InputError(f"a comparison (a folder with {JSON_NAME})", *_instead(path))
     try:
         about = json.loads((path / JSON_NAME).read_text())
     except (OSError, ValueError) as error:
-        found = str(error).splitlines()[0]
-        raise FormatError(f"a whole comparison in {path}", found) from error
+        raise damaged(path, JSON_NAME, error) from error
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
         other = about.get("schema") if isinstance(about, dict) else type(about).__name__
         raise FormatError(f"schema {SCHEMA} in {path / JSON_NAME}", repr(other))
@@ -199,3 +206,15 @@ def _about(path: Path) -> Mapping[str, Any]:
     if missing:
         raise FormatError(f"a whole comparison in {path}", f"no {missing[0]}")
     return about
+
+
+def _instead(path: Path) -> tuple[str, str]:
+    """What is at a path that is no comparison, and what to do about it."""
+    if not path.exists():
+        return f"nothing at {path}", "check the path"
+    recorded = find(path)
+    if recorded is None:
+        return str(path), "make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp"
+    kind = "a run" if recorded.name == "run" else f"a recording ({recorded.name})"
+    cure = f"compare it first: syncpoint compare {path} REFERENCE -o NAME.cmp"
+    return f"{kind} at {path}, which has nothing to stand against yet", cure

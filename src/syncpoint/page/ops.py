@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from syncpoint.page.opened import Opened
 from syncpoint.page.table import Table
@@ -15,6 +17,8 @@ from syncpoint.run.tables import OP_KEY, op_row, op_schema
 
 CLASS = "class"
 """What may share a name with an op and is none: "i" for a model input, else "o"."""
+KEY = "key"
+"""The key of an op and its class in one column."""
 _KEY_SCHEMA: dict[str, Any] = {
     **{"op": pl.String, "call": pl.Int64, "graph": pl.String},
     **{"path": pl.String, "iteration": pl.Int64},
@@ -29,6 +33,33 @@ def label_of(before: str = "") -> pl.Expr:
     for sign, own in (("^", iteration), ("#", call)):
         name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
     return name.alias("label")
+
+
+def key_of() -> pl.Expr:
+    """Key and class as one text; it says how long names are, so that no two share one."""
+    op, call, graph, path, iteration = (pl.col(name) for name in OP_KEY)
+    numbers = [call, iteration, *[name.str.len_bytes() for name in (op, graph, path)]]
+    words = [
+        *[number.cast(pl.String).fill_null("-") for number in numbers],
+        *[name.fill_null("") for name in (op, graph, path)],
+        pl.col(CLASS),
+    ]
+    return pl.concat_str(words, separator=" ").alias(KEY)
+
+
+def codes_of(*keys: pl.Series) -> list[NDArray[np.int64]]:
+    """A number for each, the same for the same text: much quicker to look up than text."""
+    together = pl.concat([one.rename(KEY) for one in keys]).rank("dense")
+    codes = together.cast(pl.Int64).to_numpy() - 1
+    return np.split(codes, np.cumsum([len(one) for one in keys])[:-1])
+
+
+def firsts(codes: NDArray[np.int64], size: int = 0) -> NDArray[np.int64]:
+    """Where each number stands for the first time, -1 for one that is not among them."""
+    found = np.full(max(size, int(codes.max(initial=-1)) + 1), -1, np.int64)
+    # Of several places the one that is written last stays.
+    found[codes[::-1]] = np.arange(len(codes))[::-1]
+    return found
 
 
 def ops_of(run: Run, *more: str) -> pl.DataFrame:
@@ -50,12 +81,12 @@ def ops_of(run: Run, *more: str) -> pl.DataFrame:
         frame = pl.DataFrame(
             {name: pl.Series(name, by_name[name], schema[name]) for name in wanted}
         )
-    return frame.with_columns(label_of())
+    return frame.with_columns(label_of(), pl.lit("o").alias(CLASS)).with_columns(key_of())
 
 
 def ends_of(table: Table, side: str) -> pl.DataFrame:
     """One end of every sync point but those of parameters, in execution order of the target:
-    row, key, class, label, kind, type, module, order."""
+    row, key, class, label, kind, type, module, order, and the key in one."""
     frame = table.frame.select(
         *[pl.col(f"{side}_{name}").alias(name) for name in (*OP_KEY, "role", "type", "module")],
         pl.col(f"{side}_order").alias("order"),
@@ -66,10 +97,14 @@ def ends_of(table: Table, side: str) -> pl.DataFrame:
     given = role == "model-input"
     named = pl.when(given & (pl.col("name") != "")).then(pl.col("name")).otherwise(label_of())
     kind = pl.when(given).then(pl.lit("i")).when(role == "state").then(pl.lit("s"))
-    return frame.filter(role != "parameter").with_columns(
-        pl.when(given).then(pl.lit("i")).otherwise(pl.lit("o")).alias(CLASS),
-        kind.otherwise(pl.lit("o")).alias("kind"),
-        named.alias("label"),
+    return (
+        frame.filter(role != "parameter")
+        .with_columns(
+            pl.when(given).then(pl.lit("i")).otherwise(pl.lit("o")).alias(CLASS),
+            kind.otherwise(pl.lit("o")).alias("kind"),
+            named.alias("label"),
+        )
+        .with_columns(key_of())
     )
 
 
@@ -77,7 +112,8 @@ def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
     """The ops as the comparison knows them: the target's in order, with what was said of their
     tensors; of the reference those with a tensor that was paired, or left without a partner."""
     said = ends.filter((pl.col(CLASS) == "o") & (pl.col("order") >= 0))
-    said = said.unique(OP_KEY, keep="first", maintain_order=True)
+    (codes,) = codes_of(said[KEY])
+    said = said[np.sort(firsts(codes))]
     lonely = pl.DataFrame(
         [
             (one["op"], one["type"], one["module"])
@@ -96,10 +132,11 @@ def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(
             pl.coalesce("type", "other_type", pl.lit("")).alias("type"),
             pl.coalesce("module", "other_module", pl.lit("")).alias("module"),
-        )
+            pl.lit("o").alias(CLASS),
+        ).with_columns(key_of())
     frame = said.sort("order", maintain_order=True).select(*OP_KEY, "label", "type", "module")
-    left = lonely.filter(~pl.col("label").is_in(frame["label"].to_list()))
-    return pl.concat(
+    left = lonely.join(frame, on="label", how="anti", maintain_order="left")
+    found = pl.concat(
         [
             frame,
             left.select(
@@ -114,6 +151,7 @@ def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
             ),
         ]
     )
+    return found.with_columns(pl.lit("o").alias(CLASS)).with_columns(key_of())
 
 
 def edges_known(opened: Opened, side: str) -> pl.DataFrame:

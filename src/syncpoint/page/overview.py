@@ -183,7 +183,7 @@ def _outputs(opened: Opened) -> list[OutputBrief]:
     return [
         OutputBrief(
             row=int(row),
-            name=str(table.labels[int(row)]),
+            name=table.label(int(row)),
             level=LEVELS[levels[row]],
             verdict=str(table.verdicts[row]),
             psnr=None if psnr[row] != psnr[row] else number(float(psnr[row])),
@@ -255,7 +255,7 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
         )
         if len(rows):
             count = f"{len(rows)} tensor{'s' if len(rows) > 1 else ''}"
-            names = ", ".join(str(table.labels[int(row)]) for row in rows[:3])
+            names = ", ".join(table.labels(rows[:3]))
             cards.append(
                 Finding(
                     title=title.format(count),
@@ -299,7 +299,7 @@ def _saved(found: FoundCause) -> Finding:
 def _card(opened: Opened, row: int) -> Finding:
     table = opened.table
     flat = table.frame.row(row, named=True)
-    name = str(table.labels[row])
+    name = table.label(row)
     source = flat["target_source"] or flat["reference_source"] or ""
     evidence = []
     precision = _NAMES.get(flat["introduced_preset"] or "", flat["introduced_preset"] or "")
@@ -371,7 +371,7 @@ def _summary(
         return "No op is guilty: small errors grew on the way.", f"{points} are not close."
     if not first:
         return f"{points} not close, and no op that stands out.", ""
-    names = [str(table.labels[row]) for row in first]
+    names = table.labels(np.array(first))
     unknown = table.guilts[first[0]] == GUILTS.index("unknown")
     if len(names) == 1:
         what = "is where the two runs part" if unknown else "makes the error"

@@ -132,13 +132,11 @@ def _keys(sides: Mapping[Side, Whole], most: int) -> list[tuple[Side, pl.Series]
     so that the two share a place; only one of them may, or they would hold modules between them.
     """
     target, reference = (_turns(sides[one], most) for one in _SIDES)
-    ends = sides["target"].pairs.join(sides["reference"].pairs, on="row", how="inner")
-    runs = pl.DataFrame(
-        {
-            "turn": target[ends["entry"].to_numpy()],
-            "other": reference[ends["entry_right"].to_numpy()],
-        }
-    ).filter((pl.col("turn") > 0) & (pl.col("other") > 0))
+    runs = (
+        _turned(sides["target"].pairs, target, "turn")
+        .join(_turned(sides["reference"].pairs, reference, "other"), on="row", how="inner")
+        .sort("at")
+    )
     runs = runs.unique("other", keep="first", maintain_order=True)
     runs = runs.unique("turn", keep="first", maintain_order=True)
     # What has no partner has numbers that no run of the target has.
@@ -147,6 +145,13 @@ def _keys(sides: Mapping[Side, Whole], most: int) -> list[tuple[Side, pl.Series]
     names[runs["other"].to_numpy()] = runs["turn"].to_numpy()
     turns = (target, names[reference])
     return [(one, _named(sides[one], own)) for one, own in zip(_SIDES, turns, strict=True)]
+
+
+def _turned(pairs: pl.DataFrame, turns: NDArray[np.int64], name: str) -> pl.DataFrame:
+    """Sync points with an end that no module made: row, the number of its run, and its place."""
+    own = pl.Series(name, turns[pairs["entry"].to_numpy()])
+    place = pl.Series("at", np.arange(pairs.height))
+    return pairs.select("row", own, place).filter(pl.col(name) > 0)
 
 
 def _turns(whole: Whole, most: int) -> NDArray[np.int64]:

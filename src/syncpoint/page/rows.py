@@ -15,7 +15,7 @@ from syncpoint.page.schema import (
     UnmatchedWindow,
     number,
 )
-from syncpoint.page.table import GUILTS, LEVELS, NONE, Query, Selection, Table
+from syncpoint.page.table import GUILTS, LEVELS, Query, Selection, Table
 
 _CELLS = 24
 """Cells of a group row; each is the worst of its bin."""
@@ -81,11 +81,9 @@ def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]
     frame = table.frame[rows.tolist()].select(
         "target_type", "target_role", "verdict", "reason", "basis", "same_bytes"
     )
-    labels = table.labels.gather(rows).to_list()
-    references = table.reference_labels.gather(rows).to_list()
-    modules, groups, parts = (
-        column.gather(rows).to_list() for column in (table.modules, table.groups, table.parts)
-    )
+    labels, references = table.labels(rows), table.labels(rows, "reference")
+    modules, groups = (column.gather(rows).to_list() for column in (table.modules, table.groups))
+    parts = table.parts(rows)
     made = []
     for at, (kind, role, verdict, reason, basis, same) in enumerate(frame.iter_rows()):
         row, score, tick = int(rows[at]), float(scores[at]), float(ticks[at])
@@ -121,9 +119,10 @@ def group_brief(
 ) -> GroupBrief:
     """A group as one line: its worst sync point, and at most so many cells."""
     rows = rows[np.argsort(table.order[rows], kind="stable")]
-    worst = _worst(table, metric, rows)
-    bins = np.array_split(rows, min(len(rows), _CELLS))
-    cells = [_worst(table, metric, piece) for piece in bins]
+    worst_first, places = table.severity(metric)
+    own = places[rows]
+    worst = int(worst_first[own.min()])
+    cells = [worst_first[piece.min()] for piece in np.array_split(own, min(len(own), _CELLS))]
     levels, guilts = table.levels(metric), table.guilts
     scores, bounded = table.shown(metric)
     score = float(scores[worst])
@@ -135,17 +134,14 @@ def group_brief(
         guilt=GUILTS[guilts[worst]],
         score=None if score != score else number(score),
         bound=bool(bounded[worst]),
+        same_bytes=_same_bytes(table, worst),
         cells=[f"{LEVELS[levels[cell]]} {GUILTS[guilts[cell]]}".strip() for cell in cells],
     )
 
 
-def _worst(table: Table, metric: str, rows: NDArray[np.int64]) -> int:
-    """By level, then guilt, then the metric."""
-    levels = table.levels(metric)[rows].astype(np.int64)
-    severity = np.where(levels == NONE, -1, 2 * levels)
-    severity -= (table.guilts[rows] == GUILTS.index("inherited")) & (levels > 0)
-    places = np.lexsort((table.badness(metric)[rows], -severity))
-    return int(rows[places[0]])
+def _same_bytes(table: Table, row: int) -> bool | None:
+    basis, same = table.frame["basis"][row], table.frame["same_bytes"][row]
+    return bool(same) if basis == "digest" and same is not None else None
 
 
 def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWindow:

@@ -208,6 +208,8 @@ class GroupBrief(Schema):
     score: Number
     """Of its worst sync point."""
     bound: bool
+    same_bytes: bool | None
+    """Of its worst sync point where that was compared by digests."""
     cells: list[str]
     """At most 24: level and guilt of the worst sync point of each bin, as `large guilty`."""
 

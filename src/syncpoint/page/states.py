@@ -71,8 +71,8 @@ def drift(opened: Opened, metric: str) -> Drift:
     limits: list[float] = []
     if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
         limits = [bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
-    drawn = table.frame[table.execution[: table.computed]]
-    made = drawn.filter(~pl.col("target_role").is_in(["model-input", "state"]))
+    given = ["model-input", "state", "parameter"]
+    made = table.frame.select("target_role", "basis").filter(~pl.col("target_role").is_in(given))
     return Drift(
         points=table.computed,
         values=int((made["basis"] == "values").sum()),
@@ -118,7 +118,7 @@ def _flags(opened: Opened) -> list[DriftFlag]:
     rows = rows[np.argsort(table.order[rows])][:_FLAGS]
     flags = []
     for row in rows.tolist():
-        name = str(table.labels[row])
+        name = table.label(row)
         non_finite = table.guilts[row] == wanted[1]
         ratio = table.frame["introduced_ratio"][row]
         text = f"{name} introduces {ratio_text(ratio)} expected"

@@ -6,6 +6,7 @@ into an object here but those of the window that is shown.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, Limits, bound
 from syncpoint.page.grouping import groups_of
+from syncpoint.page.naming import NAMING, labels_of
 from syncpoint.page.schema import Guilt, Level
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
@@ -83,6 +85,10 @@ class Table:
         self._ranks: dict[str, NDArray[np.int64]] = {}
         self._badness: dict[str, NDArray[np.float64]] = {}
         self._bounds: dict[str, Bounds] = {}
+        self._shown: dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
+        self._severities: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        # Several panes ask at once, and whole columns are worked out for one of them only.
+        self._working = threading.RLock()
         self._selections: dict[Query, Selection] = {}
 
     # ---- columns that do not depend on the metric -------------------------------------------
@@ -167,28 +173,26 @@ class Table:
         """How many rows, in execution order, come before the parameters."""
         return int((self.frame["target_role"] != "parameter").sum())
 
-    @cached_property
-    def labels(self) -> pl.Series:
-        """The names to show of the target's ends."""
-        return self._label("target")
+    def labels(self, rows: NDArray[np.int64], side: str = "target") -> list[str]:
+        """The names to show of these rows' ends on one side."""
+        ends = self.frame.select(f"{side}_{name}" for name in NAMING)
+        return labels_of(ends[rows], side).to_list()
 
-    @cached_property
-    def reference_labels(self) -> pl.Series:
-        """And of the reference's."""
-        return self._label("reference")
+    def label(self, row: int, side: str = "target") -> str:
+        """The name to show of one."""
+        return self.labels(np.array([row]), side)[0]
 
-    @cached_property
-    def parts(self) -> pl.Series:
-        """`step=3`, or ""."""
+    def parts(self, rows: NDArray[np.int64]) -> list[str]:
+        """`step=3`, or "", of each of these rows."""
         said = [
             pl.when(pl.col(f"target_{name}") >= 0)
             .then(pl.format(f"{name}={{}}", pl.col(f"target_{name}")))
             .otherwise(None)
             for name in ("sample", "step", "rank")
         ]
-        return self.frame.select(
-            pl.concat_str(said, separator=" ", ignore_nulls=True).alias("part")
-        ).to_series()
+        words = pl.concat_str(said, separator=" ", ignore_nulls=True)
+        places = self.frame.select("target_sample", "target_step", "target_rank")
+        return places[rows].select(words.alias("part")).to_series().to_list()
 
     @cached_property
     def bad(self) -> NDArray[np.int64]:
@@ -201,8 +205,8 @@ class Table:
         return self.frame.select(
             pl.concat_str(
                 [
-                    self.labels.alias("a"),
-                    self.reference_labels.alias("b"),
+                    labels_of(self.frame, "target").alias("a"),
+                    labels_of(self.frame, "reference").alias("b"),
                     pl.col("target_op"),
                     pl.col("reference_op"),
                     pl.col("target_module"),
@@ -211,36 +215,6 @@ class Table:
                 separator="\n",
             ).str.to_lowercase()
         ).to_series()
-
-    def _label(self, side: str) -> pl.Series:
-        def col(name: str) -> pl.Expr:
-            return pl.col(f"{side}_{name}")
-
-        path = [
-            pl.when(col(name) == "").then(None).otherwise(col(name))
-            for name in ("graph", "path", "op")
-        ]
-        op = pl.concat_str(path, separator="/", ignore_nulls=True)
-        op += (
-            pl.when(col("iteration") > 0)
-            .then(pl.format("^{}", col("iteration")))
-            .otherwise(pl.lit(""))
-        )
-        op += pl.when(col("call") > 0).then(pl.format("#{}", col("call"))).otherwise(pl.lit(""))
-        text = pl.when(col("name") == "").then(op).otherwise(col("name"))
-        role, index = col("role"), col("index")
-        text += (
-            pl.when((role == "output") & (index > 0))
-            .then(pl.format(":{}", index))
-            .when(role == "input")
-            .then(pl.format(" (input {})", index))
-            .when((role == "state") & (index > 0))
-            .then(pl.lit(" before"))
-            .when(role == "state")
-            .then(pl.lit(" after"))
-            .otherwise(pl.lit(""))
-        )
-        return self.frame.select(text.alias(f"{side}_label")).to_series()
 
     # ---- by metric -----------------------------------------------------------------------------
 
@@ -259,30 +233,34 @@ class Table:
 
     def shown(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The score or the bound of every row, and which are bounds."""
-        scores, bounds = self.scores(metric), self.bounds(metric)
-        bounded = ~np.isnan(bounds)
-        return np.where(bounded, bounds, scores), bounded
+        with self._working:
+            if metric not in self._shown:
+                scores, bounds = self.scores(metric), self.bounds(metric)
+                bounded = ~np.isnan(bounds)
+                self._shown[metric] = np.where(bounded, bounds, scores), bounded
+            return self._shown[metric]
 
     def levels(self, metric: str) -> NDArray[np.int8]:
         """How bad each row is by this metric, as places in LEVELS."""
-        if metric not in self._levels:
-            self._levels[metric] = self._judged(metric)
-        return self._levels[metric]
+        with self._working:
+            if metric not in self._levels:
+                self._levels[metric] = self._judged(metric)
+            return self._levels[metric]
 
     def limits_of(self, metric: str) -> Bounds:
         """The two limits of every row; NaN where the metric has none."""
-        if metric not in self._bounds:
-            self._bounds[metric] = self._limited(metric)
-        return self._bounds[metric]
+        with self._working:
+            if metric not in self._bounds:
+                self._bounds[metric] = self._limited(metric)
+            return self._bounds[metric]
 
     def _limited(self, metric: str) -> Bounds:
         close, moderate = np.full(self.size, np.nan), np.full(self.size, np.nan)
         peak = np.nan_to_num(self._numbers("peak"), nan=0.0)
-        for name in self.frame["preset"].unique():
+        for name, rows in self._presets.items():
             limits = self._limits(name)
             if limits is None or limits.exact:
                 continue
-            rows = (self.frame["preset"] == name).to_numpy()
             at_one, at_zero = ({"peak": value} for value in (1.0, 0.0))
             for level, into in ((0, close), (1, moderate)):
                 # Every limit is a + b * peak or, of mse, b * peak^2.
@@ -294,11 +272,18 @@ class Table:
                 into[rows] = zero + (one - zero) * peak[rows] ** power
         return close, moderate
 
+    @cached_property
+    def _presets(self) -> dict[str, NDArray[np.bool_]]:
+        """Which rows each set of limits is for."""
+        names = self.frame["preset"]
+        return {name: (names == name).to_numpy() for name in names.unique()}
+
     def badness(self, metric: str) -> NDArray[np.float64]:
         """Smaller is worse; what has no score is infinite."""
-        if metric not in self._badness:
-            self._badness[metric] = self._bad_by(metric)
-        return self._badness[metric]
+        with self._working:
+            if metric not in self._badness:
+                self._badness[metric] = self._bad_by(metric)
+            return self._badness[metric]
 
     def _bad_by(self, metric: str) -> NDArray[np.float64]:
         score = self.scores(metric)
@@ -314,10 +299,25 @@ class Table:
 
     def rank(self, metric: str) -> NDArray[np.int64]:
         """Rows with the least similar first."""
-        if metric not in self._ranks:
-            without = self.levels(metric) == NONE
-            self._ranks[metric] = np.lexsort((self.order, self.badness(metric), without))
-        return self._ranks[metric]
+        with self._working:
+            if metric not in self._ranks:
+                without = self.levels(metric) == NONE
+                self._ranks[metric] = np.lexsort((self.order, self.badness(metric), without))
+            return self._ranks[metric]
+
+    def severity(self, metric: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows with the worst first, by level, then guilt, then the metric; and the place of every
+        row among them."""
+        with self._working:
+            if metric not in self._severities:
+                levels = self.levels(metric).astype(np.int64)
+                worse = np.where(levels == NONE, -1, 2 * levels)
+                worse -= (self.guilts == INHERITED) & (levels > 0)
+                rows = np.lexsort((self.order, self.badness(metric), -worse))
+                places = np.empty(self.size, np.int64)
+                places[rows] = np.arange(self.size)
+                self._severities[metric] = rows, places
+            return self._severities[metric]
 
     def bars(self, metric: str, rows: NDArray[np.int64]) -> Bounds:
         """Length of the bars, and where the second limit stands; the first is in the middle."""
@@ -390,7 +390,7 @@ class Table:
         score = np.nan_to_num(self.scores("max_abs"), nan=0.0, posinf=np.inf)
         lone = (score > close).astype(np.int8) + (score > moderate)
         worst = np.maximum(worst, np.where(np.isnan(close), CLOSE, lone)).astype(np.int8)
-        exact = (self.frame["preset"] == "exact").to_numpy()
+        exact = self._presets.get("exact", np.zeros(self.size, bool))
         if self.limits is not None and self.limits.exact:
             exact = np.ones(self.size, bool)
         unequal = (self.frame["count"] != self.frame["equal"]).fill_null(True).to_numpy()
@@ -407,13 +407,13 @@ class Table:
 
     def select(self, query: Query) -> Selection:
         """The rows a query lets through; the last few answers are kept, for scrolling."""
-        if query in self._selections:
+        with self._working:
+            if query not in self._selections:
+                found = self._select(query)
+                while len(self._selections) >= 8:
+                    del self._selections[next(iter(self._selections))]
+                self._selections[query] = found
             return self._selections[query]
-        found = self._select(query)
-        while len(self._selections) >= 8:
-            del self._selections[next(iter(self._selections))]
-        self._selections[query] = found
-        return found
 
     def _select(self, query: Query) -> Selection:
         keep = np.ones(self.size, bool)
@@ -459,19 +459,22 @@ class Table:
         codes, names = self._group_codes
         own = codes[rows]
         places = np.argsort(own, kind="stable")
-        starts = np.flatnonzero(np.diff(own[places], prepend=-1))
+        sorted_ = own[places]
+        starts = np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]])[: len(own)])
         pieces = np.split(rows[places], starts[1:]) if len(rows) else []
         found = [(names[codes[piece[0]]], piece) for piece in pieces]
         # A stable sort keeps the first of each piece where it stood in the list.
         return [found[at] for at in np.argsort(places[starts])]
 
     @cached_property
-    def _group_codes(self) -> tuple[NDArray[np.int64], list[str]]:
+    def _group_codes(self) -> tuple[NDArray[Any], list[str]]:
         names = self.groups.unique(maintain_order=True).to_list()
+        small = len(names) <= np.iinfo(np.uint16).max
         codes = self.groups.replace_strict(
             {name: at for at, name in enumerate(names)}, return_dtype=pl.Int64
         )
-        return codes.to_numpy(), names
+        # Numbers of two bytes are sorted in one go.
+        return codes.to_numpy().astype(np.uint16 if small else np.int64), names
 
 
 NAMES = ("close", "moderate", "large", "none", "inherited")

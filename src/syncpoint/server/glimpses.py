@@ -8,12 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from syncpoint.comparison.storage import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.files import one_line
+from syncpoint.run.lock import RunLock
+from syncpoint.server.leftovers import place_for_looks
 from syncpoint.server.plan import Plan
 from syncpoint.server.process import Process, how_it_ended
 
@@ -29,6 +30,7 @@ class Glimpses:
         self._add = add
         self._one = threading.Lock()
         self._place: Path | None = None
+        self._lock: RunLock | None = None
         self._known: dict[tuple[Path, int], str] = {}
         self._process: Process | None = None
 
@@ -41,7 +43,7 @@ class Glimpses:
                 raise InputError(f"a comparison at {folder.name}", one_line(error)) from error
             if key not in self._known:
                 if self._place is None:
-                    self._place = Path(mkdtemp(prefix="syncpoint-"))
+                    self._place, self._lock = place_for_looks()
                 into = self._place / str(len(self._known)) / folder.name
                 into.parent.mkdir()
                 call = {k: plan.call()[k] for k in ("target", "reference", "preset", "introduced")}
@@ -55,6 +57,9 @@ class Glimpses:
             self._process.end()
         if self._place is not None:
             shutil.rmtree(self._place, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _write(self, order: dict[str, Any]) -> None:
         self._process = process = Process({"so far": order})

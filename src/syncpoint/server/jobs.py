@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.comparison.progress_log import can_resume
 from syncpoint.comparison.stages import Stage
-from syncpoint.comparison.storage import PROGRESS_LOG, is_comparison, is_own
-from syncpoint.errors import InputError, SyncpointError
+from syncpoint.comparison.storage import is_comparison, is_own
+from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
 from syncpoint.run.files import one_line
-from syncpoint.run.journal import read_journal
-from syncpoint.run.opening import open_run
+from syncpoint.server.leftovers import worth_keeping
 from syncpoint.server.memory import Memory
 from syncpoint.server.plan import Plan
 from syncpoint.server.process import PATIENCE, Process, how_it_ended
@@ -388,25 +386,11 @@ def _mark(job: Job) -> None:
 
 def _cleared(job: Job) -> None:
     """Keep what can be gone on from, and nothing else."""
-    job.can_resume = _worth_keeping(job.out)
+    job.can_resume = worth_keeping(job.out)
     if job.can_resume or not job.out.is_dir():
         return
     if all(is_own(entry) for entry in job.out.iterdir()):
         shutil.rmtree(job.out, ignore_errors=True)
-
-
-def _worth_keeping(folder: Path) -> bool:
-    """Whether the log of a comparison is there, and with it numbers or a run that is whole."""
-    if not can_resume(folder) or is_comparison(folder):
-        return False
-    with suppress(SyncpointError, OSError):
-        if any(kind == "measured" for kind, _ in read_journal(folder / PROGRESS_LOG).frames):
-            return True
-    for path in folder.glob("*.run"):
-        with suppress(SyncpointError, OSError):
-            if open_run(path).info.complete:
-                return True
-    return False
 
 
 def _plain(call: dict[str, Any]) -> dict[str, Any]:
@@ -428,6 +412,7 @@ def _shown(job: Job, log: bool = True) -> JobState:
                 total=progress.total,
                 text=progress.text,
                 seconds=seconds,
+                opens=job.plan.opens(stage.value),
             )
         )
     return JobState(

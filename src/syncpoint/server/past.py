@@ -22,12 +22,13 @@ from syncpoint.comparison.storage import (
     load,
 )
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.page.opened import name_of
+from syncpoint.page.opened import damaged, name_of
 from syncpoint.page.schema import Level, Number, Problem, number
 from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.journal import first_frame
 from syncpoint.server.files import Folders
+from syncpoint.server.leftovers import has_numbers
 from syncpoint.server.looking import problem_of
 from syncpoint.server.memory import Memory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
@@ -58,6 +59,7 @@ class PastList:
     out: Path
     memory: Memory | None = None
     _read: dict[Path, tuple[tuple[int, int], PastComparison]] = field(default_factory=dict)
+    _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
     def all(self, busy: Collection[Path] = ()) -> Past:
         """Everything there is now, newest first, but what is being made."""
@@ -102,14 +104,13 @@ class PastList:
         spec = self.memory.asked(path) if self.memory is not None else None
         said = (spec.target.path, spec.reference.path) if spec else _asked(path)
         cure = "go on with it" if spec else "go on with it by its command and --resume"
-        problem = Problem(
-            expected="a finished comparison", found="one that was interrupted", cure=cure
-        )
+        problem = Problem(expected="a finished comparison", found="interrupted", cure=cure)
         return self._broken(path, problem).model_copy(
             update={
                 "target": _label({"model": said[0]}) if said[0] else "",
                 "reference": _label({"model": said[1]}) if said[1] else "",
                 "can_resume": spec is not None,
+                "measured": self._measured(path),
             }
         )
 
@@ -135,15 +136,25 @@ class PastList:
             rows=0,
             problem=problem,
             can_resume=False,
+            measured=False,
         )
+
+    def _measured(self, path: Path) -> bool:
+        """Whether an unfinished comparison has come to any numbers yet."""
+        try:
+            size = (path / PROGRESS_LOG).stat().st_size
+            if self._logs.get(path, (-1, False))[0] != size:
+                self._logs[path] = (size, has_numbers(path))
+            return self._logs[path][1]
+        except OSError:
+            return False
 
     def _summary(self, path: Path, modified: float) -> PastComparison:
         about = _about(path)
         try:
             frame = pl.read_parquet(path / TABLE_NAME, columns=list(_COLUMNS))
         except (OSError, pl.exceptions.PolarsError) as error:
-            found = str(error).splitlines()[0]
-            raise FormatError(f"a whole comparison in {path.name}", found) from error
+            raise damaged(path, TABLE_NAME, error) from error
         verdict = str(about.get("verdict", "none"))
         level: Level = "none"
         if verdict in ("close", "moderate", "large"):
@@ -172,6 +183,7 @@ class PastList:
                 rows=frame.height,
                 problem=None,
                 can_resume=False,
+                measured=True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"a whole comparison in {path.name}", repr(error)) from error
@@ -214,7 +226,7 @@ def _about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(text)
     except ValueError as error:
-        raise FormatError(f"a whole comparison in {path.name}", one_line(error)) from error
+        raise damaged(path, JSON_NAME, error) from error
     if not isinstance(about, dict):
         raise FormatError(f"a whole comparison in {path.name}", f"a {type(about).__name__}")
     return about

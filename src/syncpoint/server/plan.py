@@ -38,6 +38,11 @@ class Plan:
     introduced: str
     reference_model: str
 
+    def opens(self, side: str) -> bool:
+        """Whether a side is a recording, which is opened, and no model, which is run."""
+        path = {"target": self.target, "reference": self.reference}.get(side)
+        return path is not None and not any(runtime.accepts(path) for runtime in runtimes())
+
     @classmethod
     def of(cls, spec: SessionSpec, folders: Folders) -> Plan:
         """Check what was asked; the first thing that cannot be used is an InputError."""

@@ -149,6 +149,8 @@ class StageState(Schema):
     total: int
     text: str
     seconds: float
+    opens: bool
+    """Whether a recording is opened here, and no model run."""
 
 
 class LogLine(Schema):
@@ -233,6 +235,8 @@ class PastComparison(Schema):
     """Why it cannot be opened."""
     can_resume: bool
     """Whether it was begun here and can be gone on with."""
+    measured: bool
+    """Whether there are numbers in it, also where it is not finished."""
 
 
 class PastRun(Schema):

@@ -33,7 +33,7 @@ def test_a_bound_is_never_below_what_the_values_measure(opened):
 
 def test_rows_are_sorted_by_their_bounds(opened):
     opened, *_ = opened
-    names = [opened.table.labels[int(row)] for row in opened.table.select(Query()).rows]
+    names = opened.table.labels(opened.table.select(Query()).rows)
     assert names[:2] == ["c", "b"]
 
 

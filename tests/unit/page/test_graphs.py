@@ -6,6 +6,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import polars as pl
 import pytest
 
 from runs import run
@@ -16,6 +17,7 @@ from syncpoint.comparison.storage import JSON_NAME, save
 from syncpoint.dumps.registry import save_dump
 from syncpoint.page.graphs import MOST, graph
 from syncpoint.page.opened import Opened
+from syncpoint.page.ops import CLASS, KEY, codes_of, firsts, key_of
 from syncpoint.page.states import drift
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
@@ -308,3 +310,28 @@ def test_panes_that_ask_at_once_all_get_the_run(kept):
             found = list(pool.map(opened.run, ["target", "reference"] * 4))
         assert all(run is not None for run in found)
         assert found[0] is found[2] and found[1] is found[3]
+
+
+def test_keys_that_only_read_alike_are_told_apart():
+    """Names may hold anything, also what stands between the parts of a key."""
+    keys = [
+        ("a", 0, "", "", 0, "o"),
+        ("a ", 0, "", "", 0, "o"),
+        ("a", 0, " ", "", 0, "o"),
+        ("a", 0, "", " ", 0, "o"),
+        ("a", 1, "", "", 0, "o"),
+        ("a", 0, "", "", 1, "o"),
+        ("a", 0, "", "", 0, "i"),
+        ("a  b", 0, "", "", 0, "o"),
+        ("a", 0, "b", "", 0, "o"),
+        ("a", 0, "", "b", 0, "o"),
+        ("a", 0, None, "", 0, "o"),
+        (None, 0, "", "", 0, "o"),
+        ("a", None, "", "", 0, "o"),
+    ]
+    schema = ["op", "call", "graph", "path", "iteration", CLASS]
+    frame = pl.DataFrame(keys, schema=schema, orient="row").with_columns(key_of())
+    codes, again = codes_of(frame[KEY], frame[KEY].reverse())
+    assert sorted(codes.tolist()) == list(range(len(keys)))
+    assert codes.tolist() == again[::-1].tolist()
+    assert firsts(np.array([2, 0, 2, 0]), 4).tolist() == [1, -1, 0, -1]

@@ -1,5 +1,6 @@
 """The columns of the server say what the rows of the comparison say."""
 
+from concurrent.futures import ThreadPoolExecutor
 from math import isnan
 
 import numpy as np
@@ -12,6 +13,7 @@ from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, bound, judge_metric
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.rows import group_brief
 from syncpoint.page.table import GUILTS, LEVELS, NAMES, Query, Table
 
 
@@ -57,7 +59,9 @@ def test_the_limits_of_every_row_are_those_of_the_judge(both, metric):
 
 def test_the_names_are_those_of_the_reports(both):
     comparison, table = both
-    for row, name, other in zip(comparison.rows, table.labels, table.reference_labels, strict=True):
+    rows = np.arange(table.size)
+    names = zip(table.labels(rows), table.labels(rows, "reference"), strict=True)
+    for row, (name, other) in zip(comparison.rows, names, strict=True):
         assert name == row.target.label
         assert other == row.reference.label
 
@@ -175,3 +179,35 @@ def test_an_empty_table_answers_every_question():
     assert empty.select(Query()).rows.tolist() == []
     assert empty.select(Query(grouped=True, text="x", module="y", start=1)).groups == []
     assert len(empty.levels("psnr")) == 0
+
+
+@pytest.mark.parametrize("metric", ["psnr", "max_abs"])
+def test_a_group_shows_the_worst_of_each_of_its_stretches(both, metric):
+    """By level, then who passes it on, then the metric, then who came first."""
+    _, table = both
+    rows = np.random.default_rng(0).permutation(table.size)
+
+    def severity(row):
+        level = LEVELS[table.levels(metric)[row]]
+        passed = GUILTS[table.guilts[row]] == "inherited" and level != "close"
+        rank = {"none": -1, "close": 0, "moderate": 2, "large": 4}[level] - passed
+        return -rank, table.badness(metric)[row], table.order[row]
+
+    def said(row):
+        return f"{LEVELS[table.levels(metric)[row]]} {GUILTS[table.guilts[row]]}".strip()
+
+    found = group_brief(table, metric, "all", rows, True)
+    stretches = np.array_split(sorted(rows, key=lambda row: table.order[row]), 24)
+    assert found.cells == [said(min(stretch, key=severity)) for stretch in stretches]
+    assert found.level == LEVELS[table.levels(metric)[min(rows, key=severity)]]
+    assert found.count == table.size
+
+
+def test_columns_are_worked_out_once_for_all_who_ask(both, monkeypatch):
+    _, table = both
+    fresh, judged = Table(table.frame, table.limits), []
+    own = fresh._judged
+    monkeypatch.setattr(fresh, "_judged", lambda metric: (judged.append(metric), own(metric))[1])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: fresh.select(Query()), range(32)))
+    assert judged == ["psnr"]

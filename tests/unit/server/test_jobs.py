@@ -93,6 +93,12 @@ def test_the_stage_that_failed_is_marked(server, spec, stage):
     assert job["problem"]["expected"]
     assert job["problem"]["found"]
     assert [s["stage"] for s in job["stages"] if s["state"] == "failed"] == [stage]
+    models = {side for side in ("target", "reference") if ".py:" in spec[side]["path"]}
+    sides = [s for s in job["stages"] if s["stage"] in ("target", "reference")]
+    assert {s["stage"] for s in sides if not s["opens"]} == models
+    if spec["target"]["path"] == "damaged.npz":
+        assert "cut off or damaged" in job["problem"]["found"]
+        assert "damaged.npz" in job["problem"]["expected"]
     assert not [s for s in job["stages"] if s["state"] == "now"]
 
 

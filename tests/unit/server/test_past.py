@@ -8,6 +8,8 @@ import pytest
 
 import syncpoint as sp
 from session_places import write_dumps
+from syncpoint.errors import FormatError
+from syncpoint.page.opened import Opened
 from syncpoint.run.journal import JournalWriter, frame
 from syncpoint.server.files import Folders
 from syncpoint.server.library import Library
@@ -69,6 +71,19 @@ def test_a_missing_table_and_an_unfinished_one_are_said(place):
     assert "interrupted" in found["begun"].problem.found
     assert found["begun"].id == ""
     assert not found["begun"].can_resume
+    assert not found["begun"].measured  # there is nothing to open yet
+
+
+def test_a_damaged_file_is_named_with_the_cure(place):
+    table = place / "off.cmp" / "syncpoints.parquet"
+    table.write_bytes(table.read_bytes()[:-200])
+    (place / "same.cmp" / "comparison.json").write_bytes(b"{")
+    found = listed(place)
+    for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
+        assert found[name].problem.found.startswith(f"{file} is cut off or damaged")
+        assert found[name].problem.cure == "compare the two runs again"
+        with pytest.raises(FormatError, match=f"{file} is cut off or damaged"):
+            Opened(place / f"{name}.cmp")
 
 
 def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):

@@ -1,5 +1,11 @@
 """A comparison can be looked at before it is finished, and never passes for a finished one."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +17,7 @@ from syncpoint.page.opened import Opened
 from syncpoint.page.overview import overview
 from syncpoint.server.files import Folders
 from syncpoint.server.glimpses import Glimpses
+from syncpoint.server.leftovers import place_for_looks
 from syncpoint.server.plan import Plan
 from syncpoint.server.session_schema import SessionSpec
 
@@ -104,3 +111,29 @@ def test_runs_that_have_changed_since_are_refused(interrupted, look):
     np.savez("target.npz", op0=np.ones(64, np.float32))
     with pytest.raises(InputError, match="other content"):
         look(folder)
+
+
+def test_looks_of_a_server_that_was_killed_are_cleared_away(tmp_path, monkeypatch):
+    """Its lock is gone with it; one that lives, or just begins, keeps what it has."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = (
+        "import os, signal; from syncpoint.server.leftovers import place_for_looks;"
+        "folder, lock = place_for_looks(); (folder / 'kept').mkdir();"
+        "print(folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    died = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    left = Path(died.stdout.strip())
+    assert (left / "kept").is_dir()
+    alive, lock = place_for_looks()
+    assert left.is_dir()  # it may be one that just begins
+    long_ago = time.time() - 3600
+    for folder in (left, alive):
+        os.utime(folder, (long_ago, long_ago))
+    _, other = place_for_looks()
+    assert alive.is_dir()
+    assert not left.exists()
+    lock.release()
+    other.release()

@@ -1,9 +1,12 @@
 // The data of a running server.
-import { Failure, type HeatMapQuery, type Problem, type RowQuery, type Side, type Source } from "./source";
+import { Failure, type HeatMapQuery, type Problem, type RowQuery, type RowStates, type RowWindow, type Side, type Source } from "./source";
 import { signal } from "@preact/signals";
 
 /** Null while the server answers; else when it was last tried. */
 export const gone = signal<number | null>(null);
+
+/** Grows when the server answers again: what could not be shown is asked for anew. */
+export const back = signal(0);
 
 type Params = Record<string, string | number | boolean | readonly (string | number)[] | undefined>;
 
@@ -31,7 +34,10 @@ export async function ask<T>(path: string, params: Params = {}, init: RequestIni
       cure: "what is on screen stays; start syncpoint again if it was stopped",
     });
   }
-  gone.value = null;
+  if (gone.peek() !== null) {
+    gone.value = null;
+    back.value++;
+  }
   if (answer.ok) return (await answer.json()) as T;
   let problem: Problem;
   try {
@@ -47,22 +53,40 @@ function rowParams(query: RowQuery): Params {
   return { ...rest, type: types, level: levels };
 }
 
+/** A promise, and what keeps it. */
+function gate(): [Promise<void>, () => void] {
+  let open = (): void => undefined;
+  const opened = new Promise<void>((done) => (open = done));
+  return [opened, open];
+}
+
 /** The comparison called `name` on this server. */
 export function liveSource(name: string): Source {
   let limits = "";
   const at = `/comparisons/${encodeURIComponent(name)}`;
   const get = <T>(path: string, params: Params = {}): Promise<T> => ask<T>(at + path, { ...params, limits });
+  // Of a million sync points the server works for seconds. The list comes first, then what is said
+  // of the whole and of every row, and the graphs, the longest of it, last.
+  const [listed, list] = gate();
+  const [told, tell] = gate();
   return {
     live: true,
-    overview(chosen) {
+    async overview(chosen) {
       limits = chosen;
+      await listed;
       return get("/overview");
     },
-    rows: (query, offset, limit) => get("/rows", { ...rowParams(query), offset, limit }),
+    rows: (query, offset, limit) => get<RowWindow>("/rows", { ...rowParams(query), offset, limit }).finally(list),
     place: (query, row) => get(`/rows/${row}/place`, rowParams(query)),
     unmatched: (text, offset, limit) => get("/unmatched", { text, offset, limit }),
-    states: (metric) => get("/states", { metric }),
-    drift: (metric) => get("/drift", { metric }),
+    async states(metric) {
+      await listed;
+      return get<RowStates>("/states", { metric }).finally(tell);
+    },
+    async drift(metric) {
+      await listed;
+      return get("/drift", { metric });
+    },
     row: (row, metric) => get(`/rows/${row}`, { metric }),
     heatmap: (row: number, q: HeatMapQuery) =>
       get(`/rows/${row}/heatmap`, {
@@ -74,7 +98,10 @@ export function liveSource(name: string): Source {
         columns: q.columns,
       }),
     distribution: (row) => get(`/rows/${row}/distribution`),
-    graph: (side: Side, group, row) => get(`/graphs/${side}`, { group, row }),
+    async graph(side: Side, group, row) {
+      await told;
+      return get(`/graphs/${side}`, { group, row });
+    },
     file: (side: Side, file) => get(`/sources/${side}`, { file }),
   };
 }

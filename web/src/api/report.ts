@@ -152,7 +152,7 @@ export function reportSource(data: ReportData): Source {
       at += size;
     }
     const one = brief(worst(rows, metric), metric);
-    return { kind: "group", group, count: rows.length, open, level: one.level, guilt: one.guilt, score: one.score, bound: one.bound, cells };
+    return { kind: "group", group, count: rows.length, open, level: one.level, guilt: one.guilt, score: one.score, bound: one.bound, same_bytes: one.same_bytes, cells };
   };
   const lines = (query: RowQuery, rows: readonly number[]): Line[] => {
     if (!query.grouped) return rows.map((row) => data.rows[row] as RowBrief);

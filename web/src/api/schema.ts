@@ -848,6 +848,8 @@ export interface components {
             score: number | ("nan" | "inf" | "-inf") | null;
             /** Bound */
             bound: boolean;
+            /** Same Bytes */
+            same_bytes: boolean | null;
             /** Cells */
             cells: string[];
         };
@@ -1216,6 +1218,8 @@ export interface components {
             problem: components["schemas"]["Problem"] | null;
             /** Can Resume */
             can_resume: boolean;
+            /** Measured */
+            measured: boolean;
         };
         /**
          * PastRun
@@ -1615,6 +1619,8 @@ export interface components {
             text: string;
             /** Seconds */
             seconds: number;
+            /** Opens */
+            opens: boolean;
         };
         /**
          * StatisticRow

@@ -4,9 +4,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import type { RowDetail, Side, SourceFile } from "../api/source";
 import { useLatest } from "../asking";
-import { detail, startDetail } from "../detail";
+import { detail, problem, startDetail } from "../detail";
 import { Trouble } from "../inspector/inspector";
 import * as state from "../state";
+import { short } from "../topbar";
 import "./code.css";
 import { Crumb } from "./crumb";
 import { Editor } from "./editor";
@@ -49,6 +50,7 @@ export function Code(): JSX.Element {
   }, [file]);
   const both = Boolean(found?.target.file && found.reference.file);
   useCrumb(found, place, both);
+  if (problem.value) return <Trouble what="The source cannot be shown" problem={problem.value} />;
   if (answer.problem && answer.key === key) return <Trouble what="The source cannot be shown" problem={answer.problem} />;
   if (found && !now) return <NoSource found={found} why={noSource(found)} />;
   if (file && file.text === null && found) return <NoSource found={found} why={file.why_not} file={file} />;
@@ -89,7 +91,7 @@ function NoSource({ found, why, file }: { found: RowDetail; why: string; file?: 
   return (
     <div class="code nosource" tabIndex={0} aria-label="Source" data-testid="nosource">
       <div class="empty">
-        <b>{file ? `${file.file} is not at hand.` : `No source line is known for ${name}.`}</b>
+        <b title={file?.file}>{file ? `${short(file.file)} is not at hand.` : `No source line is known for ${name}.`}</b>
         <span>{why}</span>
         {module && <span>Its module path is known: {module}</span>}
       </div>

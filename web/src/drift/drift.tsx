@@ -21,7 +21,7 @@ export function Drift(): JSX.Element {
     <section class="pane drift" aria-label="Drift">
       <div class="head">
         <h2>Drift</h2>
-        <Line colour="ink" word="total" />
+        {measured && <Line colour="ink" word="total" />}
         {introduced && <Line colour="reference" word="introduced" />}
         {bounds && <Line colour="ink-3" word="at most (statistics)" dashed />}
         <span class="dim hide-s">drag to filter the navigator</span>

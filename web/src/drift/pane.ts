@@ -186,7 +186,8 @@ export class Pane {
   private ground(context: Context): void {
     const { width, floor } = this;
     const wideness = width - LEFT - RIGHT;
-    const limits = state.drift.value?.limits ?? [];
+    // Without a value there is nothing that limits and ticks could be read against.
+    const limits = (this.measured && state.drift.value?.limits) || [];
     const [close, moderate] = limits.map((limit) => this.y(this.scale.of(limit)));
     if (close !== undefined && moderate !== undefined) {
       context.fillStyle = token("moderate-soft");
@@ -209,7 +210,7 @@ export class Pane {
       context.fillText(said, LEFT - 6, y + 3.4);
     };
     if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), limitText(state.metric.peek(), limit), true);
-    for (const tick of ticks(...this.span, Math.max(2, Math.floor(floor / 26)), this.scale.log)) line(tick, this.scale.text(tick), false);
+    if (this.measured) for (const tick of ticks(...this.span, Math.max(2, Math.floor(floor / 26)), this.scale.log)) line(tick, this.scale.text(tick), false);
     context.strokeStyle = token("line-2");
     stroke(context, LEFT, floor, width - RIGHT, floor);
     context.save();
@@ -235,7 +236,7 @@ export class Pane {
         context.fillRect(a, 4, Math.max(b - a, 1), this.height - 6);
         context.globalAlpha = 1;
       }
-      if (b - lastLine > 12) {
+      if (b - lastLine > 26) {
         context.strokeStyle = token("line");
         stroke(context, b, 8, b, this.height - 4);
         lastLine = b;
@@ -247,7 +248,8 @@ export class Pane {
       const said = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
       context.font = style;
       context.fillStyle = token(here ? "ink" : "ink-3");
-      if (said.length > 1) context.fillText(said, (a + b) / 2, this.height - 6);
+      // Of a path that is cut a letter or two tell nothing.
+      if (said.length > (said === group ? 0 : 4)) context.fillText(said, (a + b) / 2, this.height - 6);
     }
     context.strokeStyle = token("none-fill");
     context.lineWidth = 1.5;

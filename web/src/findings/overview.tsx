@@ -62,7 +62,6 @@ function Verdicts({ whole }: { whole: Whole }): JSX.Element {
         <td class="dim">{text}</td>
       </tr>
     ) : null;
-  const first = whole.first_divergence.length ? whole.findings[0]?.title : "";
   return (
     <section>
       <h3>
@@ -76,13 +75,14 @@ function Verdicts({ whole }: { whole: Whole }): JSX.Element {
         {piece("close", "var(--close-fill)")}
         {piece("none", "var(--none-fill)")}
       </div>
+      {!all && <p class="mid">None: no tensor of the target found a partner.</p>}
       <table class="vt">
         <tbody>
-          {line(n("guilty"), <Glyph level="large" />, "guilty", first || "the error is made here")}
+          {line(n("guilty"), <Glyph level="large" />, "guilty", "the error is made here")}
           {line(n("first-non-finite"), <Glyph level="large" />, "first non-finite", "NaN or infinity begins here")}
           {line(n("output"), <Glyph level="large" />, n("output") > 1 ? "outputs" : "output", "off, judged by total")}
           {line(n("amplified"), <Glyph level="large" guilt="amplified" />, "amplified", "output off, nobody guilty")}
-          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "off; what they added could not be measured")}
+          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "off; what they added was not measured")}
           {line(n("inherited"), <Glyph level="large" guilt="inherited" />, "inherited", "damaged, not guilty")}
           {line(n("close"), <Glyph level="close" />, "close", "within the limits")}
           {line(n("none"), <Glyph level="none" />, "no verdict", "the reason stands beside each")}

@@ -1,6 +1,7 @@
 // Everything about the selected sync point, in the order of the questions people ask.
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
+import { gone } from "../api/live";
 import type { Problem, RowDetail } from "../api/source";
 import { detail, late, problem, startDetail } from "../detail";
 import { step } from "../keyboard";
@@ -111,6 +112,11 @@ export function Trouble({ what, problem: said }: { what: string; problem: Proble
           {said.cure && <dt>cure</dt>}
           {said.cure && <dd>{said.cure}</dd>}
         </dl>
+        {gone.value !== null && (
+          <button class="btn s" onClick={state.tryAgain}>
+            Try now
+          </button>
+        )}
       </div>
     </div>
   );

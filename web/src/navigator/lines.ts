@@ -1,5 +1,6 @@
 // The list of the navigator: a window of it is here, the rest is with the source.
 import { effect, signal } from "@preact/signals";
+import { back } from "../api/live";
 import type { GroupBrief, RowBrief, RowQuery } from "../api/source";
 import { problemOf, type Problem } from "../api/source";
 import { grouped, limits, open, query, selected, source } from "../state";
@@ -84,11 +85,13 @@ export function toggle(group: string): void {
 export function follow(): void {
   effect(() => {
     const next = query.value;
-    void limits.value;
+    void [limits.value, back.value];
     const onlyOpen = asked !== null && sameButOpen(asked, next);
     asked = next;
     // What is on screen stays until the new lines are here: nothing blinks.
     const fresh = new Map<number, Line[] | null>();
+    // The first lines of all are on their way, and not to be asked for twice.
+    if (!pages.size) pages.set(0, null);
     void source.rows(next, 0, PAGE).then(
       (found) => {
         if (asked !== next) return;

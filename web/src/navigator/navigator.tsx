@@ -291,7 +291,7 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
       <span class="sp" />
       <Strip cells={line.cells} />
       <span class={`num score v-${line.level}`} style={{ minWidth: "44px" }}>
-        {scoreText(shownBy.value, line.score, line.bound)}
+        {line.same_bytes === null ? scoreText(shownBy.value, line.score, line.bound) : line.same_bytes ? "=" : "≠"}
       </span>
     </div>
   );
@@ -361,9 +361,11 @@ function Bar({ line, hollow }: { line: RowBrief; hollow: boolean }): JSX.Element
 }
 
 function Unmatched(): JSX.Element | null {
-  const [shown, setShown] = useState(false);
+  const [chosen, setShown] = useState<boolean | null>(null);
   const [list, setList] = useState<UnmatchedWindow | null>(null);
   const whole = state.overview.value;
+  // Where nothing is paired this is all there is to see.
+  const shown = chosen ?? whole?.rows === 0;
   useEffect(() => {
     if (!shown || !whole) return;
     let here = true;

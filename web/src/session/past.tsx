@@ -95,7 +95,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
               {problem.cure && !one.can_resume && ` · ${problem.cure}`}
             </span>
             <span class="sp" />
-            {one.can_resume && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
+            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
             {one.can_resume && <GoOn path={one.path} name={one.name} />}
           </div>
         </td>

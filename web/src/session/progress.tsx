@@ -134,7 +134,7 @@ function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Eleme
   const stage = job.stages[at];
   return (
     <div class="words failure" role="alert" style={stage && { "--at": at }}>
-      {stage && <b>{titleOf(stage)} failed</b>}
+      {stage && <b>{stage.opens ? `The ${stage.stage} cannot be opened` : `${titleOf(stage)} failed`}</b>}
       <Words problem={problem} />
     </div>
   );
@@ -169,7 +169,7 @@ const CROSS = "m2 2 6 6M8 2 2 8";
 const MARKS: Partial<Record<Stage["state"], string>> = { done: "m1.5 5.5 2.3 2.3 4.7-5.3", failed: CROSS, stopped: "M3 2v6M7 2v6" };
 
 function titleOf(stage: Stage): string {
-  return stage.text.startsWith("opened") ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage];
+  return stage.opens || stage.text.startsWith("opened") ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage];
 }
 
 function Stages({ job }: { job: api.Job }): JSX.Element {

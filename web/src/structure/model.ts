@@ -107,16 +107,30 @@ export interface Line {
   height: number;
 }
 
+/** Something for each row: a plain array, since of a million rows a map takes a second to fill. */
+export class ByRow<T> {
+  private readonly all: (T | undefined)[] = [];
+
+  get(row: number): T | undefined {
+    return this.all[row];
+  }
+
+  set(row: number, value: T): void {
+    while (this.all.length < row) this.all.push(undefined);
+    this.all[row] = value;
+  }
+}
+
 export interface Model {
   root: Item;
   leaves: Item[];
   modules: Item[];
   /** The op of every sync point. */
-  byRow: Map<number, Item>;
+  byRow: ByRow<Item>;
   /** And that of its reference, which stands elsewhere where several share a partner. */
-  partner: Map<number, Item>;
+  partner: ByRow<Item>;
   links: Link[];
-  evidence: Map<number, string>;
+  evidence: ByRow<string>;
   complete: boolean;
   /** Why a run is not at hand, of both; "" where it is. */
   missing: [string, string];
@@ -153,10 +167,10 @@ export function build(target: Columns, reference: Columns): Model {
     root,
     leaves: [],
     modules: [root],
-    byRow: new Map(),
-    partner: new Map(),
+    byRow: new ByRow(),
+    partner: new ByRow(),
     links: [],
-    evidence: new Map(),
+    evidence: new ByRow(),
     complete: target.graph.complete && reference.graph.complete,
     missing: [target.graph.missing, reference.graph.missing],
   };
@@ -257,7 +271,7 @@ function paired(target: Columns, reference: Columns): Int32Array {
     mates[t] = r;
     taken[r] = 1;
   }
-  const byRow = new Map<number, number>();
+  const byRow = new ByRow<number>();
   for (let i = 0; i < reference.rows.length; i++) byRow.set(reference.rows[i] as number, reference.rowOf[i] as number);
   for (let i = 0; i < target.rows.length; i++) {
     const t = target.rowOf[i] as number;
@@ -364,7 +378,7 @@ function rowsOf(model: Model, columns: Columns, items: (Item | undefined)[], lan
       model.evidence.set(row, columns.graph.evidence[columns.evidenceOf[i] as number] ?? "");
     } else {
       model.partner.set(row, item);
-      if (!model.byRow.has(row)) model.byRow.set(row, item);
+      if (!model.byRow.get(row)) model.byRow.set(row, item);
       // A second reference op of one target op has no place beside it.
       if (item.ends[TARGET] < 0) item.rows.push(row);
     }

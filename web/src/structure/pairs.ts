@@ -4,6 +4,8 @@ import * as state from "../state";
 import { rectOf, shownFor, type Lanes } from "./layout";
 import { REFERENCE, TARGET, type Model } from "./model";
 
+const LINE = 12;
+
 /** The line between the two of a sync point, with why they are a pair. */
 export function pairLine(context: Context, model: Model, lanes: Lanes, row: number | null, quiet: boolean): void {
   if (row === null || (quiet && row === state.selected.value)) return;
@@ -29,12 +31,13 @@ export function pairLine(context: Context, model: Model, lanes: Lanes, row: numb
     context.fill();
   }
   const style = font(10);
-  const said = cut(context, model.evidence.get(row) ?? "", style, Math.max(x2 - x1 - 28, 60));
-  if (!said) return;
-  const w = wide(context, said, style) + 16;
+  const lines = wrapped(context, model.evidence.get(row) ?? "", style, Math.max(x2 - x1 - 28, 60));
+  if (!lines.length) return;
+  const w = Math.max(...lines.map((line) => wide(context, line, style))) + 16;
+  const h = lines.length * LINE + 5;
   const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
   context.beginPath();
-  context.roundRect(x - w / 2, y - 8.5, w, 17, 8.5);
+  context.roundRect(x - w / 2, y - h / 2, w, h, 8.5);
   context.fillStyle = token("surface");
   context.fill();
   context.strokeStyle = token("accent-line");
@@ -43,6 +46,17 @@ export function pairLine(context: Context, model: Model, lanes: Lanes, row: numb
   context.font = style;
   context.textAlign = "center";
   context.fillStyle = token("ink-2");
-  context.fillText(said, x, y + 3.5);
+  lines.forEach((line, at) => context.fillText(line, x, y - h / 2 + 12 + at * LINE));
   context.textAlign = "left";
+}
+
+/** Words in lines of some width; between the lanes there is more room downwards than across. */
+function wrapped(context: Context, text: string, style: string, room: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ").filter(Boolean)) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && wide(context, longer, style) <= room) lines[lines.length - 1] = longer;
+    else lines.push(cut(context, word, style, room));
+  }
+  return lines;
 }

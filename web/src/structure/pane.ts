@@ -1,5 +1,6 @@
 // The pane of the two graphs: what is shown of them, and what the pointer does.
 import { effect } from "@preact/signals";
+import { back } from "../api/live";
 import { problemOf, type Problem } from "../api/source";
 import { fitted } from "../canvas";
 import * as state from "../state";
@@ -69,7 +70,12 @@ export class Pane {
         this.schedule();
       }),
     );
-    void this.load();
+    this.stops.push(
+      effect(() => {
+        void back.value;
+        if (!this.model) void this.load();
+      }),
+    );
   }
 
   stop(): void {

@@ -1,24 +1,43 @@
 // What the chosen metric says of ops and modules.
 import type { MetricInfo } from "../api/source";
 import { severity } from "../canvas";
-import { stateOf, states } from "../state";
+import { stateOf, states, type States } from "../state";
 import { TARGET, type Item, type Model } from "./model";
 
 export const CELLS = 24;
 let better: MetricInfo["better"] = "higher";
 
+/** How bad each row is, worked out once for a metric: there may be a million of them. */
+let severities = new Int8Array(0);
+let readFrom: States | null = null;
+
+function read(all: States): void {
+  if (readFrom === all) return;
+  readFrom = all;
+  severities = new Int8Array(all.levels.length);
+  const known = new Map<string, number>();
+  for (let row = 0; row < severities.length; row++) {
+    const key = (all.levels[row] as string) + (all.guilts[row] as string);
+    let found = known.get(key);
+    if (found === undefined) {
+      const state = stateOf(row);
+      known.set(key, (found = state ? severity(state.level, state.guilt) : -2));
+    }
+    severities[row] = found;
+  }
+}
+
 /** Smaller is worse; what is not finite is worst of all, what was not measured is not bad. */
 function badness(row: number): number {
-  const state = stateOf(row);
-  if (!state) return Infinity;
-  if (state.bad) return -Infinity;
-  if (Number.isNaN(state.score)) return Infinity;
-  return better === "higher" ? state.score : better === "one" ? -Math.abs(state.score - 1) : -state.score;
+  const all = readFrom as States;
+  if (all.bad[row] === "b") return -Infinity;
+  const score = all.scores[row] ?? NaN;
+  if (Number.isNaN(score)) return Infinity;
+  return better === "higher" ? score : better === "one" ? -Math.abs(score - 1) : -score;
 }
 
 function severityOf(row: number): number {
-  const state = stateOf(row);
-  return state ? severity(state.level, state.guilt) : -2;
+  return severities[row] ?? -2;
 }
 
 /** The worse of two sync points; the first if they are alike. */
@@ -34,6 +53,7 @@ export function scored(model: Model, metric: MetricInfo | undefined): void {
   better = metric?.better ?? "higher";
   const all = states.peek();
   if (!all) return;
+  read(all);
   const down = (item: Item): void => {
     item.worst = -1;
     item.first = Infinity;

@@ -79,8 +79,13 @@ function Missing({ model }: { model: Model | null }): JSX.Element | null {
   if (!said || (!said[0] && !said[1])) return null;
   return (
     <div class="missing">
-      {said[0] && <p title={said[0]}>The target run is not at hand: {said[0]}. Its ops are those that the comparison knows.</p>}
-      {said[1] && <p title={said[1]}>The reference run is not at hand: {said[1]}. Only ops of sync points and unmatched ones are shown, without edges.</p>}
+      {said[0] && said[1] && (
+        <p>
+          Neither run is at hand: {said[0]}; {said[1]}. Shown is what the comparison knows, of the reference without edges.
+        </p>
+      )}
+      {said[0] && !said[1] && <p title={said[0]}>The target run is not at hand: {said[0]}. Its ops are those that the comparison knows.</p>}
+      {said[1] && !said[0] && <p title={said[1]}>The reference run is not at hand: {said[1]}. Only ops of sync points and unmatched ones are shown, without edges.</p>}
     </div>
   );
 }
