@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 import syncpoint as sp
 from zoo.programs import as_module, cast
@@ -140,6 +141,30 @@ def outputs_of(work):
     names = [i.name for i in made.get_inputs()]
     given = cast(work.net.inputs, "f16" if work.dtype == "f16" else "f32")
     return made.run(None, feeds_of(names, given))
+
+
+def arrives(work):
+    """Whether what the graph gives is nearer to the hurt program than to the net: exporters drop
+    some faults, and runtimes guard against others."""
+    made = [torch.as_tensor(v).double() for v in outputs_of(work)]
+    with torch.no_grad():
+        given = cast(work.net.inputs, "f32" if work.dtype == "int8" else work.dtype)
+        hurt = pytree.tree_leaves(work.program.module()(*given))
+        whole = pytree.tree_leaves(work.net.model(*work.net.inputs))
+    return any(
+        _distance(m, h.double()) <= _distance(m, w.double())
+        for m, h, w in zip(made, hurt, whole, strict=True)
+    )
+
+
+def _distance(one, other):
+    """Of what is finite; what is finite on one side alone is far away."""
+    if one.shape != other.shape:
+        return float("inf")
+    finite = torch.isfinite(one)
+    if not torch.equal(finite, torch.isfinite(other)):
+        return float("inf")
+    return (one - other)[finite].norm().item()
 
 
 def coreai_of(work):

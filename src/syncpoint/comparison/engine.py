@@ -394,9 +394,10 @@ def _with_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
     return out
 
 
-def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool]) -> bool:
+def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool], deep: int = 64) -> bool:
     """Whether an input of an op is already broken; one without a partner, such as a cast that
-    only the target has, is looked at by itself."""
+    only the target has, is looked at by itself. If it broke on inputs that are fine, it did so on
+    behalf of the op that is compared."""
     if key not in bad:
         tensor = sides.target.tensor(key)
         bad[key] = False
@@ -408,6 +409,12 @@ def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool]) -> boo
                 except SyncpointError:
                     return False
             bad[key] = found is not None and (found.nan != 0 or found.inf != 0)
+            op = sides.target.op(key.op)
+            if bad[key] and op is not None and op.inputs and deep:
+                bad[key] = any(
+                    _not_finite(sides, TensorKey(e.op, e.role, e.index, key.part), bad, deep - 1)
+                    for e in op.inputs
+                )
     return bad[key]
 
 

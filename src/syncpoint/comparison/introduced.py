@@ -236,7 +236,8 @@ class Introducer:
                 cut = self._cut_off(target, truth, self.sides.operand(1, reference))
                 expected = float(np.hypot(expected, cut))
             ratio = _ratio(found, expected)
-            if ratio > PRESETS[local].introduced[0] and self._is_twin(operand, exact, index):
+            off = ratio > PRESETS[local].introduced[0] and not found.mismatched
+            if off and self._is_twin(operand, exact, index):
                 expected, ratio = found.rmse or 0.0, 1.0
         made = Introduced(
             found.rmse or 0.0,

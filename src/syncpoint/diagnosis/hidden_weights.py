@@ -75,6 +75,12 @@ def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[R
         if weight.shape[axis] > 1:
             words = f"is reversed along axis {axis}"
             yield Relation("permuted", words, np.flip(weight, axis))
+    if weight.ndim >= 2:
+        for dtype, name in (("f16", "float16"), ("bf16", "bfloat16")):
+            with np.errstate(over="ignore"):
+                rounded = weight.astype(DTYPES[dtype].numpy).astype(np.float64)
+            if np.isfinite(rounded).all() and (rounded != weight).any():
+                yield Relation("rounded", f"is rounded to {name}", rounded)
     yield from _reordered(local, edge, weight)
     factor = _factor(local, edge, weight)
     if factor is not None:

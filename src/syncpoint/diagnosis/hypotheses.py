@@ -61,13 +61,14 @@ class Explained:
     share: float
     """Of the error's energy, or of the target's own where that is less: a variant that is small
     beside a large error says nothing of a target that is small too."""
+    doubt: float = 0.0
+    """Taken off what is sure, where more ops than the row's own were free to explain it."""
 
     @property
     def confidence(self) -> float:
         """How sure it is."""
-        if self.whole:
-            return 0.97
-        return 0.92 if self.share >= 0.999 else 0.85
+        sure = 0.97 if self.whole else 0.92 if self.share >= 0.999 else 0.85
+        return sure - self.doubt
 
 
 def explanations(local: Local) -> list[Explained]:

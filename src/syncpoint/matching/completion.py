@@ -64,7 +64,7 @@ def complete(
         work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
     if unfinished:
         return
-    pairs = [(with_bias(work, s, w), s, w) for s, w in chosen.pairs]
+    pairs = [(with_bias(work, s, w), s, w) for s, w in _finished(work, chosen.pairs)]
     said = f"{evidence}, with its bias"
     if sum(
         work.pair(slot, w, evidence if slot == s else said, confidence)
@@ -75,6 +75,22 @@ def complete(
             if inner != chosen.at:
                 for slot in mine.outputs(inner):
                     work.explain(TARGET, slot, f"inside {reference.name}", final=True)
+
+
+def _finished(work: Workspace, pairs: list[tuple[Slot, Slot]]) -> list[tuple[Slot, Slot]]:
+    """The pair of what completes an op; where that is not equal and the only op that reads it,
+    which bears another name, makes it equal with a constant, that op's result is meant: the divisor
+    of a mean of pixels may have got the name of another op that divides."""
+    if len(pairs) != 1:
+        return pairs
+    graph, (slot, wanted) = work.graphs[TARGET], pairs[0]
+    reader = graph.only_reader(slot)
+    if reader is None or not graph.is_unary(reader) or graph.classes[reader] not in ("mul", "div"):
+        return pairs
+    made = graph.outputs(reader)
+    if len(made) != 1 or work.prints.equal(slot, wanted) or not work.prints.equal(made[0], wanted):
+        return pairs
+    return [(made[0], wanted)]
 
 
 def _piece(work: Workspace, target: Unit, wanted: Slot) -> list[int] | None:

@@ -49,7 +49,7 @@ class Implementation:
             found = explanations(local) if local is not None else []
             wide = case.wider(row) if not found else None
             if wide is not None:
-                found = explanations(wide[0])
+                found = [replace(one, doubt=0.05) for one in explanations(wide[0])]
                 covered = {r.target.key for r in wide[1]} if found else set()
                 open_rows = [r for r in open_rows if r.target.key not in covered]
             if found and _is_told(case, row, found[0]):
@@ -150,7 +150,8 @@ def _is_noted(case: Case, row: Row) -> bool:
     """Whether an op is known to lose bits, and that does not show in the output."""
     place = case.place[row.target.key]
     return any(
-        f.cause == "precision" and f.level is Level.NOTE and place in f.rows for f in case.found
+        f.cause == "precision" and f.level is not Level.CAUSE and place in f.rows
+        for f in case.found
     )
 
 

@@ -19,6 +19,8 @@ from syncpoint.run.reader import Run
 
 Values = NDArray[np.float64]
 
+_FAR = 256
+"""Ops that are looked at between one sync point and those before it."""
 _CANDIDATES = 24
 """Tensors that are tried in place of one that an op read."""
 _MOST = 20_000
@@ -89,13 +91,15 @@ class Memory:
         op = run.op(row.target.key.op)
         if local is None or op is None:
             return None
-        reads = {edge.op for edge in op.inputs}
+        reads = _read_behind(case, run, row)
         for edge, value in local.inputs.items():
             maker = case.by_reference.get(
                 TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
             )
             if edge.role is not Role.OUTPUT or maker is None:
                 continue
+            if reads and maker.target.key.op not in reads:
+                continue  # The graph says itself that it reads something else.
             between = [
                 r
                 for r in case.computed
@@ -197,3 +201,18 @@ def _is_alias(one: Tensor, other: Tensor) -> bool:
     names = {str(one.key), str(other.key)}
     same = bool(one.alias_of) and one.alias_of == other.alias_of
     return same or one.alias_of in names or other.alias_of in names
+
+
+def _read_behind(case: Case, run: Run, row: Row) -> set[OpKey]:
+    """The ops whose results are read by an op of the target, and by those that only lead to it."""
+    paired = {r.target.key.op for r in case.computed}
+    found: set[OpKey] = set()
+    waiting = [row.target.key.op]
+    while waiting and len(found) < _FAR:
+        op = run.op(waiting.pop())
+        for edge in op.inputs if op is not None else ():
+            if edge.role is Role.OUTPUT and edge.op not in found:
+                found.add(edge.op)
+                if edge.op not in paired:
+                    waiting.append(edge.op)
+    return found

@@ -34,6 +34,7 @@ from syncpoint.diagnosis.telling import finding_at
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Role
 
 _MOST = 4
 """Findings: those that come after are seldom of another kind."""
@@ -117,10 +118,13 @@ class Overflow:
         if broken.constant:
             value = literal(case.op("reference", row.reference.key.op), "f16")
             what = f"the constant {number(value)}" if value is not None else "a constant"
+            if any(e.role is not Role.PARAMETER for e in broken.op.inputs):
+                head = replace(head, ops=tuple(dict.fromkeys((label, *head.ops))))
+            at = head.ops[0]
             return replace(
                 head,
                 kind="constant",
-                title=f"{what} of {row.target.label} is infinite in the target",
+                title=f"{what} of {at} is infinite in the target",
                 confidence=0.95 if value is not None else 0.85,
                 evidence=(*head.evidence, f"{label} holds inf before any input is read"),
                 next=f"write a number that {type_name('f16')} holds, such as -6e4 for a mask",

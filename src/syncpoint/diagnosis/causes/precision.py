@@ -138,7 +138,7 @@ class Precision:
             0.93 if one.reproduces else 0.65,
             (f"its error is {number(one.error)}; with a float32 sum far less", last),
             f"let {row.target.label} accumulate in float32",
-            level=Level.CAUSE if _shows(case) else Level.NOTE,
+            level=_weight(case),
         )
 
     # All of them
@@ -288,10 +288,14 @@ class Precision:
         )
 
 
-def _shows(case: Case) -> bool:
-    """Whether any output of the model is off; where it was not compared, whether anything is."""
+def _weight(case: Case) -> Level:
+    """A cause where an output is off (where none was compared, where anything is), else worth a
+    look where most ops have more than 16 bits."""
     outputs = case.result.outputs
-    return any(r.verdict in _OFF for r in outputs) if outputs else case.is_off
+    if any(r.verdict in _OFF for r in outputs) if outputs else case.is_off:
+        return Level.CAUSE
+    usual = Counter(r.introduced.preset for r in case.computed if r.introduced).most_common(1)
+    return Level.SUSPECT if usual and usual[0][0] in ("f32", "f64") else Level.NOTE
 
 
 def _is_noise(row: Row, one: Narrow) -> bool:

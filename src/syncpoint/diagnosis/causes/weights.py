@@ -96,6 +96,8 @@ class Weights:
             what = relation.words if relation is not None else likeness(theirs, ours)
         else:
             what = "differs from the reference's"
+        if ours is not None and theirs is not None and _overflowed(row, ours, theirs):
+            return None
         if _is_scale(row) and (relation is None or relation.kind in ("scaled", "shifted")):
             # Integers with a wrong scale are a matter of quantization.
             return None
@@ -218,6 +220,15 @@ class Weights:
 def _parameters(case: Case) -> int:
     role = Role.PARAMETER
     return sum(r.target.key.role is role and r.verdict is not Verdict.NONE for r in case.rows)
+
+
+def _overflowed(row: Row, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
+    """Whether a weight is the reference's but for what its type cannot hold."""
+    kind = DTYPES[row.target.dtype]
+    if ours.shape != theirs.shape or kind.kind is not Kind.FLOAT:
+        return False
+    gone = ~np.isfinite(ours) & np.isfinite(theirs)
+    return bool(gone.any()) and bool((np.abs(theirs[gone]) > kind.max).all())
 
 
 def _floor(row: Row) -> float:
