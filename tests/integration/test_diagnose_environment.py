@@ -1,14 +1,18 @@
 """The environment is a cause where numbers show it, and else only told."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import syncpoint as sp
+from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.causes.environment import ten_bits
+from syncpoint.diagnosis.fast_math import approximate
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Role
 from syncpoint.run.reader import in_memory
@@ -78,6 +82,91 @@ def test_subnormals_that_became_zero_are_named():
     flushed = recorded(whole, [np.zeros(X.shape)])
     found = sp.compare(flushed, whole).findings
     assert (found[0].cause, found[0].kind) == ("environment", "flush-to-zero")
+
+
+class Steep(nn.Module):
+    """Two steep functions, each behind a layer."""
+
+    def __init__(self, first, last):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(24, 32), nn.Linear(32, 16)])
+        self.functions = (first, last)
+
+    def steps(self, x, wrong=lambda y: y):
+        for layer, function in zip(self.layers, self.functions, strict=True):
+            yield (given := layer(x))
+            yield (x := wrong(function(given)))
+
+    def forward(self, x):
+        return list(self.steps(x))[-1]
+
+
+def from_tables(y):
+    """Right to ten bits wherever it is, and to either side."""
+    return y * (1 + 2.0**-10 * torch.sin(37 * torch.log2(y.abs())))
+
+
+def with_values(model, wrong=lambda y: y, functions=None):
+    """What a model would have left whose functions are wrong or others, and the model's own run."""
+    whole = sp.capture(model.eval(), (X,))
+    model.functions = functions or model.functions
+    with torch.no_grad():
+        return recorded(whole, [v.numpy() for v in model.steps(X, wrong)]), whole
+
+
+def test_steep_functions_that_are_right_to_some_bits_are_fast_mathematics():
+    model = Steep(torch.sigmoid, lambda x: torch.softmax(x, -1))
+    first = sp.compare(*with_values(model, from_tables)).findings[0]
+    assert (first.cause, first.kind, first.level) == ("environment", "fast-math", "cause")
+    assert first.ops == ("sigmoid", "softmax") and "10 bits" in first.title
+
+
+def found_in(target, reference):
+    """What is found where no other cause is asked before."""
+    return approximate(Case(sp.compare(target, reference), target, reference))
+
+
+def test_another_form_of_a_function_is_no_fast_mathematics():
+    """Two GELUs by tanh: as far off, but where they curve."""
+    exact, other = functional.gelu, partial(functional.gelu, approximate="tanh")
+    target, reference = with_values(Steep(exact, exact), functions=(other, other))
+    assert found_in(target, reference) is None
+    first = sp.compare(target, reference).findings[0]
+    assert (first.cause, first.kind) == ("implementation", "gelu-tanh")
+
+
+def one_sided(y):
+    return y * (1 + 2.0**-10 * (1 + 0.5 * torch.sin(37 * torch.log2(y.abs()))))
+
+
+def uneven(y):
+    return y + 2.0**-12 * torch.sin(1e5 * y)
+
+
+def far_off(y):
+    return y * (1 + 2.0**-4 * torch.sin(37 * torch.log2(y.abs())))
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong", "told"),
+    [
+        (torch.tanh, from_tables, True),
+        (torch.sigmoid, from_tables, True),
+        (torch.sigmoid, one_sided, False),
+        (torch.tanh, uneven, False),
+        (torch.tanh, far_off, False),
+    ],
+)
+def test_only_errors_to_either_side_and_alike_at_all_elements_count(function, wrong, told):
+    model = Steep(function, function)
+    assert (found_in(*with_values(model, wrong)) is not None) is told
+
+
+def test_fast_mathematics_is_in_all_ops_of_a_kind():
+    functions = (lambda x: from_tables(torch.tanh(x)), torch.tanh)
+    target, reference = with_values(Steep(torch.tanh, torch.tanh), functions=functions)
+    assert found_in(target, reference) is None
 
 
 def test_a_new_version_is_a_suspect_and_an_unknown_one_a_note(reference):

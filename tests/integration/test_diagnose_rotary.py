@@ -1,11 +1,13 @@
 """Faults in rotary positions, embeddings and gated layers are named."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 import syncpoint as sp
+from syncpoint.run.model import TensorKey
 
 WIDTH, PLACES = 16, 6
 
@@ -71,3 +73,23 @@ def test_the_fault_is_named(fault):
         f.text for f in found
     ]
     assert found[0].confidence >= 0.9
+
+
+def test_steps_that_are_each_paired_with_a_step_of_another_rotation_are_looked_at_together(
+    tmp_path,
+):
+    """Of what the target turned only the negated part is recorded, and that is paired: what is put
+    together of it is explained from what was there before."""
+    torch.manual_seed(0)
+    ids = torch.randint(0, 28, (2, PLACES))
+    reference = sp.capture(Net().eval(), (ids,))
+    (cat,) = (o for o in reference.ops if "cat" in o.type and o.inputs[0].op.op.startswith("neg"))
+    (rows,) = (o.key for o in reference.ops if o.type == "aten.embedding.default")
+    x = np.array(reference.values(reference.tensor(TensorKey(rows))))
+    turned = Net("neighbours").rotated(torch.from_numpy(x)).numpy()
+    values = {rows: x, cat.inputs[0].op: -x[..., 1::2], cat.key: turned}
+    np.savez(tmp_path / "target.npz", **{str(key): value for key, value in values.items()})
+    found = sp.compare(tmp_path / "target.npz", reference).findings
+    told = [f for f in found if f.cause == "implementation"]
+    assert {f.kind for f in told} == {"rotation-interleaved"}, [f.text for f in told]
+    assert str(cat.key) in {op for f in told for op in f.ops}

@@ -68,19 +68,26 @@ def _worker():
     os.dup2(quiet, 2)
 
 
-def run_all(seeds, pattern="*", runtime="", with_clean=True, workers=2, tell=None):
-    """All that fits, in processes of their own, in the order of the entries."""
+def all_jobs(seeds, pattern="*", runtime="", with_clean=True, only=""):
+    """What fits, in the order of the entries: functions with what they are given. `only` is a class
+    that must be among the right answers; clean pairs have none."""
     jobs = []
     for seed in seeds:
         for name, entry in entries().items():
-            if fnmatch.fnmatch(name, pattern) and (not runtime or runtime in entry.runtimes):
+            fits = fnmatch.fnmatch(name, pattern) and (not only or only in entry.classes)
+            if fits and (not runtime or runtime in entry.runtimes):
                 jobs.append((run_entry, (name, seed, runtime)))
-        if with_clean:
+        if with_clean and not only:
             jobs += [
                 (run_clean, (name, seed))
                 for name, pair in clean.PAIRS.items()
                 if not runtime or pair.runtime == runtime
             ]
+    return jobs
+
+
+def run_all(jobs, workers=2, tell=None):
+    """Their outcomes, made in processes of their own."""
     context = multiprocessing.get_context("spawn")
     found = {}
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_worker) as pool:
@@ -115,7 +122,8 @@ def main(argv=None):
     with_clean = not said.no_clean and said.entries == "*"
     if said.entries.startswith("clean"):
         said.entries, with_clean = "", True
-    outcomes = run_all(seeds, said.entries, said.runtime, with_clean, said.workers, _tell)
+    jobs = all_jobs(seeds, said.entries, said.runtime, with_clean, said.only)
+    outcomes = run_all(jobs, said.workers, _tell)
     text = markdown(outcomes, seeds)
     said.out.mkdir(parents=True, exist_ok=True)
     stem = "seed-" + "-".join(str(seed) for seed in seeds)

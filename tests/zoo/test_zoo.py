@@ -1,5 +1,6 @@
 """The zoo itself: every entry is sound, every planter plants, and some faults are found."""
 
+import json
 import os
 
 import pytest
@@ -9,11 +10,26 @@ from zoo import clean
 from zoo.draw import LEAST, draw
 from zoo.entry import CLASSES, entries
 from zoo.planting.registry import find_planter, planters
-from zoo.runner import run_clean, run_entry
+from zoo.runner import all_jobs, main, run_clean, run_entry
 from zoo.tables import markdown, rates
 
-FOUND = ("activation-other", "gelu-sigmoid")
-"""Found on the runtime torch with seed 0."""
+FOUND = (
+    ("activation-other", "torch", 0),
+    ("gelu-sigmoid", "torch", 0),
+    ("dump-cut-off", "dump", 1),
+    ("weight-changed", "torch", 0),
+    ("input-bgr", "torch", 0),
+    ("tokens-shifted", "torch", 0),
+    ("fast-math", "dump", 0),
+    ("mask-all-infinite", "torch", 0),
+    ("int8-weight-clipped", "onnxruntime", 1),
+    ("race", "torch", 0),
+    ("buffer-aliased", "dump", 0),
+    ("error-grows-bf16", "torch", 0),
+    ("op-in-f16", "torch", 0),
+    ("fused-gelu", "onnxruntime", 1),
+)
+"""Of every class at least one, with a runtime and a seed that give a small case."""
 
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE", "default") != "default"
@@ -56,10 +72,29 @@ def test_a_draw_is_the_same_every_time():
     assert draw(entry, 4, "torch").work.net.words != one.net.words or one.said
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_a_fault_is_found(name):
-    outcome = run_entry(name, 0, "torch")
+@pytest.mark.parametrize(("name", "runtime", "seed"), FOUND)
+def test_a_fault_is_found(name, runtime, seed):
+    outcome = run_entry(name, seed, runtime)
     assert outcome.right_class and outcome.right_op, (outcome.said, outcome.planted)
+
+
+def test_a_fault_of_every_class_is_looked_for():
+    assert {entries()[name].classes[0] for name, *_ in FOUND} == set(CLASSES)
+
+
+@pytest.mark.parametrize("only", CLASSES)
+def test_the_runner_takes_the_entries_of_one_class(only):
+    jobs = all_jobs([0, 1], only=only)
+    names = [name for name, entry in entries().items() if only in entry.classes]
+    assert [given[:2] for _, given in jobs] == [(name, seed) for seed in (0, 1) for name in names]
+    assert names
+
+
+def test_the_class_that_is_asked_for_narrows_what_is_run(tmp_path):
+    """An entry of another class is left out."""
+    said = ["--class", "memory", "-o", str(tmp_path), "--workers", "1"]
+    assert main([*said, "--entries", "gelu-sigmoid"]) == 0
+    assert json.loads((tmp_path / "seed-0.json").read_text())["cases"] == []
 
 
 def test_a_clean_pair_has_no_finding():

@@ -17,11 +17,11 @@ KEYS = RNG.standard_normal((2, 6, 4, 8)).astype(np.float32)
 MIXED = RNG.standard_normal((2, 4, 6, 6)).astype(np.float32)
 
 
-def turning(order, said, mixed=MIXED, values=None):
+def turning(order, said, mixed=MIXED, values=None, keys=KEYS):
     """Keys, turned, and what is made of them."""
-    turned = KEYS.transpose(order) if values is None else values
+    turned = keys.transpose(order) if values is None else values
     made = run(
-        ("keys", "Linear", "keys", ("x",), KEYS),
+        ("keys", "Linear", "keys", ("x",), keys),
         ("turned", "Transpose", "", ("keys",), turned),
         ("mixed", "Attention", "attention", ("turned",), mixed),
         inputs=[("x", IMAGE)],
@@ -46,6 +46,18 @@ REFERENCE = ((0, 2, 1, 3), {"dim0": 1, "dim1": 2})
 def test_a_merged_transposition_is_paired_through_the_axes_both_name():
     target = turning((0, 2, 3, 1), {"constants": [[0, 2, 3, 1]]})
     assert paired(target, turning(*REFERENCE))["turned"] == ("turned", "transpose(0,1,3,2)")
+
+
+def test_transpositions_of_one_shape_are_told_by_their_axes_and_not_by_their_name():
+    """Turned either way the keys have the same shape, and the ops have the same name."""
+    keys = RNG.standard_normal((2, 16, 4, 16)).astype(np.float32)
+    said = {"perm": [0, 2, 3, 1]}
+    target = turning((0, 2, 3, 1), said, keys=keys)
+    reference = turning(*REFERENCE, keys=keys)
+    assert paired(target, reference)["turned"] == ("turned", "transpose(0,1,3,2)")
+    # What is made of it is off: it may be turned the wrong way.
+    wrong = turning((0, 2, 3, 1), said, mixed=MIXED[::-1].copy(), keys=keys)
+    assert not paired(wrong, reference)["turned"][1]
 
 
 @pytest.mark.parametrize(
