@@ -154,6 +154,7 @@ def far_off(y):
         (torch.tanh, from_tables, True),
         (torch.sigmoid, from_tables, True),
         (torch.sigmoid, one_sided, False),
+        (torch.tanh, one_sided, False),
         (torch.tanh, uneven, False),
         (torch.tanh, far_off, False),
     ],

@@ -23,20 +23,17 @@ from syncpoint.comparison.regions import NoRegion
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
 from syncpoint.diagnosis.evaluator import Either, NumpyEvaluator
+from syncpoint.diagnosis.folded import without_folds
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.protocol import Evaluates, Inputs, Region
+from syncpoint.runtimes.protocol import Evaluates, Inputs
 
 Values = NDArray[np.float64]
-_FLOATS = ("f64", "f32", "tf32", "f16", "bf16")
-_ROUNDINGS = 32
-"""A norm that was folded into weights costs no more."""
 _PARTS = 4
 """Of a tensor that is split up, so many parts are considered."""
 
@@ -112,7 +109,9 @@ class Case:
         rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
         much = [r for r in rows if r.introduced_verdict is Verdict.LARGE or r.first_non_finite]
         little = [row for row in rows if row not in much]
-        much = self._without_folds(much)
+        much, self._taken_in = without_folds(self, much)
+        for key in self._taken_in:
+            self._locals.pop(key, None)
         rows = much or [r for r in self.computed if self._ends_unseen(r)] or little
         known = any(row.introduced is not None for row in self.computed)
         first = [] if known and rows else self.result.first_divergence
@@ -120,82 +119,14 @@ class Case:
         rows += [row for row in first if row.target.key not in keys]
         return sorted(rows, key=lambda row: row.target.order)
 
-    def _without_folds(self, rows: list[Row]) -> list[Row]:
-        """The rows without those that only look guilty: a product that took in the norm behind
-        it is held against the product alone where values could not tell, and what reads it then
-        lacks the norm. The tool's doing, not the model's. The product is looked at with its norm.
-        """
-        innocent: set[TensorKey] = set()
-        for row in rows:
-            norm = self._norm_behind(row)
-            if norm is None:
-                continue
-            folded, exact = self._is_folded(row, norm)
-            lacking = [r.target.key for r in rows if r is not row and self._lacks(r, norm)]
-            if folded and exact:
-                innocent.add(row.target.key)
-            elif folded or lacking:
-                self._taken_in[row.target.key] = norm.key
-                self._locals.pop(row.target.key, None)
-            innocent.update(lacking)
-        return [row for row in rows if row.target.key not in innocent]
-
-    def _norm_behind(self, row: Row) -> Op | None:
-        """The batch norm that alone reads what a product of the reference gives."""
-        if op_class(row.reference.type) not in ("conv", "conv_transpose", "matmul"):
-            return None
-        edge = Edge(row.reference.key.op, row.reference.key.index)
-        readers = self._all_readers.get(edge, [])
-        if len(readers) != 1 or op_class(readers[0].type) != "batch_norm":
-            return None
-        return readers[0]
-
     @cached_property
-    def _all_readers(self) -> dict[Edge, list[Op]]:
+    def readers(self) -> dict[Edge, list[Op]]:
+        """What an op of the reference gave -> the ops that read it."""
         found: dict[Edge, list[Op]] = {}
         for op in self.reference.ops if self.reference is not None else ():
             for edge in dict.fromkeys(op.inputs):
                 found.setdefault(edge, []).append(op)
         return found
-
-    def _is_folded(self, row: Row, norm: Op) -> tuple[bool, bool]:
-        """Whether the target's tensor is about what the norm gives, and whether it is that to what
-        its precision allows."""
-        local = self.local(row)
-        if local is None or self.evaluator is None or self.reference is None:
-            return False, False
-        fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: local.truth}
-        for edge in norm.inputs[1:]:
-            tensor = self.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
-            if tensor is not None and tensor.kept is Kept.VALUES:
-                fed[edge] = self.reference.values(tensor)
-        region = Region((norm.key,), tuple(fed), (Edge(norm.key),), row.reference.key.part)
-        try:
-            (made,) = self.evaluator.evaluate(region, fed, "f64")
-        except (SyncpointError, ValueError):
-            return False, False
-        if made is None or made.shape != local.target.shape:
-            return False, False
-        error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
-        unit = (
-            DTYPES[{"tf32": "f16"}.get(row.preset, row.preset)].unit
-            if row.preset in _FLOATS
-            else 0.02
-        )
-        size = np.sqrt(np.mean(np.square(made)))
-        return bool(error <= 0.02 * own), bool(error <= _ROUNDINGS * unit * size)
-
-    def _lacks(self, row: Row, norm: Op) -> bool:
-        """Whether a row is off for want of a norm that was applied before it."""
-        local = self.local(row)
-        if local is None or len(local.ops) < 2 or norm.key not in {op.key for op in local.ops}:
-            return False
-        given = local.values.get(norm.inputs[0])
-        made = local.replaced(norm, given) if given is not None else None
-        if made is None or made.shape != local.target.shape:
-            return False
-        error, own = (np.sqrt(np.mean(np.square(local.target - v))) for v in (made, local.truth))
-        return bool(error <= 0.02 * own)
 
     def _ends_unseen(self, row: Row) -> bool:
         """Whether a model output is off that no sync point of an op answers for: the target has
@@ -381,11 +312,18 @@ class Case:
         return monotonic() - self._begun < self.seconds
 
     def again(
-        self, side: str, why: str, inputs: list[Inputs] | None = None, **options: Any
+        self,
+        side: str,
+        why: str,
+        inputs: list[Inputs] | None = None,
+        time: int = 0,
+        **options: Any,
     ) -> Run | None:
         """The side's model, run once more with other options or inputs; None where it is not at
-        hand, time is up, or it cannot be run so. The same is run once."""
-        key = (side, id(inputs) if inputs is not None else None, repr(sorted(options.items())))
+        hand, time is up, or it cannot be run so. The same is run once, unless another `time` is
+        asked for."""
+        given = id(inputs) if inputs is not None else None
+        key = (side, given, time, repr(sorted(options.items())))
         if key in self._runs:
             return self._runs[key]
         subject = self.subjects.get(side)

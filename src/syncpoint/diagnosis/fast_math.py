@@ -68,7 +68,7 @@ def _relative(local: Local) -> float | None:
     told = np.abs(truth) > 2.0**-100
     if np.count_nonzero(told) < 8:
         return None
-    error = local.error[told] / np.abs(truth[told])
+    error = local.error[told] / truth[told]
     middle, most = (float(q) for q in np.quantile(np.abs(error), (0.5, 0.9)))
     inner = error[np.abs(error) <= most]
     if abs(inner.mean()) > _ONE_SIDED * np.sqrt(np.mean(np.square(inner))):

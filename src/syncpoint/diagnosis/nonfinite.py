@@ -252,7 +252,7 @@ def broken_before(case: Case, key: TensorKey) -> Broken | None:
             known = [v for _, v in inputs if v is not None]
             broken = _broken(op, own.dtype, value, known)
             given = [e for e in op.inputs if e.role is not Role.PARAMETER]
-            return replace(broken, constant=not given)
+            return replace(broken, constant=bool(op.inputs) and not given)
         for edge in bad:
             if edge.role is Role.PARAMETER and own is not None and value is not None:
                 count = int(np.count_nonzero(~np.isfinite(value)))

@@ -3,6 +3,8 @@ op's error when nothing is fused."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
@@ -11,7 +13,7 @@ from syncpoint.errors import SyncpointError
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 
-_OPTIONS: dict[str, dict[str, str]] = {
+_OPTIONS: dict[str, dict[str, Any]] = {
     "onnxruntime": {"fusion": "unfused"},
     "inductor": {"kernels": "eager"},
 }

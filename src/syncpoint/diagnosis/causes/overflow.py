@@ -120,13 +120,16 @@ class Overflow:
             what = f"the constant {number(value)}" if value is not None else "a constant"
             if any(e.role is not Role.PARAMETER for e in broken.op.inputs):
                 head = replace(head, ops=tuple(dict.fromkeys((label, *head.ops))))
+                said = f"a parameter of {label} holds inf"
+            else:
+                said = f"{label} holds inf before any input is read"
             at = head.ops[0]
             return replace(
                 head,
                 kind="constant",
                 title=f"{what} of {at} is infinite in the target",
                 confidence=0.95 if value is not None else 0.85,
-                evidence=(*head.evidence, f"{label} holds inf before any input is read"),
+                evidence=(*head.evidence, said),
                 next=f"write a number that {type_name('f16')} holds, such as -6e4 for a mask",
             )
         if not broken.overflows:
