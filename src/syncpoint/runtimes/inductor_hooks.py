@@ -103,7 +103,7 @@ def emitting(emitter: Emitter) -> Iterator[None]:
         def call_kernel(self: Any, wrapper: Any, kernel_name: str, *more: Any) -> Any:
             result = original(self, wrapper, kernel_name, *more)
             reads, writes = _reads(self.args), _writes(self.args)
-            for name in self.args.live_output_buffers():
+            for name in _filled(self.args):
                 emitter.emit(wrapper, name, kernel_name, reads, writes)
             return result
 
@@ -114,7 +114,7 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             from torch._inductor.virtualized import V
 
             result = original(self, name, node)
-            for out in self.args.live_output_buffers():
+            for out in _filled(self.args):
                 reads, writes = _reads(self.args), _writes(self.args)
                 emitter.emit(V.graph.wrapper_code, out, name, reads, writes)
             return result
@@ -191,6 +191,7 @@ _PLACES = (
     ("torch._inductor.codegen.wrapper", "PythonWrapperCodegen.codegen_multi_output", ("node",)),
     ("torch._inductor.codegen.common", "KernelArgs.live_output_buffers", ()),
     ("torch._inductor.graph", "GraphLowering.try_get_buffer", ("buffer_name",)),
+    ("torch._inductor.codegen.common", "Kernel.remove_inplace_buffer", ("name",)),
     ("torch._inductor.hooks", "intermediate_hook", ("fn",)),
     ("torch._inductor.compile_fx", "compile_fx", ("model_", "example_inputs_", "inner_compile")),
     ("torch._inductor.compile_fx", "compile_fx_inner", ()),
@@ -224,6 +225,16 @@ def _unlike(found: str) -> Unsupported:
         f"torch {torch.__version__}: {found}",
         _FALLBACK,
     )
+
+
+def _filled(args: Any) -> list[str]:
+    """The buffers that a fused kernel leaves behind. One that was to be written in place and lives
+    in the kernel alone is not written: its memory still holds what was there before."""
+    from torch._inductor.virtualized import V
+
+    graph: Any = V.graph
+    gone = {*graph.removed_buffers, *graph.inplaced_to_remove}
+    return [name for name in args.live_output_buffers() if name not in gone]
 
 
 def _reads(args: Any) -> tuple[str, ...]:
