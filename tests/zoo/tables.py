@@ -24,18 +24,7 @@ def _share(found):
 def markdown(outcomes, seeds):
     """Per class, then every case that was not right."""
     faults = [o for o in outcomes if o.classes]
-    clean = [o for o in outcomes if not o.classes]
-    lines = [f"# Fault zoo, seed {', '.join(map(str, seeds))}", ""]
-    lines += ["| class | entries | cases | right class first | right op |", "|---|---|---|---|---|"]
-    for name in CLASSES:
-        mine = [o for o in faults if o.classes[0] == name]
-        if mine:
-            lines.append(_line(name, mine))
-    if faults:
-        lines.append(_line("all", faults))
-    if clean:
-        right = sum(o.right_class for o in clean)
-        lines += ["", f"Clean pairs: {right} of {len(clean)} without a finding above note."]
+    lines = [f"# Fault zoo, seed {', '.join(map(str, seeds))}", "", *_by_class(outcomes)]
     small, unfit = sum(o.too_small for o in faults), sum(o.unfit for o in faults)
     lines += [
         "",
@@ -56,6 +45,32 @@ def markdown(outcomes, seeds):
         lines.append(f"  - said: {o.said} [{o.verdict}; {o.symptom}]")
         lines += [f"  - then: {said}" for said in o.others[:2]]
     return "\n".join(lines) + "\n"
+
+
+def summary(outcomes, seeds):
+    """For a document: per class, and which kinds were not always right."""
+    lines = [f"Seeds {', '.join(map(str, seeds))}:", "", *_by_class(outcomes)]
+    missed = Counter(o.entry for o in outcomes if not (o.right_class and o.right_op))
+    if missed:
+        named = ", ".join(f"{name} ({count})" for name, count in sorted(missed.items()))
+        lines += ["", f"Not right, with how often: {named}."]
+    return "\n".join(lines) + "\n"
+
+
+def _by_class(outcomes):
+    faults = [o for o in outcomes if o.classes]
+    clean = [o for o in outcomes if not o.classes]
+    lines = ["| class | kinds | cases | right class first | right op |", "|---|---|---|---|---|"]
+    for name in CLASSES:
+        mine = [o for o in faults if o.classes[0] == name]
+        if mine:
+            lines.append(_line(name, mine))
+    if faults:
+        lines.append(_line("all", faults))
+    if clean:
+        right = sum(o.right_class for o in clean)
+        lines += ["", f"Clean pairs: {right} of {len(clean)} without a finding above note."]
+    return lines
 
 
 def _line(name, mine):

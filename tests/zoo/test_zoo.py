@@ -9,7 +9,10 @@ import torch
 from zoo import clean
 from zoo.draw import LEAST, draw
 from zoo.entry import CLASSES, entries
+from zoo.judging import Outcome
 from zoo.planting.registry import find_planter, planters
+from zoo.publish import BEGIN, END
+from zoo.publish import main as publish
 from zoo.runner import all_jobs, main, run_clean, run_entry
 from zoo.tables import markdown, rates
 
@@ -108,3 +111,18 @@ def test_the_table_counts_what_was_missed():
     assert rates([good, bad]) == {"class": 0.5, "op": 0.5, "clean": None}
     assert "no such" in markdown([good, bad], [0])
     assert set(CLASSES) >= {c for entry in entries().values() for c in entry.classes}
+
+
+def test_the_table_of_several_runs_goes_into_its_place(tmp_path):
+    good = Outcome("a", 1, ("memory",), right_class=True, right_op=True)
+    bad = Outcome("b", 2, ("weights",), sites=("w",))
+    for seed, outcome in ((1, good), (2, bad)):
+        body = {"seeds": [seed], "cases": [outcome.as_dict()]}
+        (tmp_path / f"{seed}.json").write_text(json.dumps(body), encoding="utf-8")
+    document = tmp_path / "doc.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    publish([str(document), str(tmp_path / "2.json"), str(tmp_path / "1.json")])
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "Seeds 1, 2:" in text and "| memory | 1 | 1 | 1 (100%) | 1/1 |" in text
+    assert "b (1)" in text
