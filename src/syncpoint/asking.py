@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.capturing import GIVE_INPUTS, capture, describe, open_run
 from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
-from syncpoint.errors import InputError
+from syncpoint.errors import InputError, NoShape
 
 _OF_CAPTURE = ("runtime", "record", "filter", "max_bytes")
 """Options of a side that are capture's own, not its runtime's."""
@@ -142,7 +142,8 @@ def both(
         found[side] = recording(getattr(asked, side))
         tell(watch, side, found[side], "opened")
     settings = {"target": asked.target_options, "reference": asked.reference_options}
-    for side in ("reference", "target"):
+    waiting = ["reference", "target"]
+    for at, side in enumerate(waiting):
         if found[side] is not None:
             continue
         watch(Step(Stage(side)))
@@ -156,22 +157,29 @@ def both(
             tell(watch, side, run, "captured before")
             continue
         other = found["target" if side == "reference" else "reference"]
-        fed = asked.inputs if asked.inputs is not None else inputs_of(other)
+        late = at > 1  # The other side had to say in which shape inputs are made up.
+        fed = inputs_of(other) if late or asked.inputs is None else asked.inputs
         if fed is None:
             raise InputError(
                 f"inputs to run the {side} with",
                 "none",
                 GIVE_INPUTS,
             )
-        found[side] = capture(
-            model,
-            fed,
-            out=out,
-            shapes=asked.shapes,
-            overwrite=True,
-            progress=partial(_recorded, watch, side),
-            **settings[side],
-        )
+        try:
+            found[side] = capture(
+                model,
+                fed,
+                out=out,
+                shapes=asked.shapes,
+                overwrite=True,
+                progress=partial(_recorded, watch, side),
+                **settings[side],
+            )
+        except NoShape:
+            if late or (side == "target" and other is None):
+                raise
+            waiting.append(side)
+            continue
         tell(watch, side, found[side], "captured")
     made_target, made_reference = found["target"], found["reference"]
     if made_target is None or made_reference is None:

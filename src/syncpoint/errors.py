@@ -40,6 +40,10 @@ class InputError(SyncpointError):
     """What the user named cannot be used: a path, an option, inputs that do not fit."""
 
 
+class NoShape(InputError):
+    """Inputs were to be made up, and nothing says in which shape."""
+
+
 class FormatError(SyncpointError):
     """A file is not what its format says it is."""
 

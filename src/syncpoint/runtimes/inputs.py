@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from syncpoint.errors import CaptureError, FormatError, InputError
+from syncpoint.errors import CaptureError, FormatError, InputError, NoShape
 from syncpoint.run.dtypes import Kind, dtype, from_safetensors
 from syncpoint.run.folder import is_run
 from syncpoint.run.model import Role, Tensor
@@ -347,7 +347,7 @@ def _made(
     unnamed = bool(wanted) and not set(wanted) & set(names) and len(wanted) == len(names)
     if not wanted or (missing and not unnamed):
         lacking = missing[0] if missing else "NAME"
-        raise InputError(
+        raise NoShape(
             f"a shape for each input to make {kind} values",
             f"none for {', '.join(missing) or 'any'}",
             f"give --shape {lacking}=1,3,224,224",
