@@ -106,7 +106,7 @@ class Fusion:
             row,
             "fused",
             0.4,
-            Level.SUSPECT,
+            Level.SUSPECT if row.verdict.severity else Level.NOTE,
             (),
             "compare the target op by op with the reference",
             ("the target run op by op: name its model",),

@@ -60,7 +60,7 @@ class Precision:
         coarse = narrowed(local)
         if coarse is not None:
             return self._narrowed(case, local.row, coarse)
-        total = narrow(local)
+        total = narrow(local) if local.row.preset not in _INTEGERS else None
         if total is not None and (total.reproduces or _is_noise(local.row, total)):
             return self._accumulator(case, local.row, total)
         return None
