@@ -5,7 +5,7 @@ The functions are code, and run because the caller named them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,7 @@ def _image(path: Path) -> Any:
 
 def prepared(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
     """What a pipeline makes of a raw sample, by name or position."""
-    function: Callable[[Any], Any] = (
-        load_object(pipeline) if isinstance(pipeline, str) else pipeline  # type: ignore[assignment]
-    )
+    function = load_object(pipeline) if isinstance(pipeline, str) else pipeline
     if not callable(function):
         raise InputError("a preprocessing function", repr(pipeline)[:80])
     try:
@@ -81,9 +79,9 @@ def prepared(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
 def _named(made: object) -> list[tuple[str, object]]:
     if isinstance(made, Mapping):
         return [(str(name), value) for name, value in made.items()]
-    several = isinstance(made, Sequence) and not isinstance(made, str | bytes)
-    if several and made and not isinstance(made[0], int | float | list):  # type: ignore[index]
-        return [(str(at), value) for at, value in enumerate(made)]  # type: ignore[arg-type, var-annotated]
+    several = list(made) if isinstance(made, Sequence) and not isinstance(made, str | bytes) else []
+    if several and not isinstance(several[0], int | float | list):
+        return [(str(at), value) for at, value in enumerate(several)]
     return [("0", made)]
 
 
