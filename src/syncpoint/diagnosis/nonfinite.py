@@ -17,6 +17,7 @@ from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
+from syncpoint.metrics.limits import Numbers
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, Role, TensorKey
 
@@ -52,6 +53,14 @@ class Lost:
     """The greatest size that it had in the reference where the target has zero."""
     least: float
     """The least that its type can hold."""
+
+
+def more_broken(numbers: Numbers) -> bool:
+    """Whether the target has NaN or inf that the reference has not."""
+    return any(
+        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
+        for kind in ("nan", "inf")
+    )
 
 
 def ceiling(dtype: str) -> float:

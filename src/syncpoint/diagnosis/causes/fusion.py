@@ -11,9 +11,9 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.nonfinite import more_broken
 from syncpoint.diagnosis.unfused import can_be_unfused, counterpart, culprit, unfused, unfused_run
 from syncpoint.matching.kinds import op_class
-from syncpoint.metrics.limits import Numbers
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
@@ -183,20 +183,12 @@ def _stays(case: Case, found: Result) -> bool:
     alone = {r.reference.key: r.numbers or {} for r in found.outputs}
     for row in case.result.outputs:
         mine, theirs = row.numbers or {}, alone.get(row.reference.key, {})
-        if row.verdict.severity and (_broken(mine) or _broken(theirs)):
-            if _broken(mine) and _broken(theirs):
+        if row.verdict.severity and (more_broken(mine) or more_broken(theirs)):
+            if more_broken(mine) and more_broken(theirs):
                 return True
         elif row.verdict.severity and (theirs.get("rmse") or 0) >= 0.5 * (mine.get("rmse") or inf):
             return True
     return False
-
-
-def _broken(numbers: Numbers) -> bool:
-    """Whether the target has NaN or inf that the reference has not."""
-    return any(
-        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
-        for kind in ("nan", "inf")
-    )
 
 
 def _is_right(row: Row, alone: Row) -> bool:

@@ -28,6 +28,7 @@ from syncpoint.diagnosis.nonfinite import (
     is_float,
     literal,
     lost_upstream,
+    more_broken,
     wholly_masked,
 )
 from syncpoint.diagnosis.telling import finding_at
@@ -344,12 +345,7 @@ def is_non_finite(row: Row) -> bool:
     """Whether the target has NaN or inf here that the reference has not."""
     if row.first_non_finite:
         return True
-    numbers = row.numbers or {}
-    more = any(
-        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
-        for kind in ("nan", "inf")
-    )
-    return more and row.verdict is Verdict.LARGE
+    return more_broken(row.numbers or {}) and row.verdict is Verdict.LARGE
 
 
 def _follows(case: Case, row: Row, theirs: Values) -> bool:
