@@ -5,6 +5,8 @@ const MINUS = "\u2212";
 const SHARES = new Set(["cosine", "exact", "within_1e3", "within_5e3", "allclose", "norm_ratio"]);
 const DECIBELS = new Set(["psnr", "sqnr"]);
 
+export const isDecibels = (metric: string): boolean => DECIBELS.has(metric);
+
 /** A number of any size in about `digits` digits. */
 export function plain(value: number, digits = 3): string {
   if (Number.isNaN(value)) return "NaN";

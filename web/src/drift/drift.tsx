@@ -62,7 +62,9 @@ export function Drift(): JSX.Element {
         {known && known.points === 0 && <p class="none">There are no sync points to draw.</p>}
         {known && known.points > 0 && !measured && (
           <p class="none">
-            No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "of what the ops made no tensor was kept as values on both sides"}. Marks on the floor are verdicts.
+            <span>
+              No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "of what the ops made no tensor was kept as values on both sides"}. Marks on the floor are verdicts.
+            </span>
           </p>
         )}
       </div>

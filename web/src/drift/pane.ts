@@ -2,15 +2,17 @@
 import { effect } from "@preact/signals";
 import { cut, fitted, font, glyph, onLarge, severity, token, wide, type Context } from "../canvas";
 import { TOP_LEVEL } from "../marks";
-import { limitText } from "../numbers";
 import * as state from "../state";
 import { listen } from "./pointer";
 import { range, scaleOf, ticks, type Scale } from "./scale";
 
-const LEFT = 46;
+const LEFT = 52;
 const RIGHT = 14;
 const BOTTOM = 20;
 const ROW = 18;
+const TOP = 10;
+/** Between the line of what is perfect and the greatest that is not. */
+const ABOVE = 12;
 /** Beyond this many points each pixel column shows its least and greatest. */
 const MANY = 2000;
 
@@ -32,6 +34,8 @@ export class Pane {
   private introduced: Float64Array | null = null;
   private scale: Scale = scaleOf("psnr", "PSNR", "dB", "higher");
   private span: [number, number] = [0, 1];
+  /** Whether anything drawn is perfect, and has no finite height. */
+  private perfect = false;
   private flags: (Placed & { text: string; row: number; kind: string })[] = [];
   private readonly layer = document.createElement("canvas");
   private kept = "";
@@ -106,11 +110,22 @@ export class Pane {
     // What the model was given has values in any case.
     this.measured = values > (known.groups.find(({ group }) => group === "inputs")?.stop ?? 0);
     const limits = known.limits.map((limit) => this.scale.of(limit));
-    const [lo, hi] = range(concatenated(this.total, this.bounds, limits), this.scale.log);
+    const [lo, hi] = this.reach(limits);
+    this.perfect = this.total.includes(Infinity) || this.bounds.includes(Infinity);
     // An op that adds next to nothing must not press the total flat; one that adds much must show.
     const added = this.introduced ? range(this.introduced, this.scale.log)[0] : lo;
     this.span = [this.drawsIntroduced ? Math.min(lo, added) : lo, hi];
     this.changed();
+  }
+
+  /** Least and greatest height of what was measured and of the limits. */
+  private reach(limits: readonly number[]): [number, number] {
+    const found = range(concatenated(this.total, this.bounds, limits), this.scale.log);
+    const finite = (heights: Float64Array): boolean => heights.some(Number.isFinite);
+    if (!limits.every(Number.isFinite) || finite(this.total) || finite(this.bounds)) return found;
+    // Where all is perfect the limits alone would fill the strip with what nothing is.
+    const apart = Math.max(...limits) - Math.min(...limits);
+    return [found[0] - apart * 0.5, found[1] + apart];
   }
 
   // ---- places -----------------------------------------------------------------------------------
@@ -134,8 +149,8 @@ export class Pane {
 
   private y(height: number): number {
     const [lo, hi] = this.span;
-    const top = 10;
-    if (height === Infinity) return top;
+    if (height === Infinity) return TOP;
+    const top = this.perfect ? TOP + ABOVE : TOP;
     const share = (hi - Math.max(lo, Math.min(hi, height))) / (hi - lo);
     return top + share * (this.floor - 5 - top);
   }
@@ -174,9 +189,9 @@ export class Pane {
       if (!layer) return;
       layer.clearRect(0, 0, this.width, this.height);
       this.ground(layer);
-      if (this.introduced && this.drawsIntroduced) this.curve(layer, this.introduced, token("reference"), 1.2);
-      if (this.drawsBounds) this.atMost(layer);
-      this.curve(layer, this.total, token("ink"), 1.5);
+      if (this.measured && this.introduced && this.drawsIntroduced) this.curve(layer, this.introduced, token("reference"), 1.2);
+      if (this.measured && this.drawsBounds) this.atMost(layer);
+      if (this.measured) this.curve(layer, this.total, token("ink"), 1.5);
       this.stems(layer);
       this.marks(layer);
     }
@@ -200,17 +215,20 @@ export class Pane {
     const taken: number[] = [];
     const line = (height: number, said: string, strong: boolean): void => {
       const y = this.y(height);
+      const room = y <= floor - 2 && taken.every((other) => Math.abs(other - y) >= 11);
+      if (!strong && !room) return;
       context.strokeStyle = token(strong ? "line-2" : "line");
       context.setLineDash(strong ? [] : [2, 3]);
       stroke(context, LEFT, y, width - RIGHT, y);
       context.setLineDash([]);
-      if (taken.some((other) => Math.abs(other - y) < 11) || y > floor - 2) return;
+      if (!room) return;
       taken.push(y);
       context.fillStyle = token("ink-3");
       context.fillText(said, LEFT - 6, y + 3.4);
     };
-    if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), limitText(state.metric.peek(), limit), true);
-    if (this.measured) for (const tick of ticks(...this.span, Math.max(2, Math.floor(floor / 26)), this.scale.log)) line(tick, this.scale.text(tick), false);
+    if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), this.scale.limit(limit), true);
+    if (this.measured && this.perfect) line(Infinity, this.scale.perfect, false);
+    if (this.measured) for (const tick of ticks(...this.span, (floor - TOP) / 13, this.scale.log)) line(tick, this.scale.text(tick), false);
     context.strokeStyle = token("line-2");
     stroke(context, LEFT, floor, width - RIGHT, floor);
     context.save();
@@ -218,7 +236,8 @@ export class Pane {
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
     context.fillStyle = token("ink-3");
-    context.fillText(cut(context, this.scale.title, font(9.5), floor - 4), 0, 0);
+    const fits = wide(context, this.scale.title, font(9.5)) <= floor - 4;
+    context.fillText(fits ? this.scale.title : cut(context, this.scale.brief, font(9.5), floor - 4), 0, 0);
     context.restore();
   }
 
@@ -244,7 +263,7 @@ export class Pane {
       if (b - a < 26) continue;
       const style = font(10, here ? 620 : 430);
       // The beginning of a path may go; other words say nothing once they are cut.
-      const room = b - a - 6;
+      const room = b - a - 2;
       const said = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
       context.font = style;
       context.fillStyle = token(here ? "ink" : "ink-3");
@@ -294,8 +313,10 @@ export class Pane {
         const [x, y] = [this.x(order), this.y(height)];
         if (pen) context.lineTo(x, y);
         else {
-          context.moveTo(x, y);
-          if (!Number.isFinite(heights[order + 1] ?? NaN)) context.lineTo(x + 0.5, y);
+          // One alone is a dash that can be seen.
+          const alone = !((heights[order + 1] ?? NaN) > -Infinity);
+          context.moveTo(alone ? x - 2 : x, y);
+          if (alone) context.lineTo(x + 2, y);
         }
         pen = true;
       });

@@ -1,17 +1,21 @@
 // From scores to heights: up is good for every metric.
-import { plain } from "../numbers";
+import { isDecibels, limitText, plain } from "../numbers";
 
 /** Metrics whose best is 1, where the distance to it is what tells. */
 const NEAR_ONE = new Set(["cosine", "norm_ratio"]);
-const DECIBELS = new Set(["psnr", "sqnr"]);
 
 export interface Scale {
   /** Greater is better; infinite where it is perfect, or as bad as can be. NaN stays NaN. */
   of(score: number): number;
   /** The words of a height. */
   text(height: number): string;
-  /** What the axis shows. */
+  /** What stands at the height of what is perfect. */
+  perfect: string;
+  /** The words of a limit, short enough to stand beside its line. */
+  limit(score: number): string;
+  /** What the axis shows, and the same where there is little room. */
   title: string;
+  brief: string;
   log: boolean;
 }
 
@@ -20,11 +24,15 @@ export function scaleOf(metric: string, title: string, unit: string, better: "hi
   if (near || better === "lower")
     return {
       log: true,
+      perfect: "0",
       of: (score) => -Math.log10(near ? Math.abs(1 - score) : Math.abs(score)),
       text: (height) => (height === 0 ? "1" : `10${raised(-height)}`),
+      limit: (score) => plain(near ? Math.abs(1 - score) : Math.abs(score), 1),
       title: near ? `|1 − ${title}|` : title + (unit ? `, ${unit}` : ""),
+      brief: near ? "|1 − value|" : title,
     };
-  return { log: false, of: (score) => score, text: (height) => plain(height), title: title + (unit ? `, ${unit}` : DECIBELS.has(metric) ? ", dB" : "") };
+  const said = title + (unit ? `, ${unit}` : isDecibels(metric) ? ", dB" : "");
+  return { log: false, perfect: "∞", of: (score) => score, text: (height) => plain(height), limit: (score) => limitText(metric, score), title: said, brief: title };
 }
 
 const DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
@@ -47,11 +55,11 @@ export function range(heights: Iterable<number>, log: boolean): [number, number]
   return [lo - air, hi + air];
 }
 
-/** Round heights for grid lines, at most so many. */
+/** Round heights for grid lines, so many or fewer. */
 export function ticks(lo: number, hi: number, most: number, log: boolean): number[] {
   const rough = (hi - lo) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
-  let step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough;
+  let step = (log ? [1, 2, 5, 10] : [1, 2.5, 5, 10]).map((n) => n * power).find((n) => n >= rough) ?? rough;
   if (log) step = Math.max(1, Math.ceil(step));
   const found: number[] = [];
   for (let at = Math.ceil(lo / step) * step; at <= hi + step * 1e-9; at += step) found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
