@@ -53,6 +53,34 @@ def test_an_interrupted_comparison_is_gone_on_with_after_a_restart(page, folder)
         server.stop()
 
 
+def test_what_is_damaged_is_listed_with_its_cure(page, folder):
+    server = Server(folder)
+    try:
+        _, job = server.ask(
+            "/jobs", {"target": {"path": "target.npz"}, "reference": {"path": "reference.npz"}}
+        )
+        server.until(job["id"], "done")
+        page.goto(server.address)
+        past = page.get_by_role("region", name="Past comparisons")
+        link = past.get_by_role("link", name="target_against_reference")
+        expect(link).to_be_visible()
+        (made,) = (folder / "comparisons").glob("*.cmp")
+        os.truncate(made / "syncpoints.parquet", 100)
+        # What was whole when it was listed says what is wrong once it is opened.
+        link.click()
+        broken = page.get_by_role("alert")
+        expect(broken).to_contain_text("syncpoints.parquet is cut off or damaged")
+        expect(broken).to_contain_text("compare the two runs again")
+        broken.get_by_role("link", name="All comparisons").click()
+        why = past.locator(".why")
+        expect(why).to_have_text(
+            "syncpoints.parquet is cut off or damaged · compare the two runs again"
+        )
+        expect(link).to_have_count(0)
+    finally:
+        server.stop()
+
+
 def filled(page):
     """What the form shows."""
     return (

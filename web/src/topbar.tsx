@@ -58,6 +58,11 @@ export function short(label: string): string {
   return label.replaceAll("\\", "/").split("/").pop() || label;
 }
 
+/** ONNX Runtime calls what it runs on CPUExecutionProvider. */
+export function device(name: string): string {
+  return name.replace(/ExecutionProvider\b/g, "");
+}
+
 function Run({ title, run, mark }: { title: string; run: Overview["target"]; mark: boolean }): JSX.Element {
   const runtime = run.runtime.split(" ")[0] ?? "";
   return (
@@ -66,7 +71,7 @@ function Run({ title, run, mark }: { title: string; run: Overview["target"]; mar
       <div>
         <b class="cut">{short(run.label)}</b>
         {runtime && <span class={`chip ${mark ? "t" : ""}`}>{runtime}</span>}
-        {run.device && <span class="chip hide-s">{run.device}</span>}
+        {run.device && <span class="chip hide-s">{device(run.device)}</span>}
         {run.precision && <span class="chip">{run.precision}</span>}
       </div>
     </div>

@@ -89,7 +89,7 @@ def _code(folders: Folders, text: str) -> Seen:
         said = f"{path.name} does not seem to define {first}"
         candidates = [f"{where}:{name}" for name in names[:24]]
         return _said(text, "model", said, sure=False, runtimes=taken, candidates=candidates)
-    said = f"{path.name} defines {attribute}. Models are code: it runs when you press Compare."
+    said = f"{path.name} defines {attribute}. It runs when you press Compare."
     return _said(text, "model", said, sure=False, runtimes=taken)
 
 

@@ -51,6 +51,18 @@ _GUILTY = (
 """As the navigator has it."""
 
 
+_Stamp = tuple[int, int] | None
+"""When a file was written, and how large it is; None where there is none."""
+
+
+def _stamp(file: Path) -> _Stamp:
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size
+
+
 @dataclass
 class PastList:
     """The list, with what has been read of it once; a comparison that changes is read again."""
@@ -58,7 +70,7 @@ class PastList:
     folders: Folders
     out: Path
     memory: Memory | None = None
-    _read: dict[Path, tuple[tuple[int, int], PastComparison]] = field(default_factory=dict)
+    _read: dict[Path, tuple[list[_Stamp], PastComparison]] = field(default_factory=dict)
     _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
     def all(self, busy: Collection[Path] = ()) -> Past:
@@ -84,13 +96,12 @@ class PastList:
             yield from self._places(name)
 
     def _comparison(self, path: Path) -> PastComparison:
-        file = path / JSON_NAME
+        stamps = [_stamp(path / name) for name in (JSON_NAME, TABLE_NAME)]
         try:
-            facts = file.stat()
-            stamp = (facts.st_mtime_ns, facts.st_size)
             known = self._read.get(path)
-            if known is None or known[0] != stamp:
-                known = self._read[path] = (stamp, self._summary(path, facts.st_mtime))
+            if known is None or known[0] != stamps:
+                when = (path / JSON_NAME).stat().st_mtime
+                known = self._read[path] = (stamps, self._summary(path, when))
             return known[1]
         except (SyncpointError, OSError) as error:
             said = (

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
 import { Glyph } from "../marks";
 import { metricText, percent } from "../numbers";
+import { device } from "../topbar";
 import * as api from "./api";
 import { Words } from "./controls";
 import { Look } from "./sofar";
@@ -83,15 +84,15 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
     <tr title={problem ? `${one.path}\nexpected ${problem.expected}; found ${problem.found}; ${problem.cure}` : one.path}>
       <td class="cut">{problem ? one.name : <a href={`/c/${one.id}`}>{one.name}</a>}</td>
       <td class="cut">
-        {one.target || "–"} <span class="dim">{one.target_facts}</span>
+        {one.target || "–"} <span class="dim">{device(one.target_facts)}</span>
       </td>
       <td class="cut">{one.reference || "–"}</td>
       {problem ? (
         <td colSpan={5} class="mid">
           <div class="cells">
             <Glyph level="none" />
-            <span class="cut">
-              {problem.found}
+            <span class="why">
+              {brief(problem.found)}
               {problem.cure && !one.can_resume && ` · ${problem.cure}`}
             </span>
             <span class="sp" />
@@ -116,6 +117,11 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
       <td class="num dim">{when(one.when)}</td>
     </tr>
   );
+}
+
+/** Without what a reader of files had to say about bytes; the tooltip has it. */
+function brief(found: string): string {
+  return found.replace(/ \(.*\)$/s, "");
 }
 
 function GoOn({ path, name }: { path: string; name: string }): JSX.Element {

@@ -72,7 +72,9 @@ export function Picker(): JSX.Element | null {
           <button type="button" class="btn s" disabled={here?.parent == null} onClick={() => void enter(here?.parent ?? "")}>
             Up
           </button>
-          <span class="start mono">{here?.path || "folders of this session"}</span>
+          <span class="start mono">
+            <bdi>{here?.path || "folders of this session"}</bdi>
+          </span>
           <span class="sp" />
           <div class="search">
             <input ref={filter} type="search" aria-label="Filter files" placeholder="Filter" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />

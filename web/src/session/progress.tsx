@@ -123,7 +123,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
           ))}
         </ul>
       )}
-      {job.state === "done" && job.headline && <p class="words mid">{job.headline}</p>}
+      {job.state === "done" && job.headline && <p class="words mid">{job.headline.replace(/^[^\w\s] /, "")}</p>}
       {job.log.length > 0 && <Log job={job} />}
     </section>
   );
