@@ -1,12 +1,14 @@
 """The inspector in a real browser: whose fault, and the very values of the runs."""
 
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
+from browsing import open_page, start, stop
 from syncpoint.comparison.storage import load
 from syncpoint.run.reader import Run
 
@@ -182,6 +184,21 @@ def test_without_the_runs_measurements_stay(page, served, guilty):
     expect(page.locator("tr[data-metric=psnr]")).to_contain_text("dB")
     expect(page.get_by_test_id("errors").locator("svg")).to_be_visible()
     expect(page.locator(".insp canvas")).to_have_count(0)
+
+
+def test_values_that_cannot_be_read_are_not_called_not_finite(page, comparisons, tmp_path, guilty):
+    for name in ("guilty.cmp", "target.run", "reference.run"):
+        shutil.copytree(comparisons / name, tmp_path / name)
+    for file in (tmp_path / "target.run").glob("*.safetensors"):
+        os.truncate(file, file.stat().st_size // 3)
+    served = start("view", str(tmp_path / "guilty.cmp"))
+    try:
+        open_page(page, served, row=guilty.row("linear_9"))
+        expect(page.locator(".insp").get_by_role("alert")).to_contain_text("record it again")
+        expect(page.get_by_test_id("values")).to_contain_text("The values cannot be read.")
+        expect(page.locator("tr[data-metric=psnr]")).to_contain_text("dB")
+    finally:
+        stop(served)
 
 
 def test_previous_and_next_step_through_the_list(page, served, guilty):

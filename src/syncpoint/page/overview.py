@@ -211,16 +211,17 @@ def _trust(opened: Opened) -> list[Trust]:
         if not observer:
             text, level = "not checked against a plain run", "none"
         elif observer["equal"]:
-            text, level = "recording changed no output", "close"
+            text, level = "changed no output", "close"
         else:
-            text, level = f"recording changed the outputs: {observer['detail']}", "moderate"
+            text, level = f"changed the outputs: {observer['detail']}", "moderate"
         lines.append(Trust(what=f"{side} recording", level=level, text=text))  # type: ignore[arg-type]
         if not about[side].get("complete", True):
             missing = about[side].get("missing") or "its writer died"
             lines.append(Trust(what=side, level="moderate", text=f"incomplete: {missing}"))
-    precision = " and ".join(
-        f"{about[side]['precision'] or 'unknown'} in the {side}" for side in ("target", "reference")
-    )
+    target, reference = (about[side]["precision"] or "unknown" for side in ("target", "reference"))
+    precision = f"target {target}, reference {reference}"
+    if target == reference:
+        precision = f"{target} on both sides"
     lines.append(Trust(what="precision", level="close", text=precision))
     return lines
 

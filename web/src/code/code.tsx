@@ -49,7 +49,8 @@ export function Code(): JSX.Element {
     wish.value = other;
   }, [file]);
   const both = Boolean(found?.target.file && found.reference.file);
-  useCrumb(found, place, both);
+  // What is not at hand has no line that could be named.
+  useCrumb(found, problem.value ? null : place, both);
   if (problem.value) return <Trouble what="The source cannot be shown" problem={problem.value} />;
   if (answer.problem && answer.key === key) return <Trouble what="The source cannot be shown" problem={answer.problem} />;
   if (found && !now) return <NoSource found={found} why={noSource(found)} />;

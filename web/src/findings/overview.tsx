@@ -79,10 +79,10 @@ function Verdicts({ whole }: { whole: Whole }): JSX.Element {
       <table class="vt">
         <tbody>
           {line(n("guilty"), <Glyph level="large" />, "guilty", "the error is made here")}
-          {line(n("first-non-finite"), <Glyph level="large" />, "first non-finite", "NaN or infinity begins here")}
+          {line(n("first-non-finite"), <Glyph level="large" />, "first non-finite", "NaN or inf begins here")}
           {line(n("output"), <Glyph level="large" />, n("output") > 1 ? "outputs" : "output", "off, judged by total")}
           {line(n("amplified"), <Glyph level="large" guilt="amplified" />, "amplified", "output off, nobody guilty")}
-          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "off; what they added was not measured")}
+          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "own error unknown")}
           {line(n("inherited"), <Glyph level="large" guilt="inherited" />, "inherited", "damaged, not guilty")}
           {line(n("close"), <Glyph level="close" />, "close", "within the limits")}
           {line(n("none"), <Glyph level="none" />, "no verdict", "the reason stands beside each")}

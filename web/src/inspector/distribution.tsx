@@ -28,10 +28,10 @@ export function Spread({ found, spread }: { found: RowDetail; spread: Answer<Dis
           <h4>
             Values <span class="dim">reference ▇ target ─</span>
           </h4>
-          {values?.edges.length ? <Values spread={values} /> : found.missing || values || spread.problem ? <p class="aside">{found.missing ? "Needs the values." : "No finite values."}</p> : <div class="blank" />}
+          {values?.edges.length ? <Values spread={values} /> : found.missing || values || spread.problem ? <p class="aside">{found.missing ? "Needs the values." : spread.problem ? "The values cannot be read." : "No finite values."}</p> : <div class="blank" />}
         </div>
         <div data-testid="errors">
-          <h4>log₂ |difference| ÷ rms(reference)</h4>
+          <h4 title="The size of each difference over the root mean square of the reference, as a power of two">log₂ |difference| ÷ rms</h4>
           {errors ? <Errors found={found} /> : <p class="aside">Nothing differs.</p>}
         </div>
       </div>

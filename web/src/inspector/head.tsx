@@ -13,20 +13,18 @@ export function Pair({ found }: { found: RowDetail }): JSX.Element {
       <small>target</small>
       <div class="who">
         <b class="start" title={`${target.label}\n${target.module}`}>
-          {target.label}
+          <bdi>{target.label}</bdi>
         </b>
         <Glyph level={brief.level} guilt={brief.guilt} size={11} />
         <Tag guilt={brief.guilt} level={brief.level} />
         {isHollow(brief.level, brief.guilt) && <span class={`tag inh v-${brief.level}`}>inherited</span>}
-        <span class="sp" />
         <Kind type={target.type} dtype={target.dtype} shape={target.shape} />
       </div>
       <small>reference</small>
       <div class="who">
         <span class="start" title={`${reference.label}\n${reference.module}`}>
-          {reference.label}
+          <bdi>{reference.label}</bdi>
         </span>
-        <span class="sp" />
         <Kind type={reference.type} dtype={reference.dtype} shape={same ? null : reference.shape} />
       </div>
       <small>paired by</small>
@@ -43,12 +41,13 @@ export function Pair({ found }: { found: RowDetail }): JSX.Element {
   );
 }
 
-function Kind({ type, dtype, shape }: { type: string; dtype: string; shape: readonly number[] | null }): JSX.Element {
+export function Kind({ type, dtype, shape }: { type: string; dtype: string; shape: readonly number[] | null }): JSX.Element {
   const short = type.replace(/^aten\./, "").replace(/\.(default|Tensor|Scalar|int|dim)$/, "");
-  const text = [short, dtype, shape && (shape.length ? `[${shape.join(", ")}]` : "scalar")].filter(Boolean).join(" · ");
+  const text = [dtype, shape && (shape.length ? `[${shape.join(", ")}]` : "scalar")].filter(Boolean).join(" · ");
   return (
-    <span class="dim cut kind" title={`${type} · ${dtype}`}>
-      {text}
+    <span class="dim kind" title={[type, text].filter(Boolean).join(" · ")}>
+      {short && <span class="cut">{short}</span>}
+      {text && <span class="facts">{short ? ` · ${text}` : text}</span>}
     </span>
   );
 }

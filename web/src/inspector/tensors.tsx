@@ -232,10 +232,10 @@ function Scale({ ramp, scale, wide }: { ramp: "heat" | "diff"; scale: number; wi
   return (
     <div class={wide ? "w2" : ""}>
       <div class="ramp" style={{ background: `linear-gradient(90deg,var(--${ramp}-neg),var(--${ramp}-mid),var(--${ramp}-pos))` }} />
-      <div class="rl">
-        <span>{plain(-scale, 2)}</span>
+      <div class={scale ? "rl" : "rl flat"}>
+        {scale > 0 && <span>{plain(-scale, 2)}</span>}
         <span>0</span>
-        <span>{signed(scale, 2)}</span>
+        {scale > 0 && <span>{signed(scale, 2)}</span>}
       </div>
     </div>
   );
