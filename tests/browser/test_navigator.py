@@ -164,6 +164,63 @@ def test_unmatched_tensors_are_listed_with_their_reason(page, served):
     expect(page.locator(".unr .chip").first).to_have_text("no counterpart")
 
 
+@pytest.mark.parametrize("op", ["mul", "reorder"])
+def test_an_unmatched_tensor_that_is_clicked_says_why(page, served, op):
+    open_page(page, served("fused"), row=0)
+    page.get_by_role("button", name=re.compile("^Unmatched")).click()
+    line = page.locator(".unr", has=page.get_by_text(re.compile(rf"^{op}( reference)?\s*$")))
+    line.first.click()
+    expect(line.first).to_have_attribute("aria-pressed", "true")
+    said = page.get_by_test_id("alone")
+    expect(said).to_contain_text("no counterpart")
+    expect(said).to_contain_text("No verdict.")
+    words = page.locator("#structure-words")
+    if op == "mul":
+        # It was folded into another op, which the graphs bring into view.
+        expect(said).to_contain_text("Folded into matmul")
+        expect(words).to_have_text("mul of the reference: no counterpart")
+        page.wait_for_function(
+            "() => document.querySelector('.structure canvas').shown()"
+            ".some(one => one.selected && one.name === 'matmul')"
+        )
+    else:
+        expect(said).to_contain_text("It does not count against coverage.")
+        expect(words).to_contain_text("has no op in the graphs")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
+    expect(words).to_have_text("")
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+@pytest.mark.parametrize("metric", ["psnr", "cosine", "max_abs"])
+def test_no_score_is_cut_off(page, served, metric, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    open_page(page, served("guilty"), metric=metric)
+    rows = page.locator(".list .row[data-row]")
+    expect(rows.first).to_be_visible()
+    outside = """rows => rows.filter(row => {
+        const text = document.createRange();
+        text.selectNodeContents(row.querySelector('.score'));
+        return text.getBoundingClientRect().right > row.getBoundingClientRect().right;
+    }).map(row => row.innerText)"""
+    assert rows.evaluate_all(outside) == []
+
+
+def test_names_that_do_not_fit_lose_their_beginning(page, served):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    open_page(page, served("guilty"), metric="cosine")
+    name = page.locator(".row .a .start", has_text="blocks.1.attn.proj.bias").first
+    # The end of the text is inside of its box, its beginning is not.
+    left, right = name.evaluate(
+        """box => {
+            const [a, b] = [box, box.firstElementChild].map(one => one.getBoundingClientRect());
+            return [b.left - a.left, b.right - a.right];
+        }"""
+    )
+    assert left < 0
+    assert abs(right) < 1
+
+
 def test_another_preset_judges_again(page, served):
     open_page(page, served("guilty"))
     before = page.get_by_role("button", name=re.compile("^close: ")).inner_text()

@@ -6,6 +6,7 @@ import { Code } from "./code/code";
 import { Drift } from "./drift/drift";
 import { Findings } from "./findings/findings";
 import { Overview } from "./findings/overview";
+import { Alone } from "./inspector/alone";
 import { Inspector } from "./inspector/inspector";
 import { Help, keys } from "./keyboard";
 import { Navigator } from "./navigator/navigator";
@@ -59,7 +60,7 @@ function Panes(): JSX.Element {
         </section>
         <MiddleSplitter />
       </main>
-      {chosen ? <Inspector /> : <Findings />}
+      {chosen ? <Inspector /> : state.alone.value ? <Alone one={state.alone.value} /> : <Findings />}
       <Drift />
       <Splitters />
     </>

@@ -1,7 +1,7 @@
 // The one selection that every pane follows, and how it lies in the address.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { back } from "./api/live";
-import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source } from "./api/source";
+import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source, type UnmatchedWindow } from "./api/source";
 import { floats, integers } from "./decode";
 
 /** Set once, before anything is drawn. */
@@ -23,6 +23,9 @@ export const grouped = signal(false);
 export const open = signal<readonly string[]>([]);
 /** The selected sync point, by its number in the table. */
 export const selected = signal<number | null>(null);
+export type Unmatched = UnmatchedWindow["items"][number];
+/** A tensor without partner that is looked at instead. */
+export const alone = signal<Unmatched | null>(null);
 /** The one under the pointer, in whatever pane. */
 export const hovered = signal<number | null>(null);
 export const theme = signal<"light" | "dark">("light");
@@ -93,6 +96,15 @@ export function select(row: number | null): void {
   batch(() => {
     if (row !== selected.value) slice.value = "";
     selected.value = row;
+    alone.value = null;
+  });
+}
+
+/** Look at a tensor that has no partner, and so is no sync point. */
+export function lookAt(one: Unmatched): void {
+  batch(() => {
+    select(null);
+    alone.value = one;
   });
 }
 
@@ -116,6 +128,7 @@ function read(): void {
     const [from, to] = (said.get("brush") ?? "").split("-").map(Number);
     brush.value = from !== undefined && to !== undefined && to > from ? [from, to] : null;
     slice.value = said.get("slice") ?? "";
+    alone.value = null;
   });
 }
 

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
-import { count, scoreText } from "../numbers";
+import { count, isDecibels, scoreText } from "../numbers";
 import * as state from "../state";
 import { arrived, counts, cursor, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
 
@@ -168,7 +168,7 @@ function List(): JSX.Element {
     const above = element.scrollTop * factor;
     const at = place * HEIGHT;
     if (at < above + (state.grouped.value ? HEIGHT : 0) || at + HEIGHT > above + element.clientHeight)
-      element.scrollTop = Math.max(0, (at - element.clientHeight * 0.45) / factor);
+      element.scrollTop = Math.max(0, (at - Math.round((element.clientHeight * 0.45) / HEIGHT) * HEIGHT) / factor);
   }, [wanted.value]);
 
   let fading = 0;
@@ -189,7 +189,7 @@ function List(): JSX.Element {
     <div class="listbox">
       <div
         ref={list}
-        class="list"
+        class={isDecibels(shownBy.value) ? "list" : "list long"}
         role="tree"
         aria-label="Sync points"
         tabIndex={0}
@@ -286,7 +286,9 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
     >
       <Chevron open={line.open} />
       <Glyph level={line.level} guilt={line.guilt} />
-      <span class="nm start">{line.group || TOP_LEVEL}</span>
+      <span class="nm start">
+        <bdi>{line.group || TOP_LEVEL}</bdi>
+      </span>
       <span class="ct">{count(line.count)}</span>
       <span class="sp" />
       <Strip cells={line.cells} />
@@ -322,11 +324,15 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
       <Glyph level={level} guilt={guilt} />
       <div class="cut">
         <div class="a">
-          <span class="cut">{line.target}</span>
+          <span class="cut start">
+            <bdi>{line.target}</bdi>
+          </span>
           {line.part && <span class="dim">{line.part}</span>}
           <Tag guilt={guilt} level={level} />
         </div>
-        <div class="b start">{second}</div>
+        <div class="b start">
+          <bdi>{second}</bdi>
+        </div>
       </div>
       {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason.split(":")[0]}</span>}
       <div class={`num score v-${level} ${line.same_bytes !== null ? "bytes" : ""}`}>
@@ -358,6 +364,11 @@ function Bar({ line, hollow }: { line: RowBrief; hollow: boolean }): JSX.Element
       ))}
     </svg>
   );
+}
+
+function isLookedAt(one: state.Unmatched): boolean {
+  const at = state.alone.value;
+  return at !== null && at.side === one.side && at.op === one.op && at.detail === one.detail;
 }
 
 function Unmatched(): JSX.Element | null {
@@ -393,13 +404,13 @@ function Unmatched(): JSX.Element | null {
       {shown && (
         <div class="unlist" tabIndex={0} aria-label="Unmatched tensors">
           {list?.items.map((one) => (
-            <div class="unr" title={one.detail || one.reason}>
+            <button class="unr" title={one.detail || one.reason} aria-pressed={isLookedAt(one)} onClick={() => state.lookAt(one)}>
               <Glyph level="none" />
               <span class="cut">
                 {one.op} <span class="dim">{one.side === "reference" ? "reference" : one.module}</span>
               </span>
               <span class="chip">{one.reason.split(":")[0]}</span>
-            </div>
+            </button>
           ))}
           {list && list.total > list.items.length && <div class="unr dim">and {count(list.total - list.items.length)} more; filter by name</div>}
         </div>

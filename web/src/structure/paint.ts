@@ -5,6 +5,7 @@ import { metric, stateOf, text } from "../state";
 import { linesBetween, linksAcross, placed, rectOf, shownFor, type Lanes, type Rect } from "./layout";
 import { member } from "./member";
 import { REFERENCE, TARGET, type Item, type Lane, type Link, type Model } from "./model";
+import { pooled } from "./scores";
 
 export interface Seen extends Rect {
   item: Item;
@@ -21,6 +22,8 @@ export interface View {
 
 /** Below this scale letters are no help. */
 const SMALL = 0.42;
+/** Fewer cells than this tell nothing of a module. */
+const FEWEST = 5;
 
 /** Everything between two heights of the world. */
 export function visible(model: Model, lanes: Lanes, top: number, bottom: number): { seen: Seen[]; edges: Map<Item, Link[]> } {
@@ -227,19 +230,20 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   const own = font(10.5, group || lit.selected[lane] === item ? 600 : 480);
   // The name comes first: what would cut it is left out.
   const room = w - (w < 80 ? 19 : 22) - 14 - wide(context, nameOf(item, lane), own);
-  if (state && lane === TARGET && w > 100 && room > 40) {
+  const style = font(10.5, 560);
+  const said = !state ? "" : state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
+  if (state && lane === TARGET && w > 100 && room > Math.max(40, wide(context, said, style))) {
     const off = state.level === "moderate" || state.level === "large";
-    const said = state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
-    const style = font(10.5, 560);
     context.font = style;
     context.fillStyle = token(off ? `${state.level}-text` : "ink-3");
     context.fillText(said, right, base);
     right -= wide(context, said, style) + 7;
     if (group && item.depth === 1) {
       const named = wide(context, item.name, font(10.5, 600)) + wide(context, opsOf(item, lane), font(10));
-      if (right - x - 40 - named > item.cells.length * 4) {
-        right -= item.cells.length * 4;
-        strip(context, item.cells, right, y + h / 2 - 5.5);
+      const cells = pooled(item.cells, Math.max(0, Math.floor((right - x - 40 - named) / 4)));
+      if (cells.length >= Math.min(item.cells.length, FEWEST)) {
+        right -= cells.length * 4;
+        strip(context, cells, right, y + h / 2 - 5.5);
         right -= 6;
       }
     }
@@ -287,13 +291,19 @@ function strip(context: Context, cells: readonly number[], x: number, y: number)
 function members(context: Context, item: Item, lane: Lane, x: number, y: number, w: number, h: number, view: View): [number, number] {
   const names = item.members[lane].map((entry) => item.of?.[lane].graph.names[entry] ?? "");
   const first = names.includes(member.value) ? [member.value, ...names.filter((name) => name !== member.value)] : names;
-  const ghosts = names.length > 2 ? [`${names.length} ops: ${first.join(", ")}`] : names;
-  const main = Math.max(w * 0.5, 80);
-  const each = (w - main - 8 * ghosts.length) / ghosts.length;
+  const style = font(10.5, 480);
+  const main = Math.min(Math.max(w * 0.5, 80, wide(context, nameOf(item, lane), style) + 32), w * 0.68);
+  const share = (pieces: number): number => (w - main - 8 * pieces) / pieces;
+  // Names that would all be cut are counted instead; one that was asked for stands first.
+  const apart = names.length < 3 && names.every((name) => wide(context, name, style) <= share(names.length) - 12);
+  const listed = `${names.length} ops: ${first.join(", ")}`;
+  const counted = names.length > 2 || first !== names || wide(context, listed, style) <= share(1) - 12 ? listed : `${names.length} ops`;
+  const ghosts = apart || names.length === 1 ? names : [counted];
+  const each = share(ghosts.length);
   dotted(context, x, y, w, h);
   ghosts.forEach((name, i) => {
     const left = x + i * (each + 8);
-    const asked = lane === REFERENCE && member.value !== "" && (names.length > 2 ? names : [name]).includes(member.value);
+    const asked = lane === REFERENCE && member.value !== "" && (ghosts.length < names.length ? names : [name]).includes(member.value);
     round(context, left, y, each, h, 4);
     context.strokeStyle = token(asked ? "accent" : "line-2");
     context.setLineDash(asked ? [] : [3, 2]);
@@ -306,8 +316,8 @@ function members(context: Context, item: Item, lane: Lane, x: number, y: number,
     context.stroke();
     if (view.k < SMALL) return;
     context.fillStyle = token("ink-3");
-    const short = cut(context, name, font(10.5, 480), each - 12);
-    context.font = font(10.5, 480);
+    const short = cut(context, name, style, each - 12);
+    context.font = style;
     context.textAlign = "left";
     context.fillText(short, left + 6, y + h / 2 + 3.7);
   });
@@ -321,6 +331,12 @@ export function nameOf(item: Item, lane: Lane): string {
   if (item.rest) return `… ${count(item.ops[lane])} more ops ${item.rest} these`;
   if (item.children) return item.of?.[lane].graph.names[item.ends[lane]] ?? item.name;
   return item.of?.[lane].graph.names[item.ends[lane]] ?? item.name;
+}
+
+/** The name of an op and of those that are one with it. */
+export function namesIn(item: Item, lane: Lane): string[] {
+  const known = item.of?.[lane].graph.names ?? [];
+  return [item.ends[lane], ...item.members[lane]].map((entry) => known[entry] ?? "");
 }
 
 export function reasonOf(item: Item, lane: Lane): string {

@@ -8,7 +8,7 @@ import { layoutAll, Lanes, rectOf, relayout, shownFor, STRIP, type Rect } from "
 import { member } from "./member";
 import { Strip } from "./minimap";
 import { build, emptied, fill, REFERENCE, TARGET, unpacked, type Item, type Lane, type Model } from "./model";
-import { lit, nameOf, paint, reasonOf, visible, type Seen, type View } from "./paint";
+import { lit, nameOf, namesIn, paint, reasonOf, visible, type Seen, type View } from "./paint";
 import { pairLine } from "./pairs";
 import { listen } from "./pointer";
 import { scored } from "./scores";
@@ -60,6 +60,11 @@ export class Pane {
         if (row !== null) void this.reveal(row);
         this.tell();
         this.schedule();
+      }),
+      effect(() => {
+        const one = state.alone.value;
+        if (!one) this.lone = null;
+        void this.seek(one);
       }),
       effect(() => {
         void [state.hovered.value, state.theme.value, state.metric.value, state.brush.value, member.value];
@@ -215,6 +220,24 @@ export class Pane {
     const item = model.byRow.get(row);
     if (item) this.bring(rectOf(item, TARGET, this.lanes), centred);
     this.tell();
+  }
+
+  /** Bring an op without a sync point into view that was asked for by its name. */
+  private async seek(one: state.Unmatched | null): Promise<void> {
+    // The selection goes first.
+    await null;
+    if (one !== state.alone.peek()) return;
+    const lane = one?.side === "reference" ? REFERENCE : TARGET;
+    const item = one && this.model?.leaves.find((leaf) => leaf.has(lane) && namesIn(leaf, lane).includes(one.op));
+    if (item) {
+      for (let at = item.parent; at; at = at.parent) at.open = true;
+      relayout(item.parent as Item);
+      this.lone = item;
+      member.value = lane === REFERENCE && item.members[lane].length ? one.op : "";
+      if (this.width) this.bring(rectOf(item, lane, this.lanes), false);
+    } else if (state.selected.peek() === null) member.value = "";
+    this.tell();
+    this.schedule();
   }
 
   // ---- moving ---------------------------------------------------------------------------------
@@ -374,6 +397,11 @@ export class Pane {
   private tell(): void {
     const { model } = this;
     const row = state.selected.peek();
+    const alone = state.alone.peek();
+    if (alone) {
+      const where = model?.complete ? "has no op in the graphs" : "is in no module that is open";
+      return this.say(`${alone.op} of the ${alone.side}${this.lone ? `: ${alone.reason}` : ` ${where}`}`, true);
+    }
     if (this.lone) {
       const lane = this.lone.ends[TARGET] >= 0 ? TARGET : REFERENCE;
       this.say(`${lane === TARGET ? "Target" : "Reference"} op ${nameOf(this.lone, lane)}: ${reasonOf(this.lone, lane)}`, true);
@@ -463,6 +491,7 @@ export class Pane {
     if (item.rest) return void this.further(item);
     if (item.children) return void this.toggle(item);
     if (!item.rows.length) {
+      state.alone.value = null;
       this.lone = item;
       this.tell();
       this.schedule();

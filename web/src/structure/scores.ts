@@ -108,6 +108,17 @@ function binned(rows: readonly number[]): number[] {
   return cells;
 }
 
+/** Fewer cells, each the worst of its share. */
+export function pooled(cells: readonly number[], most: number): readonly number[] {
+  if (cells.length <= most) return cells;
+  const made = new Array<number>(most).fill(-1);
+  cells.forEach((row, i) => {
+    const bin = Math.floor((i * most) / cells.length);
+    made[bin] = worse(made[bin] as number, row);
+  });
+  return made;
+}
+
 /** Damage starts where an op is off and runs on, also through what has no verdict. */
 function damage(model: Model): void {
   const off = new Map<Item, boolean>();
