@@ -23,6 +23,11 @@ export function signed(value: number, digits = 4): string {
   return value > 0 ? `+${plain(value, digits)}` : plain(value, digits);
 }
 
+/** Words with numbers in them, with real minus signs. */
+export function withMinus(words: string): string {
+  return words.replace(/(^|[\s(])-(?=\d)/g, `$1${MINUS}`);
+}
+
 /** A number of the API, which has words for what is not finite. */
 export function numeric(value: Score | undefined): number | null {
   if (value === null || value === undefined) return null;

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import type { RowDetail } from "../api/source";
 import { Glyph, isHollow, Tag } from "../marks";
+import { withMinus } from "../numbers";
 import * as state from "../state";
 
 export function Pair({ found }: { found: RowDetail }): JSX.Element {
@@ -60,7 +61,7 @@ export function Fault({ found }: { found: RowDetail }): JSX.Element {
   const tone = level === "none" || found.brief.verdict === "none" ? "quiet" : found.brief.verdict === "close" ? "ok" : guilt === "inherited" || !bad ? "inh" : "";
   return (
     <div class={`say ${tone}`} data-testid="fault">
-      <b>{found.headline}</b> {found.story}
+      <b>{found.headline}</b> {withMinus(found.story)}
       {found.guilty_row !== null && (
         <>
           {" "}
