@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def main() -> None:
         )
         guilty = browsing.start("view", str(place / "guilty.cmp"))
         statistics = browsing.start("view", str(place / "statistics.cmp"))
-        session = browsing.start("session", "--folder", folder, "-o", str(place / "made"))
+        with chdir(place):
+            session = browsing.start("session")
         try:
             for name, served, state, view, scheme in (
                 ("findings", guilty, {}, WIDE, "light"),
