@@ -126,6 +126,8 @@ class Quantizations:
             if place == at:
                 if node.op_type == "DequantizeLinear":
                     axis = _axis(node)
+                elif node.attributes.get_int("transB", 0) and axis == -1:
+                    axis = 0  # a Gemm whose weight lies as a linear layer has it
                 return self._read(_input(node, scale), _input(node, zero), axis, _block(node))
         return None
 
