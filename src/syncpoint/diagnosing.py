@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.asking import Asked, inputs_of, recording, with_session
 from syncpoint.capturing import capture, describe, open_run
-from syncpoint.errors import SyncpointError
+from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.run.files import one_line
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from syncpoint.comparison.result import Result
     from syncpoint.diagnosis.case import Case, Subject
+    from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.protocol import Inputs
 
@@ -104,7 +107,12 @@ def _subject(run: Run, model: object, options: Mapping[str, Any]) -> Subject:
     from syncpoint.diagnosis.case import Subject
 
     label = str(model) if isinstance(model, str | Path) else describe(model)
-    return Subject(label, partial(_captured, run, model, options), run.info.runtime)
+    return Subject(
+        label,
+        partial(_captured, run, model, options),
+        run.info.runtime,
+        partial(_replayed, run, model, options),
+    )
 
 
 def _captured(
@@ -117,3 +125,32 @@ def _captured(
     given = inputs if inputs is not None else inputs_of(run)
     made: Run = capture(model, given, **{**options, **more})
     return made
+
+
+def _replayed(
+    run: Run,
+    model: object,
+    options: Mapping[str, Any],
+    values: Mapping[TensorKey, NDArray[Any]],
+) -> Mapping[TensorKey, NDArray[Any]]:
+    """What the model gives on the recorded inputs with other values in some places."""
+    import numpy as np
+
+    from syncpoint.comparison.operands import dequantized, operand_of
+    from syncpoint.comparison.replayed import replayed
+    from syncpoint.run.model import Kept, Role
+    from syncpoint.runtimes.protocol import Replays
+
+    if run.session is None:
+        run = with_session(run, model, options)
+    samples = inputs_of(run)
+    if not isinstance(run.session, Replays) or samples is None:
+        raise Unsupported("a model whose ops can be fed other values", run.info.runtime)
+    with replayed(run.session, samples, lambda key, _: values.get(key)) as (made, refused):
+        if any(key.op in refused for key in values):
+            raise Unsupported("an op that can be run by itself", next(iter(refused.values())))
+        return {
+            t.key: np.array(dequantized(operand_of(made, t)))
+            for t in made.tensors
+            if t.key.role is Role.MODEL_OUTPUT and t.kept is Kept.VALUES
+        }

@@ -146,3 +146,86 @@ def test_one_op_in_a_coarser_type_is_suspected(dtype):
 def test_a_sound_int8_model_has_no_finding(folder, fusion):
     model = onnx.load(onnx_file(folder, "cnn", "qdq"))
     assert not compared("cnn", model, folder, fusion).findings
+
+
+class Branches(nn.Module):
+    """Layers whose errors weigh differently in a small difference of large numbers."""
+
+    WEIGHTS = (0.05, 1.0, 0.3)
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in self.WEIGHTS)
+
+    def forward(self, x):
+        pairs = zip(self.layers, self.WEIGHTS, strict=True)
+        total = sum(weight * layer(x) for layer, weight in pairs)
+        return total - total.mean(0, keepdim=True)
+
+
+def branches(folder, without=()):
+    """Net, inputs, and the file of its int8 form, in which some layers may stay in floats."""
+    net = Branches().eval()
+    generator = torch.Generator().manual_seed(1)
+    x = 3 * torch.randn(1, 32, generator=generator) + 0.03 * torch.randn(
+        16, 32, generator=generator
+    )
+    before, after = folder / "branches.onnx", folder / f"branches{len(without)}.onnx"
+
+    class Sample:
+        def __init__(self):
+            self._left = iter([{"x": x.numpy()}])
+
+        def get_next(self):
+            return next(self._left, None)
+
+    with quiet():
+        program = torch.export.export(net, (x,))
+        onnx.save(torch.onnx.export(program, (), dynamo=True, verbose=False).model_proto, before)
+        quantize_static(
+            before,
+            after,
+            Sample(),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            reduce_range=True,
+            op_types_to_quantize=["Gemm"],
+            nodes_to_exclude=list(without),
+        )
+    return net, x, after
+
+
+def output_error(comparison):
+    (row,) = comparison.outputs
+    return row.numbers["rmse"]
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_the_ops_to_leave_in_floats_are_found_by_experiment(folder, fusion):
+    net, x, path = branches(folder)
+    options = {"fusion": fusion}
+    found = sp.compare(str(path), net, inputs=(x,), target_options=options)
+    first = found.findings[0]
+    assert (first.cause, first.kind, first.level) == ("precision", "noise", "cause")
+    assert first.reference_ops[0] == "linear_1" and "linear" not in first.reference_ops[1:]
+    assert any("error of single ops" in said for said in found.diagnosis.experiments)
+    told = float(first.text.split("in float: ")[1].split()[1])
+    # What it really brings to leave that layer, and what it reads, in floats.
+    nodes = [n.name for n in onnx.load(folder / "branches.onnx").graph.node if n.op_type == "Gemm"]
+    *_, kept = branches(folder, nodes[1:2])
+    model = onnx.load(kept)
+    next(n for n in model.graph.node if n.name == nodes[1]).input[0] = "x"
+    onnx.save(model, kept)
+    better = sp.compare(str(kept), net, inputs=(x,), target_options=options)
+    gained = 20 * np.log10(output_error(found) / output_error(better))
+    assert gained > 5 and told == pytest.approx(gained, abs=0.5)
+
+
+def test_without_the_model_the_experiment_is_named(folder):
+    net, x, path = branches(folder)
+    runs = [sp.capture(m, (x,), out=folder / n) for m, n in ((str(path), "t.run"), (net, "r.run"))]
+    comparison = sp.compare(*(sp.open_run(run.path) for run in runs))
+    (first, *_) = comparison.findings
+    assert first.kind == "noise" and any("--reference-model" in said for said in first.missing)

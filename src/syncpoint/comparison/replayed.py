@@ -8,7 +8,8 @@ and shows its own error alone.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,27 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 
+Value = Callable[[TensorKey, tuple[int, ...]], NDArray[Any] | None]
+"""What is put in the place of a tensor of the target; None leaves it."""
+
 
 def add_replayed(
     sides: Sides, rows: list[Row], reference: Evaluates, target: Replays, samples: list[Inputs]
 ) -> list[Row]:
     """The rows with what each op of the target introduces by itself."""
     feeder = _Feeder(sides, rows)
+    with replayed(target, samples, feeder.value) as (run, refused):
+        return _Forced(
+            Sides(run, sides.reference, sides.masks), rows, reference, feeder.put, refused
+        ).all()
+
+
+@contextmanager
+def replayed(
+    target: Replays, samples: list[Inputs], value: Value
+) -> Iterator[tuple[Run, Mapping[OpKey, str]]]:
+    """The target executed once more with other values in some places: what it gave, for as long
+    as it is looked at, and the ops with which that could not be done."""
     with tempfile.TemporaryDirectory(prefix="syncpoint-") as folder:
         path = Path(folder) / "replay.run"
         refused: dict[OpKey, str] = {}
@@ -45,12 +61,8 @@ def add_replayed(
             for number, sample in enumerate(samples):
                 part = Part(sample=number) if len(samples) > 1 else WHOLE
                 # A runtime written for an earlier form of the protocol gives nothing.
-                refused |= target.replay(sample, feeder.value, recorder.for_part(part)) or {}
-        run = Run.open(path)
-        found = _Forced(
-            Sides(run, sides.reference, sides.masks), rows, reference, feeder.put, refused
-        ).all()
-    return found
+                refused |= target.replay(sample, value, recorder.for_part(part)) or {}
+        yield Run.open(path), refused
 
 
 @dataclass

@@ -28,14 +28,27 @@ from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.matching.views import View
+from syncpoint.metrics.limits import Numbers
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs
 
+Array = NDArray[Any]
 Values = NDArray[np.float64]
+_ROUNDINGS = 4
+"""Of the greatest value: as much error is nobody's fault."""
 _PARTS = 4
 """Of a tensor that is split up, so many parts are considered."""
+
+
+def more_broken(numbers: Numbers) -> bool:
+    """Whether the target has NaN or inf that the reference has not."""
+    return any(
+        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
+        for kind in ("nan", "inf")
+    )
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,9 @@ class Subject:
     """`capture(inputs=None, **options)`: on the recorded inputs where none are given; the options
     are those of its runtime, on top of those that it was recorded with."""
     runtime: str = ""
+    replay: Callable[[Mapping[TensorKey, Array]], Mapping[TensorKey, Array]] | None = None
+    """Runs it on the recorded inputs with other values in the place of some tensors: the model's
+    outputs. None where its runtime cannot."""
 
 
 @dataclass
@@ -107,6 +123,10 @@ class Case:
         """Ops that make error, in execution order; those that make much of it hide those that
         make little. Where introduced error is not known, those where the runs part."""
         rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
+        broken = {row.target.key for row in rows if row.first_non_finite}
+        if broken:
+            # What becomes of NaN and inf further on tells nothing of the ops there.
+            rows = [r for r in rows if r.target.key in broken or not more_broken(r.numbers or {})]
         much = [r for r in rows if r.introduced_verdict is Verdict.LARGE or r.first_non_finite]
         little = [row for row in rows if row not in much]
         much, self._taken_in = without_folds(self, much)
@@ -115,6 +135,7 @@ class Case:
         rows = much or [r for r in self.computed if self._ends_unseen(r)] or little
         known = any(row.introduced is not None for row in self.computed)
         first = [] if known and rows else self.result.first_divergence
+        first = [row for row in first if known or not self._is_innocent(row)]
         keys = {row.target.key for row in rows}
         rows += [row for row in first if row.target.key not in keys]
         return sorted(rows, key=lambda row: row.target.order)
@@ -136,6 +157,16 @@ class Case:
         maker = self.maker(row)
         made = self.by_reference.get(maker) if maker is not None else None
         return maker is not None and (made is None or made.verdict is Verdict.CLOSE)
+
+    def _is_innocent(self, row: Row) -> bool:
+        """Whether an op where the runs part gives what the reference's op makes of the same
+        inputs, to the rounding of its type: then what it was given only shows there."""
+        local = self.local(row) if row.target.dtype in DTYPES else None
+        unit = DTYPES[row.target.dtype].unit if local is not None else 0.0
+        if local is None or not np.isfinite(local.target).all():
+            return False
+        size = float(np.max(np.abs(local.truth), initial=0.0))
+        return bool(np.max(np.abs(local.error), initial=0.0) <= _ROUNDINGS * unit * size)
 
     def maker(self, row: Row) -> TensorKey | None:
         """What an op of the reference gave that this row's reference tensor is; None where the
@@ -336,3 +367,18 @@ class Case:
             made = None
         self._runs[key] = made
         return made
+
+    def replayed(
+        self, side: str, values: Mapping[TensorKey, Array], why: str
+    ) -> Mapping[TensorKey, Array] | None:
+        """The outputs of a side when some of its tensors are others; None where it cannot be run
+        so, or time is up."""
+        subject = self.subjects.get(side)
+        if subject is None or subject.replay is None or not self.has_time:
+            return None
+        try:
+            found = subject.replay(values)
+        except SyncpointError:
+            return None
+        self.experiments.append(why)
+        return found

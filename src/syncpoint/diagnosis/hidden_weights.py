@@ -17,6 +17,7 @@ from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.diagnosis.relations import Relation, distance, likeness, related
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.names import op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role, TensorKey
 
@@ -44,6 +45,8 @@ class Hidden:
 
 def hidden(case: Case, local: Local, edges: list[Edge]) -> Hidden | None:
     """The first guess that gives the target's numbers; None where none does."""
+    # A dropout that still scales what the op reads gives the same numbers as a scaled weight.
+    drops = any(op_kind(op.type).endswith("dropout") for op in local.ops)
     for edge in edges:
         weight = local.inputs[edge]
         if weight.dtype.kind != "f" or not 1 < weight.size <= _LARGEST:
@@ -51,6 +54,8 @@ def hidden(case: Case, local: Local, edges: list[Edge]) -> Hidden | None:
         for guess in _guesses(case, local, edge, np.asarray(weight, np.float64)):
             if not case.has_time:
                 return None
+            if guess.kind == "scaled" and drops:
+                continue
             found = proof(local, {edge: guess.made})
             if found is not None and found.exact:
                 # Scaling a weight and scaling the result are one and the same to the numbers.
@@ -122,7 +127,7 @@ def _order(before: Values, truth: Values, target: Values) -> NDArray[np.int64] |
         return None
     found = np.full(len(before), -1)
     for channel, (mine, exact, own) in enumerate(zip(target, truth, before, strict=True)):
-        kept = exact != 0
+        kept = (exact != 0) & np.isfinite(exact) & np.isfinite(own)
         if kept.sum() < 3 or not np.ptp(own[kept]):
             continue
         gain, shift = np.polyfit(own[kept], exact[kept], 1)
@@ -229,13 +234,43 @@ def unpaired(
         except SyncpointError:
             continue
         for edge in edges:
-            for form in (mine, mine.T) if mine.ndim else ():
-                if form.shape != local.inputs[edge].shape:
-                    continue
+            for form in _forms(local, edge, np.asarray(mine, np.float64)):
                 proven = against(local, local.fed({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven
     return None
+
+
+def _forms(local: Local, edge: Edge, mine: Values) -> Iterator[Values]:
+    """A parameter of the target as it may stand for the reference's: as it lies, with its axes
+    exchanged, and without the scale of a norm that was folded into it."""
+    shape = local.inputs[edge].shape
+    plain = [form for form in (mine, mine.T) if form.ndim and form.shape == shape]
+    yield from plain
+    gain = _gain_behind(local, edge) if plain and len(shape) > 1 else None
+    if gain is not None and len(gain) == shape[0]:
+        yield from (form / gain.reshape(-1, *[1] * (form.ndim - 1)) for form in plain)
+
+
+def _gain_behind(local: Local, edge: Edge) -> Values | None:
+    """By what each channel is multiplied after the op that reads a parameter; None where more is
+    done to it than that and a shift."""
+    op = next((op for op in local.ops if edge in op.inputs), None)
+    before = local.output(op) if op is not None and op is not local.ops[-1] else None
+    if before is None or before.ndim < 2 or before.shape != local.truth.shape:
+        return None
+    axis = 1 if before.ndim > 2 else -1
+    own, exact = (_by_channel(v, axis) for v in (before, np.asarray(local.truth)))
+    if not np.isfinite(own).all() or not np.isfinite(exact).all():
+        return None
+    spread = np.square(own - own.mean(1, keepdims=True)).sum(1)
+    if own.shape[1] < 3 or not spread.all():
+        return None
+    middle = exact - exact.mean(1, keepdims=True)
+    gain: Values = ((own - own.mean(1, keepdims=True)) * middle).sum(1) / spread
+    left = middle - gain[:, None] * (own - own.mean(1, keepdims=True))
+    linear = np.abs(left).max() <= 1e-6 * np.abs(middle).max()
+    return gain if linear and gain.all() else None
 
 
 def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:

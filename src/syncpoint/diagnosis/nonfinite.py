@@ -17,7 +17,6 @@ from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.local import Local
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
-from syncpoint.metrics.limits import Numbers
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, Role, TensorKey
 
@@ -53,14 +52,6 @@ class Lost:
     """The greatest size that it had in the reference where the target has zero."""
     least: float
     """The least that its type can hold."""
-
-
-def more_broken(numbers: Numbers) -> bool:
-    """Whether the target has NaN or inf that the reference has not."""
-    return any(
-        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
-        for kind in ("nan", "inf")
-    )
 
 
 def ceiling(dtype: str) -> float:
@@ -252,11 +243,11 @@ def broken_before(case: Case, key: TensorKey) -> Broken | None:
         if op is None:
             continue
         inputs = [(e, _read(case, e, key)) for e in op.inputs]
-        bad = [e for e, v in inputs if v is not None and not np.isfinite(v).all()]
+        bad = [e for e, v in inputs if v is not None and _is_bad(case, e, key, v)]
         own = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, key.part))
         value = _read(case, Edge(op.key), key)
         if not bad:
-            if value is None or own is None or np.isfinite(value).all():
+            if value is None or own is None or not _is_bad(case, Edge(op.key), key, value):
                 continue
             known = [v for _, v in inputs if v is not None]
             broken = _broken(op, own.dtype, value, known)
@@ -270,6 +261,20 @@ def broken_before(case: Case, key: TensorKey) -> Broken | None:
                 seen.add(edge.op)
                 waiting.append(edge.op)
     return None
+
+
+def _is_bad(case: Case, edge: Edge, key: TensorKey, value: Values) -> bool:
+    """Whether a tensor of the target holds NaN or inf; not where the reference has them too, as
+    where a mask fills in -inf."""
+    odd = ~np.isfinite(value)
+    place = case.place.get(TensorKey(edge.op, edge.role, edge.index, key.part))
+    if place is None or not odd.any():
+        return bool(odd.any())
+    row = case.rows[place]
+    mine, theirs = case.values("target", row), case.values("reference", row)
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        return True
+    return bool((~np.isfinite(mine) & np.isfinite(theirs)).any())
 
 
 def _broken(op: Op, dtype: str, value: Values, inputs: list[Values]) -> Broken:

@@ -35,13 +35,17 @@ class Proof:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is left but rounding."""
+        """Whether nothing is left but rounding; what is not finite proves nothing."""
+        if not np.isfinite(self.after + self.size):
+            return False
         return self.after <= max(self.allowed, 1e-7 * self.size) and self.after < 0.1 * self.before
 
     @property
     def explains(self) -> bool:
         """Whether next to nothing is left."""
-        return self.exact or self.after <= 0.02 * self.before
+        return self.exact or (
+            bool(np.isfinite(self.after + self.size)) and self.after <= 0.02 * self.before
+        )
 
     def words(self, change: str, label: str) -> str:
         """One sentence: what was computed and what came out."""

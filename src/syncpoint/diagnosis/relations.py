@@ -212,7 +212,9 @@ def _in_places(reference: Values, target: Values, floor: float) -> Iterator[Rela
     for axis in range(reference.ndim):
         over = tuple(a for a in range(reference.ndim) if a != axis)
         hit = np.flatnonzero(off.any(axis=over))
-        if reference.ndim > 1 and 0 < len(hit) <= max(1, _FEW * reference.shape[axis]):
+        if reference.ndim < 2 or reference.shape[axis] < 2:
+            continue
+        if 0 < len(hit) <= max(1, _FEW * reference.shape[axis]):
             places = ", ".join(str(i) for i in hit[:4]) + (" ..." if len(hit) > 4 else "")
             zero = " and zero there" if not np.take(target, hit, axis).any() else ""
             words = (

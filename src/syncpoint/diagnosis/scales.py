@@ -170,7 +170,11 @@ def _inner(local: Local, own: Tensor | None) -> NDArray[np.bool_]:
     inner = np.isfinite(local.target) & np.isfinite(local.truth)
     ends = ends_of(own, local.truth.shape) if own is not None else None
     if ends is not None:
-        inside = inner & (local.target > ends[0]) & (local.target < ends[1])
+        # What stands for the last integer was rounded to the target's own type since.
+        near = 1e-6 * (ends[1] - ends[0])
+        inside: NDArray[np.bool_] = (
+            inner & (local.target > ends[0] + near) & (local.target < ends[1] - near)
+        )
         if np.count_nonzero(inside) >= 8:
             return inside
     return inner

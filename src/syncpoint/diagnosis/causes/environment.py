@@ -14,8 +14,9 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.fast_math import approximate
 from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.proof import Proof, against, proof
+from syncpoint.diagnosis.proof import Proof, against, proof, rms
 from syncpoint.diagnosis.symptom import upgraded
+from syncpoint.matching.kinds import op_class
 from syncpoint.matching.names import op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
@@ -24,8 +25,10 @@ Array = NDArray[Any]
 
 _PRODUCTS = frozenset(
     {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "gemm", "conv"}
-    | {"conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
+    | {"conv1d", "conv2d", "conv3d", "convolution"}
 )
+_ALIKE = 3.0
+"""By this factor two errors may differ that are of one size."""
 _HARMLESS = frozenset({"python", "platform", "numpy", "cores", "onnx", "hostname"})
 """Facts that change no number of a model's run."""
 
@@ -51,7 +54,8 @@ class Environment:
     def _tf32(self, case: Case) -> Iterator[Finding]:
         """Products whose inputs were rounded to ten bits."""
         guilty = [row for row in case.guilty if _is_product(row) and row.target.dtype == "f32"]
-        if not guilty or len(guilty) < len(case.guilty):
+        others = [row for row in case.guilty if row not in guilty]
+        if not guilty or not all(_has_rounded_products(case, row) for row in others):
             return
         proven: list[tuple[Row, Proof]] = []
         for row in guilty[:6]:
@@ -241,6 +245,20 @@ def _rounded_product(local: Local) -> Proof | None:
         if found is not None and (found.exact or found.after <= 0.02 * found.before):
             return found
     return None
+
+
+def _has_rounded_products(case: Case, row: Row) -> bool:
+    """Whether an attention, whose products nobody sees, errs as much as one whose inputs have ten
+    bits."""
+    local = case.local(row) if op_class(row.reference.type) == "attention" else None
+    if local is None or row.target.dtype != "f32":
+        return False
+    made = local.fed(
+        {e: ten_bits(v, False) for e, v in local.inputs.items() if v.dtype.kind == "f"}
+    )
+    if made is None or made.shape != local.truth.shape:
+        return False
+    return rms(local.error) <= _ALIKE * rms(made - local.truth)
 
 
 def _is_factor(local: Local, edge: Any, values: Array) -> bool:

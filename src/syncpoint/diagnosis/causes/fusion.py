@@ -10,8 +10,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number
-from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.nonfinite import more_broken
+from syncpoint.diagnosis.case import Case, more_broken
 from syncpoint.diagnosis.unfused import can_be_unfused, counterpart, culprit, unfused, unfused_run
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict

@@ -57,7 +57,7 @@ class Implementation:
             if found and not _in_fusion(case, row, found[0]):
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
-            elif not found:
+            elif not found and not _is_broken(case, row):
                 open_rows.append(row)
         for row in open_rows:
             yield self._unexplained(case, row)
@@ -153,6 +153,13 @@ def _is_noted(case: Case, row: Row) -> bool:
         f.cause == "precision" and f.level is not Level.CAUSE and place in f.rows
         for f in case.found
     )
+
+
+def _is_broken(case: Case, row: Row) -> bool:
+    """Whether it is said already that the op makes NaN or inf, which tells more than that it
+    computes something else."""
+    place = case.place[row.target.key]
+    return any(f.cause == "overflow" and place in f.rows for f in case.found)
 
 
 def _is_fact(case: Case, finding: Finding) -> bool:

@@ -92,6 +92,7 @@ class Memory:
         if local is None or op is None:
             return None
         reads = _read_behind(case, run, row)
+        direct = {e.op for e in op.inputs}
         for edge, value in local.inputs.items():
             maker = case.by_reference.get(
                 TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
@@ -100,14 +101,16 @@ class Memory:
                 continue
             if reads and maker.target.key.op not in reads:
                 continue  # The graph says itself that it reads something else.
+            maker_op = maker.target.key.op
             between = [
                 r
                 for r in case.computed
                 if maker.target.order < r.target.order < row.target.order
                 and r.reference.shape == value.shape
                 and r.target.key.role is Role.OUTPUT
-                # An op whose graph says that it reads the other is wired so, not overwritten.
-                and r.target.key.op not in reads
+                # An op whose graph says that it reads the other is wired so, not overwritten,
+                # unless it reads both.
+                and (r.target.key.op not in reads or direct >= {r.target.key.op, maker_op})
             ]
             for other in between[-_CANDIDATES:]:
                 theirs = case.values("target", other)

@@ -12,7 +12,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.grids import rms
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number, share, type_name
-from syncpoint.diagnosis.case import Case, Values
+from syncpoint.diagnosis.case import Case, Values, more_broken
 from syncpoint.diagnosis.clipping import Clipped, clipped, cut_short
 from syncpoint.diagnosis.integer_kernels import Saturation, saturation
 from syncpoint.diagnosis.local import Local
@@ -28,7 +28,6 @@ from syncpoint.diagnosis.nonfinite import (
     is_float,
     literal,
     lost_upstream,
-    more_broken,
     wholly_masked,
 )
 from syncpoint.diagnosis.telling import finding_at

@@ -15,6 +15,7 @@ from syncpoint.diagnosis.accumulators import Narrow, narrow
 from syncpoint.diagnosis.amounts import number, type_name
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.lossy import COARSE, noise
 from syncpoint.diagnosis.narrowing import Narrowed, narrowed
 from syncpoint.diagnosis.ranges import Uneven, Wasted, uneven, wasted
 from syncpoint.diagnosis.scales import Misread, misread, weight_ratio
@@ -24,7 +25,6 @@ from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, Role
 
-_INTEGERS = ("int8", "int4", "fp8")
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
 _MOST = 8
 _FEW = 0.25
@@ -47,7 +47,7 @@ class Precision:
                 yield found
         outputs = [row for row in case.result.outputs if row.verdict in _OFF]
         preset = coarsest([row.preset for row in case.computed])
-        if preset in _INTEGERS and (outputs or case.guilty):
+        if preset in COARSE and (outputs or case.guilty):
             yield from self._quantized(case, outputs)
         yield from self._few_coarse(case, outputs)
 
@@ -60,7 +60,7 @@ class Precision:
         coarse = narrowed(local)
         if coarse is not None:
             return self._narrowed(case, local.row, coarse)
-        total = narrow(local) if local.row.preset not in _INTEGERS else None
+        total = narrow(local) if local.row.preset not in COARSE else None
         if total is not None and (total.reproduces or _is_noise(local.row, total)):
             return self._accumulator(case, local.row, total)
         return None
@@ -150,8 +150,7 @@ class Precision:
         found += [self._wasted(case, one) for one in list(wasted(case))[:3]]
         yield from (f for f in found if f is not None)
         if not found and not case.guilty and outputs and not sure:
-            much = any(row.verdict is not Verdict.MODERATE for row in outputs)
-            yield replace(self._noise(case, outputs), level=Level.CAUSE if much else Level.NOTE)
+            yield noise(case, outputs)
 
     def _uneven(self, case: Case, one: Uneven) -> Finding | None:
         readers = [
@@ -196,45 +195,6 @@ class Precision:
                 _introduced(one.row),
             ),
             f"calibrate {one.tensor.key.op} without masks and outliers, or leave it in floats",
-        )
-
-    def _noise(self, case: Case, outputs: list[Row]) -> Finding:
-        """As good as the bits allow, and not good enough: the ops that lose most."""
-        lossy = [
-            row
-            for row in case.computed
-            if row.introduced is not None
-            and row.introduced.preset in _INTEGERS
-            and row.introduced.sqnr is not None
-            and row.introduced.rmse > 0
-        ]
-        lossy.sort(key=_decibels)
-        worst = lossy[:3]
-        first = worst[0] if worst else outputs[0]
-        names = ", ".join(_in_decibels(row) for row in worst)
-        said = ["every op loses what its integers cost, and no more"]
-        if worst:
-            said.append(f"signal over noise of what each adds: {names}")
-        through = case.result.through
-        parts = [p for p in through.parts if p.output and p.mostly] if through is not None else []
-        said += [f"{p.target}: the error is mostly {p.mostly}" for p in parts[:1]]
-        found = finding_at(
-            case,
-            first,
-            self.name,
-            "noise",
-            "quantization costs more than the output can bear",
-            0.8,
-            said,
-            f"leave {', '.join(r.target.label for r in worst) or 'the worst ops'} in float,"
-            " and see what the output gains",
-        )
-        rows = [case.place[row.target.key] for row in (*outputs, *worst)]
-        return replace(
-            found,
-            ops=tuple(row.target.label for row in worst or outputs),
-            reference_ops=tuple(row.reference.label for row in worst or outputs),
-            rows=tuple(dict.fromkeys(rows)),
         )
 
     def _few_coarse(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
@@ -316,15 +276,6 @@ def _row_behind(case: Case, ops: set[OpKey]) -> Row | None:
             return rows[op.key]
         reached.add(op.key)
     return None
-
-
-def _decibels(row: Row) -> float:
-    return (row.introduced.sqnr or 0.0) if row.introduced is not None else 0.0
-
-
-def _in_decibels(row: Row) -> str:
-    sqnr = row.introduced.sqnr if row.introduced is not None else None
-    return f"{row.target.label} {sqnr:.1f} dB" if sqnr is not None else row.target.label
 
 
 def _introduced(row: Row) -> str:
