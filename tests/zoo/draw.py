@@ -83,7 +83,8 @@ def _work(entry, rng, runtime, lower):
                 if not work.change > LEAST[work.dtype]:
                     return work
     if lower:
-        if planter.stage == "program" and where == "onnxruntime" and not lowering.arrives(work):
+        planted = planter.stage in ("net", "program")
+        if planted and where == "onnxruntime" and not lowering.arrives(work):
             raise NoSite
         lowering.finish(work)
     assert work.sites or entry.op == "any", f"{entry.name} says nothing of where"
