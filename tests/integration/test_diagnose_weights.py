@@ -2,8 +2,10 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import syncpoint as sp
 from models.cnn import cnn_inputs, make_cnn
@@ -87,6 +89,58 @@ def test_a_folded_weight_is_inferred_from_what_the_op_gives(reference, fault, fu
     first = sp.compare(target, reference).findings[0]
     assert first.cause == "weights" and f"{module}.weight" in first.title
     assert first.kind == kind
+
+
+class Folded(nn.Module):
+    """A batch norm that an export folds into the convolution before it."""
+
+    def __init__(self, checkpoint=0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8)
+        self.last = nn.Linear(8, 4)
+        with torch.no_grad():
+            for values in (self.norm.running_var, self.norm.weight):
+                values.uniform_(0.5, 2)
+            torch.manual_seed(checkpoint)
+            self.conv.weight.normal_(std=0.1)
+
+    def forward(self, x):
+        return self.last(self.norm(self.conv(x)).mean((2, 3)))
+
+
+def test_a_weight_of_another_checkpoint_is_named_behind_a_norm_that_was_folded_in():
+    """There are fewer places than unknowns, so that it cannot be solved for."""
+    x = torch.randn(2, 8, 5, 5, generator=torch.Generator().manual_seed(1))
+    program = export(Folded(7).eval(), (x,))
+    target = sp.capture(program, (x.numpy(),), fusion="unfused")
+    first = sp.compare(target, sp.capture(Folded().eval(), (x,))).findings[0]
+    assert (first.cause, first.kind, first.level) == ("weights", "changed", "cause")
+    assert "conv.weight" in first.title and first.confidence >= 0.9
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.drop, self.last = nn.Linear(16, 24), nn.Dropout(0.1), nn.Linear(24, 8)
+
+    def forward(self, x):
+        return self.last(self.drop(torch.tanh(self.first(x))))
+
+
+def test_a_dropout_that_still_scales_is_no_scaled_weight(tmp_path):
+    """The target shows what its ops give and no weight; few rows, so none can be solved for."""
+    net = Dropped().eval()
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        made = {"linear": net.first(x)}
+        made["tanh"] = torch.tanh(made["linear"])
+        made["linear_1"] = net.last(0.9 * made["tanh"])
+    np.savez(tmp_path / "target.npz", **{name: value.numpy() for name, value in made.items()})
+    comparison = sp.compare(tmp_path / "target.npz", sp.capture(net, (x,)))
+    assert [r.target.label for r in comparison.rows if r.guilty] == ["linear_1"]
+    assert not [f for f in comparison.findings if f.cause == "weights"]
 
 
 def test_a_transposed_weight_of_a_transformer_is_named():
