@@ -104,3 +104,28 @@ def test_integers_are_blamed_for_what_the_reference_has_beyond_their_ends(factor
         if r.target.key.role is Role.OUTPUT and r.introduced is not None
     }
     assert (found["mul"], found["add"]) == (mul, add)
+
+
+class Centred(nn.Module):
+    """A small difference of large numbers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y - y.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_recordings_alone_tell_an_op_that_only_shows_an_earlier_error(tmp_path, dtype):
+    generator = torch.Generator().manual_seed(1)
+    near, far = (torch.randn(rows, 16, generator=generator) for rows in (32, 1))
+    net, x = Centred().eval(), 0.03 * near + 3 * far
+    target = sp.capture(net, (x,), dtype=dtype, out=tmp_path / "target.run")
+    reference = sp.capture(net, (x,), out=tmp_path / "reference.run")
+    comparison = sp.compare(sp.open_run(target.path), sp.open_run(reference.path))
+    assert [r.target.label for r in comparison.first_divergence] == ["sub"]
+    assert not [f for f in comparison.findings if "sub" in f.ops and f.level == "cause"]

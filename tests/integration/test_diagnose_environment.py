@@ -67,6 +67,43 @@ def test_products_of_rounded_inputs_are_tf32(reference, cut):
     assert first.confidence >= 0.9 and len(first.ops) == 2
 
 
+class Attentive(nn.Module):
+    """Linear layers around an attention, whose two products nobody sees."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(24, 24) for _ in range(4))
+
+    def forward(self, x):
+        attended = functional.scaled_dot_product_attention(*(f(x) for f in self.layers[:3]))
+        return self.layers[3](attended)
+
+    def passed(self, x, round_to):
+        """What each op gives where all products read rounded numbers."""
+
+        def linear(layer, given):
+            return functional.linear(round_to(given), round_to(layer.weight), layer.bias)
+
+        query, key, value = made = [linear(layer, x) for layer in self.layers[:3]]
+        scores = round_to(query) @ round_to(key).transpose(-1, -2) / 24**0.5
+        attended = round_to(torch.softmax(scores, -1)) @ round_to(value)
+        return [*made, attended, linear(self.layers[3], attended)]
+
+
+def test_an_attention_among_products_of_rounded_inputs_does_not_hide_tf32():
+    def rounded(value):
+        return torch.from_numpy(ten_bits(value.numpy(), cut=False).astype(np.float32))
+
+    model = Attentive().eval()
+    whole = sp.capture(model, (X[None],))
+    with torch.no_grad():
+        target = recorded(whole, [v.numpy() for v in model.passed(X[None], rounded)])
+    first = sp.compare(target, whole).findings[0]
+    assert (first.cause, first.kind, first.level) == ("environment", "tf32", "cause")
+    assert first.confidence >= 0.9 and len(first.ops) >= 4
+
+
 def test_other_errors_of_products_are_not_tf32(reference):
     target = recorded(reference, passed(lambda v: v * (1 + 3e-4 * np.sin(1e3 * v))))
     found = sp.compare(target, reference).findings

@@ -64,6 +64,26 @@ def test_a_recorded_input_that_is_not_what_was_produced(reference):
     assert "read it" in found.evidence[0]
 
 
+class Sum(nn.Module):
+    def forward(self, x):
+        a = torch.tanh(x)
+        return a + torch.sigmoid(a)
+
+
+def test_an_op_that_reads_both_what_was_overwritten_and_what_overwrote_it():
+    whole = sp.capture(Sum(), (X,))
+    b = np.array(whole.values(whole.tensor(TensorKey(OpKey("sigmoid")))))
+    kept = [
+        (replace(t, digest="", digest_kind=""), b + b)
+        if t.key.op.op == "add"
+        else (t, np.array(whole.values(t)))
+        for t in whole.tensors
+    ]
+    found = sp.compare(in_memory(whole.info, whole.ops, kept), whole).findings[0]
+    assert (found.cause, found.kind, found.ops) == ("memory", "overwritten", ("add", "tanh"))
+    assert found.confidence >= 0.9 and found.level == "cause"
+
+
 def test_two_living_tensors_at_one_address(reference):
     places = {"tanh": 4096, "sigmoid": 4096, "mul": 8192, "exp": 12288, "add": 16384}
     found = first(overwritten(reference, places), reference)

@@ -1,5 +1,7 @@
 """Numbers that leave their range: the op, how it happened, and no word of it where all is well."""
 
+import math
+
 import numpy as np
 import onnx
 import pytest
@@ -79,6 +81,57 @@ def test_a_softmax_that_does_not_subtract_its_maximum():
     target = Unguarded("softmax").eval()
     first = in_half(target, Net("softmax").eval()).findings[0]
     assert (first.cause, first.kind, first.ops[0]) == ("overflow", "exp", "exp")
+
+
+class Causal(nn.Module):
+    """Attention with a mask of -inf, whose softmax may be written out."""
+
+    def __init__(self, written):
+        super().__init__()
+        torch.manual_seed(0)
+        self.written = written
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x):
+        masked = torch.ones(x.shape[-2], x.shape[-2]).triu(1)
+        scores = 6 * self.query(x) @ self.key(x).transpose(-1, -2)
+        scores = scores.masked_fill(masked == 1, -math.inf)
+        if not self.written:
+            return torch.softmax(scores, -1) @ self.value(x)
+        powers = torch.exp(scores)
+        return (powers / powers.sum(-1, keepdim=True)) @ self.value(x)
+
+
+def test_a_mask_that_both_runs_have_is_not_where_it_breaks():
+    x = torch.randn(2, 12, 16, generator=torch.Generator().manual_seed(1))
+    target, reference = Causal(True).eval(), Causal(False).eval()
+    found = sp.compare(target, reference, inputs=(x,), target_options={"dtype": "f16"}).findings
+    assert (found[0].cause, found[0].kind, found[0].ops[0]) == ("overflow", "exp", "exp")
+    assert found[0].confidence >= 0.9
+
+
+class Residual(nn.Module):
+    """The first of two convolutions reaches beyond float16, in a few places."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.last, self.head = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4)
+        with torch.no_grad():
+            self.first.weight.mul_(5e4)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        return self.head(torch.relu(self.last(x) + x).mean((2, 3)))
+
+
+def test_ops_behind_the_one_that_breaks_are_not_blamed():
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    net = Residual().eval()
+    found = sp.compare(net, net, inputs=(x,), target_options={"dtype": "f16"}).findings
+    assert (found[0].cause, found[0].kind, found[0].ops) == ("overflow", "overflow", ("conv2d",))
+    assert {op for f in found if f.level == "cause" for op in f.ops} == {"conv2d"}
 
 
 def test_a_sound_float16_model_has_no_such_finding():
