@@ -25,6 +25,11 @@ def share(count: float, total: float) -> str:
     return f"{percent:.1f} %" if percent < 99.95 or count == total else "99.9 %"
 
 
+def of_norm(ratio: float, whose: str = "its") -> str:
+    """How large something is beside a norm."""
+    return f"{ratio:.2%} of {whose} norm" if ratio < 2 else f"{number(ratio)} times {whose} norm"
+
+
 def type_name(dtype: str) -> str:
     """An element type as people say it."""
     return _LONG.get(dtype, dtype)

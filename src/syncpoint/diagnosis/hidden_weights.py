@@ -15,8 +15,9 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.effective import Effective, effective
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof
-from syncpoint.diagnosis.relations import Relation, distance, likeness, related
+from syncpoint.diagnosis.relations import Relation, distance, integers, likeness, related
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.kinds import op_class
 from syncpoint.matching.names import op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role, TensorKey
@@ -86,6 +87,7 @@ def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[R
                 rounded = weight.astype(DTYPES[dtype].numpy).astype(np.float64)
             if np.isfinite(rounded).all() and (rounded != weight).any():
                 yield Relation("rounded", f"is rounded to {name}", rounded)
+        yield from integers(weight)
     yield from _reordered(local, edge, weight)
     factor = _factor(local, edge, weight)
     if factor is not None:
@@ -253,24 +255,22 @@ def _forms(local: Local, edge: Edge, mine: Values) -> Iterator[Values]:
 
 
 def _gain_behind(local: Local, edge: Edge) -> Values | None:
-    """By what each channel is multiplied after the op that reads a parameter; None where more is
-    done to it than that and a shift."""
+    """By what the norm right behind the op that reads a parameter multiplies each channel; None
+    where there is none."""
     op = next((op for op in local.ops if edge in op.inputs), None)
-    before = local.output(op) if op is not None and op is not local.ops[-1] else None
-    if before is None or before.ndim < 2 or before.shape != local.truth.shape:
+    norms = [n for n in local.ops if op is not None and Edge(op.key) in n.inputs[:1]]
+    if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":
         return None
-    axis = 1 if before.ndim > 2 else -1
-    own, exact = (_by_channel(v, axis) for v in (before, np.asarray(local.truth)))
-    if not np.isfinite(own).all() or not np.isfinite(exact).all():
+    before, after = local.output(op), local.output(norms[0])
+    if before is None or after is None or before.ndim < 2 or before.shape != after.shape:
         return None
-    spread = np.square(own - own.mean(1, keepdims=True)).sum(1)
-    if own.shape[1] < 3 or not spread.all():
+    own, exact = (_by_channel(v, 1) for v in (before, after))
+    own, exact = (v - v.mean(1, keepdims=True) for v in (own, exact))
+    spread = np.square(own).sum(1)
+    if not np.isfinite(own + exact).all() or not spread.all():
         return None
-    middle = exact - exact.mean(1, keepdims=True)
-    gain: Values = ((own - own.mean(1, keepdims=True)) * middle).sum(1) / spread
-    left = middle - gain[:, None] * (own - own.mean(1, keepdims=True))
-    linear = np.abs(left).max() <= 1e-6 * np.abs(middle).max()
-    return gain if linear and gain.all() else None
+    gain: Values = (own * exact).sum(1) / spread
+    return gain if gain.all() else None
 
 
 def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:

@@ -14,6 +14,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.diagnosis.amounts import of_norm
+
 Values = NDArray[np.float64]
 
 _ROUNDED: tuple[tuple[str, Any], ...] = (
@@ -87,7 +89,7 @@ def _relations(reference: Values, target: Values, floor: float) -> Iterator[Rela
         yield from _permuted(reference, target)
         yield from _scaled_by_slice(reference, target)
         yield from _shifted(reference, target)
-        yield from _integers(reference, target)
+        yield from integers(reference)
         yield from _in_places(reference, target, floor)
 
 
@@ -105,7 +107,7 @@ def _rounded(reference: Values) -> Iterator[Relation]:
             yield Relation("rounded", f"is the reference's rounded to {name}", made)
 
 
-def _integers(reference: Values, target: Values) -> Iterator[Relation]:
+def integers(reference: Values) -> Iterator[Relation]:
     """Rounded to a grid of few levels, over all of it or one for each slice of the first axis."""
     for levels in (127, 128, 7, 8):
         for axis in (None, 0):
@@ -236,4 +238,4 @@ def likeness(reference: Values, target: Values) -> str:
     if not norms or not np.isfinite(norms):
         return "differs everywhere"
     cosine = float(np.vdot(reference, target)) / norms
-    return f"differs by {gap:.2%} of its norm (cosine {cosine:.4f})"
+    return f"differs by {of_norm(gap)} (cosine {cosine:.4f})"

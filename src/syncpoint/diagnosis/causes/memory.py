@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import of_norm
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.proof import Proof, proof
 from syncpoint.diagnosis.relations import distance
@@ -66,9 +67,7 @@ class Memory:
             gap = distance(given, made)
             if gap <= 1e-6:
                 continue
-            evidence = (
-                f"{row.target.label} read it {gap:.2%} of its norm off from what was produced"
-            )
+            evidence = f"{row.target.label} read it {of_norm(gap)} off from what was produced"
             return self._finding(case, row, edge.op, "overwritten", 0.96, (evidence,))
         return None
 

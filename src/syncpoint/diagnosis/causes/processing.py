@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import of_norm
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.explain_inputs import input_relation
 from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
@@ -213,7 +214,8 @@ def _reads(case: Case, computed: Row, row: Row) -> bool:
 
 def _size(row: Row) -> str:
     rel = (row.numbers or {}).get("rel_l2")
-    return f"the two are {rel:.2%} of the reference's norm apart" if rel is not None else ""
+    apart = of_norm(rel, "the reference's") if rel is not None else ""
+    return f"the two are {apart} apart" if apart else ""
 
 
 def _floor(row: Row) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.amounts import of_norm
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.hidden_weights import hidden, unpaired
 from syncpoint.diagnosis.local import Local
@@ -279,7 +280,7 @@ def _measured(row: Row) -> str:
     rel, most = numbers.get("rel_l2"), numbers.get("max_abs")
     if rel is None or most is None:
         return ""
-    return f"it is off by {rel:.2%} of its norm, at most by {most:.3g}"
+    return f"it is off by {of_norm(rel)}, at most by {most:.3g}"
 
 
 def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
