@@ -130,6 +130,14 @@ def test_a_comparison_that_is_close_has_no_cause():
     assert all(finding.level is Level.NOTE for finding in found.findings)
 
 
+def test_where_nothing_differs_it_points_to_what_is_around_the_models(tmp_path):
+    path = tmp_path / "same.cmp"
+    sp.compare(Net().eval(), Net().eval(), inputs=given(), out=path)
+    text = called("diagnose", path).stdout
+    assert "Nothing differs" in text and "--preprocess" in text
+    assert "No cause was found" not in text
+
+
 def test_nobody_looks_where_nobody_asked():
     found = sp.compare(Net("tanh").eval(), Net().eval(), inputs=given(), diagnose=False)
     assert found.diagnosis is None

@@ -99,9 +99,11 @@ def test_an_attention_among_products_of_rounded_inputs_does_not_hide_tf32():
     whole = sp.capture(model, (X[None],))
     with torch.no_grad():
         target = recorded(whole, [v.numpy() for v in model.passed(X[None], rounded)])
-    first = sp.compare(target, whole).findings[0]
+    first, *others = sp.compare(target, whole).findings
     assert (first.cause, first.kind, first.level) == ("environment", "tf32", "cause")
     assert first.confidence >= 0.9 and len(first.ops) >= 4
+    assert "scaled_dot_product_attention" in first.ops
+    assert [f.title for f in others if f.level != "note"] == []
 
 
 def test_other_errors_of_products_are_not_tf32(reference):

@@ -80,7 +80,14 @@ def _clipped(case: Case, local: Local) -> Iterator[Clipped]:
         if ends is None or int(np.prod(tensor.shape)) != local.truth.size:
             continue
         cut = np.clip(local.truth, *ends)
-        found = _found(tensor, "its output", ends, local.truth, rms(local.target - cut), error)
+        low, before = ends[0], error
+        if _begins_at_zero(tensor, ends):
+            # It stands for a ReLU that was taken into the grid: only the upper end may cut.
+            before = min(error, rms(local.target - np.maximum(local.truth, low)))
+            low = np.full_like(low, -np.inf)
+        left = rms(local.target - cut)
+        found = _found(tensor, "its output", (low, ends[1]), local.truth, left, before)
+        found = replace(found, low=float(ends[0].min()))
         own = case.values("reference", local.row)
         yield replace(found, due=_is_due(found, ends, local.truth, own))
     for edge, value in local.inputs.items():
@@ -159,14 +166,19 @@ def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
         own = case.values("reference", sync) if sync is not None else None
         if ends is None or sync is None or own is None:
             continue
-        # A grid that begins at zero stands for a ReLU that was taken into it.
-        low = np.full(1, -np.inf) if abs(float(ends[0][0])) < known.scale[0] / 2 else ends[0]
+        low = np.full(1, -np.inf) if _begins_at_zero(tensor, ends) else ends[0]
         error = rms(own - np.clip(own, low, ends[1]))
         rounding = known.scale[0] / np.sqrt(12)
         if error >= _FAR_MORE * rounding:
             one = _found(tensor, "its output", (low, ends[1]), own, rounding, error)
             found.append((sync, replace(one, low=float(ends[0][0]))))
     return sorted(found, key=lambda one: -one[1].error / one[1].left)
+
+
+def _begins_at_zero(tensor: Tensor, ends: tuple[Array, Array]) -> bool:
+    """Whether a grid holds nothing below zero, as one that a ReLU was taken into."""
+    known = tensor.quantization
+    return known is not None and bool((np.abs(ends[0]) < np.min(known.scale) / 2).all())
 
 
 def sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:

@@ -62,7 +62,10 @@ def hidden(case: Case, local: Local, edges: list[Edge]) -> Hidden | None:
                 # Scaling a weight and scaling the result are one and the same to the numbers.
                 doubtful = guess.kind == "scaled"
                 return Hidden(edge, guess.kind, guess.words, found, 0.8 if doubtful else 0.93)
-    return _solved(local, edges)
+    found_by_solving = _solved(local, edges)
+    if found_by_solving is not None and found_by_solving.kind == "scaled" and drops:
+        return None
+    return found_by_solving
 
 
 def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[Relation]:

@@ -22,6 +22,7 @@ from syncpoint.matching.reasons import add_reasons
 from syncpoint.matching.structure import BY_STRUCTURE, MARGIN, walk
 from syncpoint.matching.transpositions import pair_turned
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
 _STEPS = 5
@@ -218,10 +219,18 @@ class _Review:
         return None
 
     def _activation(self, target: Slot) -> str:
-        """The class of the activation that a fused op says it applies at its end."""
+        """The class of the activation that a fused op says it applies at its end. Integers that
+        stand for nothing below zero are a ReLU, whatever else they are."""
         op = self.target.op_of(target)
         said = op.attributes.get("activation") if op is not None else None
-        return op_class(said) if isinstance(said, str) and said else ""
+        if isinstance(said, str) and said:
+            return op_class(said)
+        tensor = self.target.slots[target][0] if target in self.target.slots else None
+        known = tensor.quantization if tensor is not None else None
+        if tensor is None or known is None or known.table or DTYPES[tensor.dtype].bits > 8:
+            return ""
+        least = 0 if tensor.dtype.startswith("u") else -(2 ** (DTYPES[tensor.dtype].bits - 1))
+        return "relu" if all(zero == least for zero in known.zero_point) else ""
 
     def _is_norm(self, fold: _Fold) -> bool:
         """A residual taken into the norm that follows, and its like."""
@@ -294,8 +303,10 @@ class _Review:
             return False
         reader = self.target.only_reader(target)
         following = self.target.classes[reader] if reader is not None else ""
-        for fold in self._after(reference):
-            declared = self._activation(target) == fold.through[-1]
+        folds = list(self._after(reference))
+        ends = [fold for fold in folds if self._activation(target) == fold.through[-1]]
+        for fold in ends[:1] or folds:
+            declared = bool(ends)
             if not (fold.affine or declared) or fold.through[-1] == following:
                 return False
             if not self.work.free(REFERENCE, fold.slot):

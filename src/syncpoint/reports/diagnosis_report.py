@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from syncpoint.comparison.findings import Diagnosis, Finding, Level
+from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
 from syncpoint.reports.numbers import run_text, short_source
 
@@ -16,6 +16,11 @@ _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
 _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
 _EVIDENCE = 4
 """Sentences of evidence a finding; the JSON has all."""
+_AROUND = (
+    "If results in service differ all the same, look at what is done before and after the models:\n"
+    "  --preprocess ours.py:prepare --preprocess theirs.py:prepare --raw SAMPLE"
+)
+"""For those whose task goes wrong though the models agree."""
 _NOTES = 3
 _FIRST = 3
 """Findings at the end of a comparison."""
@@ -44,7 +49,9 @@ def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
     yield Text(f"{symptom[0].upper()}{symptom[1:]}. {diagnosis.summary}.", style="bold"), 0
     shown = [f for f in diagnosis.findings if f.level is not Level.NOTE]
     notes = [f for f in diagnosis.findings if f.level is Level.NOTE]
-    if not shown:
+    if not shown and diagnosis.symptom is Symptom.NONE:
+        yield Text(_AROUND), 0
+    elif not shown:
         yield Text("No cause was found."), 0
     for number, finding in enumerate([*shown, *notes[:_NOTES]], start=1):
         yield Text(), 0

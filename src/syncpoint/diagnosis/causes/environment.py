@@ -65,6 +65,8 @@ class Environment:
                 return
             proven.append((row, found))
         of_kind = [row for row in case.computed if _is_product(row) and row.introduced is not None]
+        told = f"{len(guilty)} of {len(of_kind)} matrix products make error"
+        told += f", and {len(others)} attentions about as much" if others else ", and nothing else"
         all_of_them = len(guilty) == len(of_kind)
         row, first = proven[0]
         yield self._proven(
@@ -72,9 +74,9 @@ class Environment:
             "tf32",
             "matrix products are computed in TF32",
             0.95 if all_of_them and len(guilty) > 1 else 0.7,
-            guilty,
+            [*guilty, *others],
             (
-                f"{len(guilty)} of {len(of_kind)} matrix products make error, and nothing else",
+                told,
                 first.words("with inputs rounded to 10 bits", row.target.label),
             ),
             "turn TF32 off: torch.set_float32_matmul_precision('highest'), NVIDIA_TF32_OVERRIDE=0",
