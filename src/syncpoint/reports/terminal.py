@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from syncpoint.comparison.result import Result, badness, has_same_bytes
@@ -15,6 +14,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.reports.diagnosis_report import causes, print_lines
+from syncpoint.reports.fitting import Column, fitted, say, shortened, table_of, without
 from syncpoint.reports.message import (
     divergence,
     headline,
@@ -36,6 +36,9 @@ COLOURS = {
 _SHOWN = 24
 _MOST = 5
 """Rows that are told in words."""
+_LABEL = len("reference  ")
+_NAME, _WORDS, _TYPE = 24, 20, 16
+"""Places that a name, a verdict in words and a type keep where a terminal is short of them."""
 
 
 def print_comparison(
@@ -48,28 +51,31 @@ def print_comparison(
 ) -> None:
     """Everything a person needs to see first."""
     for line in inputs_lines(result):
-        console.print(Text(line, style="bold red"))
-    console.print(Text(f"target     {run_text(result.target)}"), soft_wrap=True)
-    console.print(Text(f"reference  {run_text(result.reference)}"), soft_wrap=True)
+        say(Text(line, style="bold red"), console, hang=2)
+    say(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL)
+    say(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL)
     for warning in [*result.warnings, *_run_notes(result)]:
-        console.print(Text(f"note       {warning}", style="yellow"), soft_wrap=True)
+        say(Text(f"note       {warning}", style="yellow"), console, hang=_LABEL)
     if result.rows:
         console.print()
-        console.print(_table(result, metric, sort, rows))
+        columns = _columns(result, metric, sort, rows)
+        if console.is_terminal:
+            columns = fitted(columns, console.width, _NARROWER)
+        console.print(table_of(columns, one_line=console.is_terminal))
     hidden = len(result.rows) - rows
     if rows and hidden > 0:
         console.print(Text(f"… {hidden} more rows; --rows 0 shows all, --csv writes all", "dim"))
     for line in _unmatched_lines(result):
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        say(Text(line, style="dim"), console, hang=2)
     for text in _what_matters(result):
-        console.print(text, soft_wrap=True)
+        say(text, console, hang=2)
     print_lines(causes(result), console)
     if result.through is not None:
         console.print()
         for line in result.through.lines():
-            console.print(Text(line), soft_wrap=True)
+            say(Text(line), console, hang=2)
     console.print()
-    console.print(Text(headline(result), style=COLOURS[result.verdict]), soft_wrap=True)
+    say(Text(headline(result), style=COLOURS[result.verdict]), console, hang=2)
 
 
 def _run_notes(result: Result) -> Iterator[str]:
@@ -78,7 +84,7 @@ def _run_notes(result: Result) -> Iterator[str]:
             yield f"{side}: {note}"
 
 
-def _table(result: Result, metric: str, sort: str, count: int) -> Table:
+def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]:
     parting = {row.target.key for row in result.first_divergence}
 
     def place(row: Row) -> tuple[Any, ...]:
@@ -92,49 +98,57 @@ def _table(result: Result, metric: str, sort: str, count: int) -> Table:
         chosen = chosen[:count]
     if sort == "operation":
         chosen.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    known = any(row.introduced for row in result.rows)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
-    table.add_column("")
-    table.add_column("target", overflow="fold")
+    words = [Text(f"{r.verdict.glyph} {row_text(r)}", COLOURS[r.verdict]) for r in chosen]
+    columns = [Column("", words, least=_WORDS), _names("target", (r.target.label for r in chosen))]
     if any(row.target.label != row.reference.label for row in chosen):
-        table.add_column("reference", overflow="fold")
+        columns.append(_names("reference", (r.reference.label for r in chosen), "dim"))
     if any(row.basis not in ("", "values") for row in result.rows):
-        table.add_column("basis", no_wrap=True)
-    unit = CATALOGUE[metric].unit
-    table.add_column(f"{metric} {unit}".strip(), justify="right", no_wrap=True)
-    if known:
-        table.add_column("introduced", justify="right", no_wrap=True)
-    table.add_column("type", overflow="ellipsis", no_wrap=True)
-    table.add_column("shape", no_wrap=True)
-    table.add_column("module", overflow="fold")
-    table.add_column("source", overflow="fold")
-    columns = [str(column.header) for column in table.columns]
-    for row in chosen:
-        table.add_row(*_cells(row, metric, columns))
-    return table
-
-
-def _cells(row: Row, metric: str, columns: list[str]) -> list[Text]:
-    colour = COLOURS[row.verdict]
-    cells = [Text(f"{row.verdict.glyph} {row_text(row)}", style=colour), Text(row.target.label)]
-    if "reference" in columns:
-        cells.append(Text(row.reference.label, style="dim"))
-    if "basis" in columns:
-        cells.append(Text(row.basis, style="dim"))
-    cells.append(Text(_score(row, metric), style=colour))
-    known = "introduced" in columns
-    if known:
-        made = row.introduced
-        style = COLOURS[row.introduced_verdict] if made else "dim"
-        cells.append(Text(ratio_text(made.ratio) if made else "", style=style))
-    kind = row.target.key.role if not _is_op(row) else row.target.type
-    cells += [
-        Text(kind, style="dim"),
-        Text(f"{shape_text(row.target.shape)} {row.target.dtype}", style="dim"),
-        Text(row.target.module),
-        Text(short_source(row.target.source), style="dim"),
+        columns.append(Column("basis", [Text(r.basis, "dim") for r in chosen]))
+    scores = [Text(_score(r, metric), COLOURS[r.verdict]) for r in chosen]
+    columns.append(Column(f"{metric} {CATALOGUE[metric].unit}".strip(), scores, right=True))
+    if any(row.introduced for row in result.rows):
+        columns.append(Column("introduced", [_introduced(r) for r in chosen], right=True))
+    shapes = [f"{shape_text(r.target.shape)} {r.target.dtype}" for r in chosen]
+    return [
+        *columns,
+        Column("type", [Text(_type(r), "dim") for r in chosen]),
+        Column("shape", [Text(shape, "dim") for shape in shapes]),
+        _names("module", (r.target.module for r in chosen)),
+        _names("source", (short_source(r.target.source) for r in chosen), "dim"),
     ]
-    return cells
+
+
+def _names(header: str, names: Iterable[str], style: str = "") -> Column:
+    return Column(header, [Text(n, style) for n in names], least=_NAME, cut="start")
+
+
+def _introduced(row: Row) -> Text:
+    made = row.introduced
+    return Text(ratio_text(made.ratio), COLOURS[row.introduced_verdict]) if made else Text("")
+
+
+def _type(row: Row) -> str:
+    return row.target.type if _is_op(row) else row.target.key.role.value
+
+
+def _last_part(kind: str) -> str:
+    """`com.microsoft.nchwc.Conv` -> `Conv`, `aten.add.Tensor` -> `add`."""
+    parts = kind.split(".")
+    if parts[0] == "aten" or parts[-1] == "default":
+        return parts[1] if parts[0] == "aten" and len(parts) > 1 else ".".join(parts[-2:-1]) or kind
+    return parts[-1] or kind
+
+
+_NARROWER = (
+    shortened("type", _last_part, _TYPE),
+    without("shape"),
+    without("module"),
+    without("type"),
+    without("basis"),
+    without("reference"),
+    without("introduced"),
+)
+"""What a short terminal does without, the least missed first."""
 
 
 def _is_op(row: Row) -> bool:
