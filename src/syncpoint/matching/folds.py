@@ -210,13 +210,27 @@ class _Review:
             chosen = fold.affine and self._by_structure(target)
             # Unless the op itself says that it ends in that activation.
             chosen |= self._activation(target) == fold.through[-1]
-            if known and free and (chosen or self.agree_after(target)):
+            fits = known and (chosen or self.agree_after(target))
+            if fits and not free and self._is_laid_out_after(target, fold.slot):
+                self.work.unpair(self.work.to_target[fold.slot])
+                free = True
+            if fits and free:
                 self._move(target, reference, fold)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
                 return True
             self._note(target, f"equals {fold.slot}: {_list(fold.names)} folded in, or misplaced")
             return False
         return None
+
+    def _is_laid_out_after(self, target: Slot, wanted: Slot) -> bool:
+        """Whether the reference's tensor is paired with this one in another layout: kernels that
+        keep channels in blocks have an op of their own that takes them out again."""
+        holder = self.work.to_target.get(wanted)
+        return (
+            holder is not None
+            and holder != target
+            and self.target.root(holder) == self.target.root(target)
+        )
 
     def _activation(self, target: Slot) -> str:
         """The class of the activation that a fused op says it applies at its end. Integers that
