@@ -70,7 +70,9 @@ def diagnose(
     )
     written = []
     if not no_save and not keep_diagnosis(found, comparison):
-        written.append("not kept: what is kept was found with models at hand; name them again")
+        written.append(
+            "the kept diagnosis stays: it was made with models at hand, which this one had not"
+        )
     if json is not None:
         written.append(f"json       {found.to_json(json)}")
     if html is not None:

@@ -20,7 +20,14 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED, InputError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.json_report import SCHEMA, as_json, strict
-from syncpoint.reports.numbers import metric_text, ratio_text, run_text, shape_text, short_source
+from syncpoint.reports.numbers import (
+    counted_more,
+    metric_text,
+    ratio_text,
+    run_text,
+    shape_text,
+    short_source,
+)
 from syncpoint.reports.terminal import COLOURS
 from syncpoint.run.model import Role
 
@@ -43,7 +50,8 @@ def print_analysis(analysis: AnalysisResult, console: Console, rows: int = 24) -
     console.print(_table(analysis, rows))
     hidden = len(_shown(analysis)) - rows
     if rows and hidden > 0:
-        console.print(Text(f"… {hidden} more rows; --rows 0 shows all, --csv writes all", "dim"))
+        more = f"… {counted_more(hidden, 'row')}; --rows 0 shows all, --csv writes all"
+        console.print(Text(more, "dim"))
     for line in _after_table(analysis):
         console.print(Text(line, style="dim"), soft_wrap=True)
     for line in _guilty(analysis):

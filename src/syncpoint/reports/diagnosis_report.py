@@ -10,7 +10,7 @@ from rich.text import Text
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
-from syncpoint.reports.numbers import run_text, short_source
+from syncpoint.reports.numbers import counted_more, run_text, short_source
 
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
 _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
@@ -57,11 +57,11 @@ def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
         yield Text(), 0
         yield from _finding(number, finding)
     if len(notes) > _NOTES:
-        yield Text(f"{len(notes) - _NOTES} more notes; --json has all", "dim"), 0
+        yield Text(f"{counted_more(len(notes) - _NOTES, 'note')}; --json has all", "dim"), 0
     if diagnosis.experiments or diagnosis.troubles:
         yield Text(), 0
     if diagnosis.experiments:
-        yield Text(f"run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
+        yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
     for trouble in diagnosis.troubles:
         yield Text(f"not looked at: {trouble}", "yellow"), 0
 
@@ -73,7 +73,7 @@ def causes(result: Result) -> Iterator[tuple[Text, int]]:
         yield Text(), 0
         yield from _finding(number, finding)
     if len(found) > _FIRST:
-        yield Text(f"{len(found) - _FIRST} more findings: syncpoint diagnose", "dim"), 0
+        yield Text(f"{counted_more(len(found) - _FIRST, 'finding')}: syncpoint diagnose", "dim"), 0
 
 
 def _finding(number: int, finding: Finding) -> Iterator[tuple[Text, int]]:

@@ -22,7 +22,14 @@ from syncpoint.reports.message import (
     is_output,
     row_text,
 )
-from syncpoint.reports.numbers import metric_text, ratio_text, run_text, shape_text, short_source
+from syncpoint.reports.numbers import (
+    counted_more,
+    metric_text,
+    ratio_text,
+    run_text,
+    shape_text,
+    short_source,
+)
 from syncpoint.run.model import Role
 
 COLOURS = {
@@ -64,7 +71,8 @@ def print_comparison(
         console.print(table_of(columns, one_line=console.is_terminal))
     hidden = len(result.rows) - rows
     if rows and hidden > 0:
-        console.print(Text(f"… {hidden} more rows; --rows 0 shows all, --csv writes all", "dim"))
+        more = f"… {counted_more(hidden, 'row')}; --rows 0 shows all, --csv writes all"
+        console.print(Text(more, "dim"))
     for line in _unmatched_lines(result):
         say(Text(line, style="dim"), console, hang=2)
     for text in _what_matters(result):
@@ -179,7 +187,8 @@ def _unmatched_lines(result: Result) -> Iterator[str]:
             for u in left[:6]
         )
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
-        yield f"no counterpart for {len(left)} {side} tensors: {names}{more}"
+        tensors = "tensor" if len(left) == 1 else "tensors"
+        yield f"no counterpart for {len(left)} {side} {tensors}: {names}{more}"
 
 
 def _what_matters(result: Result) -> Iterator[Text]:

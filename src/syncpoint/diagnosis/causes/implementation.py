@@ -100,7 +100,8 @@ class Implementation:
         return Finding(
             cause=_cause(case, row, best),
             kind=best.hypothesis.kind,
-            title=f"{where} computes {best.hypothesis.text}",
+            title=f"{where} {'compute' if where.endswith(' more') else 'computes'}"
+            f" {best.hypothesis.text}",
             level=Level.SUSPECT if quiet else Level.CAUSE,
             # Through integers many things look alike.
             confidence=min(best.confidence, 0.88 if row.preset in ("int8", "int4") else 1.0),
@@ -117,9 +118,10 @@ class Implementation:
         alike = [r for r in case.computed if r.target.type == row.target.type]
         off = [r for r in alike if r.introduced_verdict is Verdict.LARGE]
         evidence = [_measured(row)] if row.introduced is not None else []
-        if len(alike) > 1 and len(off) == len(alike):
+        known = bool(row.target.type) and len(alike) > 1
+        if known and len(off) == len(alike):
             evidence.append(f"so do all {len(alike)} ops of type {row.target.type}")
-        elif len(alike) > 1 and row.introduced is not None:
+        elif known and row.introduced is not None:
             evidence.append(f"{len(alike) - len(off)} of {len(alike)} ops of its type do not")
         evidence += _attributes(case, row)
         return Finding(
@@ -133,7 +135,7 @@ class Implementation:
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
             evidence=tuple(evidence),
-            next=f"look at {row.target.type} and its attributes on both sides",
+            next=_look_at(case, row),
             rows=(case.place[row.target.key],),
         )
 
@@ -232,6 +234,18 @@ def _advice(best: Explained, name: str) -> str:
         return f"compare the order of axes that {name} and {op} assume"
     what = best.op.type.removeprefix("aten.").partition(".")[0]
     return f"compare the attributes of {name} with those of {op} ({what}) in the reference"
+
+
+def _look_at(case: Case, row: Row) -> str:
+    """What to do about an op that nothing explains. One that ONNX Runtime fused can be taken apart;
+    a dump may know no types."""
+    kind, about = row.target.type, case.result.target
+    fused = kind.startswith("com.microsoft.") and about["runtime"] == "onnxruntime"
+    if fused and about.get("fusion") != "unfused":
+        return f"compare once more with --target-set fusion=unfused, which takes {kind} apart"
+    if not kind:
+        return f"look at what made {_name(case, row)}"
+    return f"look at {kind} and its attributes on both sides"
 
 
 def _name(case: Case, row: Row) -> str:

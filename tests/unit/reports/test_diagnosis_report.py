@@ -1,0 +1,29 @@
+"""The diagnosis on a terminal."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
+from syncpoint.reports.diagnosis_report import lines, print_lines
+
+FINDING = Finding("weights", "scaled", "conv has other weights", Level.CAUSE, 0.97)
+NOTE = replace(FINDING, level=Level.NOTE, title="conv is odd")
+
+
+def told(width=100, findings=(FINDING,), **more):
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    print_lines(lines(Diagnosis(Symptom.GREATLY, "out: 12 dB", findings, **more)), console)
+    return console.file.getvalue()
+
+
+def test_what_was_run_is_told_as_done():
+    assert "\nwas run to find out: the target again, twice\n" in told(
+        experiments=("the target again, twice",)
+    )
+
+
+def test_what_is_left_out_is_counted():
+    assert "1 more note; --json has all" in told(findings=(NOTE,) * 4)
+    assert "2 more notes; --json has all" in told(findings=(NOTE,) * 5)
