@@ -103,6 +103,8 @@ class Diagnosis:
     """What could not be looked at, and why."""
     models: tuple[str, ...] = ()
     """The sides whose models could be run again."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Side -> why its run could not be read, where it was not at hand."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; the findings are kept beside it."""
@@ -112,6 +114,7 @@ class Diagnosis:
             "experiments": list(self.experiments),
             "troubles": list(self.troubles),
             "models": list(self.models),
+            "absent": dict(self.absent),
         }
 
     @classmethod
@@ -124,4 +127,5 @@ class Diagnosis:
             tuple(said["experiments"]),
             tuple(said["troubles"]),
             tuple(said["models"]),
+            dict(said.get("absent", {})),
         )

@@ -35,6 +35,7 @@ def diagnose(case: Case) -> Diagnosis:
         tuple(dict.fromkeys(case.experiments)),
         tuple(troubles),
         tuple(sorted(case.subjects)),
+        dict(case.absent),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
 from rich.padding import Padding
@@ -58,12 +58,21 @@ def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
         yield from _finding(number, finding)
     if len(notes) > _NOTES:
         yield Text(f"{counted_more(len(notes) - _NOTES, 'note')}; --json has all", "dim"), 0
-    if diagnosis.experiments or diagnosis.troubles:
+    if diagnosis.experiments or diagnosis.troubles or diagnosis.absent:
         yield Text(), 0
     if diagnosis.experiments:
         yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
     for trouble in diagnosis.troubles:
         yield Text(f"not looked at: {trouble}", "yellow"), 0
+    if diagnosis.absent:
+        yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0
+
+
+def _absent(absent: Mapping[str, str]) -> str:
+    """Which runs could not be looked into and why, with the cure."""
+    gone = " and ".join(f"the {side}'s run ({why})" for side, why in absent.items())
+    them = "it" if len(absent) == 1 else "them"
+    return f"{gone}; bring {them} back, or compare again and keep both runs, to look deeper"
 
 
 def causes(result: Result) -> Iterator[tuple[Text, int]]:

@@ -59,9 +59,18 @@ def test_a_diagnosis_reads_back_as_it_was():
         finding("weights", 0.97, (4, 5)), ops=("conv",), evidence=("twice",), missing=("a run",)
     )
     made = Diagnosis(
-        Symptom.GREATLY, "out: 12 dB", (one,), ("ran it twice",), ("no time",), ("target",)
+        Symptom.GREATLY,
+        "out: 12 dB",
+        (one,),
+        ("ran it twice",),
+        ("no time",),
+        ("target",),
+        {"reference": "it was not kept"},
     )
-    assert Diagnosis.of_dict(made.as_dict(), [f.as_dict() for f in made.findings]) == made
+    said, findings = made.as_dict(), [f.as_dict() for f in made.findings]
+    assert Diagnosis.of_dict(said, findings) == made
+    del said["absent"]
+    assert Diagnosis.of_dict(said, findings) == replace(made, absent={}), "one of before"
 
 
 def test_keys_of_a_newer_version_are_passed_over():

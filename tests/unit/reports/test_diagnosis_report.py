@@ -27,3 +27,14 @@ def test_what_was_run_is_told_as_done():
 def test_what_is_left_out_is_counted():
     assert "1 more note; --json has all" in told(findings=(NOTE,) * 4)
     assert "2 more notes; --json has all" in told(findings=(NOTE,) * 5)
+
+
+def test_runs_that_are_gone_are_named_with_the_reason_and_the_cure():
+    assert "not at hand" not in told()
+    assert (
+        "not at hand: the target's run (t.run is not there); bring it back, or compare again and"
+        " keep both runs, to look deeper" in told(300, absent={"target": "t.run is not there"})
+    )
+    both = told(300, absent={"target": "it was not kept", "reference": "r.run is not there"})
+    assert "the target's run (it was not kept) and the reference's run (r.run is not" in both
+    assert "bring them back" in both
