@@ -287,11 +287,14 @@ def _unless_damaged(sides: Sides, row: Row) -> Row:
         return row
     if judge_total(row, PRESETS[row.preset])[0] is not Verdict.LARGE:
         return row
-    for run, end in ((sides.target, row.target), (sides.reference, row.reference)):
+    for side, run, end in (
+        ("target", sides.target, row.target),
+        ("reference", sides.reference, row.reference),
+    ):
         tensor = run.tensor(end.key)
         if tensor is not None and not run.intact(tensor):
-            why = f"{Reason.UNREADABLE}: the bytes of {end.label} are not those that were recorded"
-            return replace(row, numbers=None, unmeasured=why)
+            what = f"the bytes of the {side}'s {end.label} are not those that were recorded"
+            return replace(row, numbers=None, unmeasured=f"{Reason.UNREADABLE}: {what}")
     return row
 
 

@@ -10,6 +10,8 @@ from rich.text import Text
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
+from syncpoint.reports.fitting import print_wrapped
+from syncpoint.reports.message import unreadable_lines
 from syncpoint.reports.numbers import counted_more, run_text, short_source
 
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
@@ -30,6 +32,8 @@ def print_diagnosis(result: Result, console: Console) -> None:
     """The symptom first, then the findings in order, then what was run to find out."""
     console.print(Text(f"target     {run_text(result.target)}"), soft_wrap=True)
     console.print(Text(f"reference  {run_text(result.reference)}"), soft_wrap=True)
+    for line in unreadable_lines(result):
+        print_wrapped(Text(line, style=_STYLES[Level.CAUSE]), console, hang=2)
     if result.diagnosis is None:
         console.print(Text("nobody looked for causes", "dim"))
         return

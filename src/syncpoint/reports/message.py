@@ -16,6 +16,8 @@ from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.reports.numbers import metric_text, ratio_text
 from syncpoint.run.model import Role
 
+_UNREADABLE = 3
+"""Tensors that cannot be read and are named."""
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -224,6 +226,20 @@ def inputs_lines(result: Result) -> list[str]:
         return []
     names = ", ".join(row.target.label for row in rows)
     return [f"■ the two runs were given different inputs: {names}; nothing below means much"]
+
+
+def unreadable_lines(result: Result) -> list[str]:
+    """Tensors that were recorded and can no longer be read: the whole is not close for them, and
+    nothing else says so."""
+    rows = [r for r in result.rows if r.reason.startswith(f"{Reason.UNREADABLE}: ")]
+    lines = []
+    for row in rows[:_UNREADABLE]:
+        why = row.reason.partition(": ")[2]
+        cure = "" if ";" in why else "; record that run again, then compare"
+        lines.append(f"■ unreadable: {where(row)}: {why}{cure}")
+    if len(rows) > _UNREADABLE:
+        lines.append(f"  and {len(rows) - _UNREADABLE} more; --csv has all with their reasons")
+    return lines
 
 
 def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -> str:

@@ -21,6 +21,7 @@ from syncpoint.reports.message import (
     inputs_lines,
     is_output,
     row_text,
+    unreadable_lines,
 )
 from syncpoint.reports.numbers import (
     counted_more,
@@ -75,6 +76,11 @@ def print_comparison(
         console.print(Text(more, "dim"))
     for line in _unmatched_lines(result):
         say(Text(line, style="dim"), console, hang=2)
+    unreadable = unreadable_lines(result)
+    if unreadable:
+        console.print()
+    for line in unreadable:
+        say(Text(line, style=COLOURS[Verdict.LARGE]), console, hang=2)
     for text in _what_matters(result):
         say(text, console, hang=2)
     print_lines(causes(result), console)

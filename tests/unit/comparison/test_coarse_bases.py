@@ -345,7 +345,9 @@ def test_values_that_are_not_those_recorded_are_no_divergence_of_the_model():
     damaged = kept(x * 3, kind="crc32", digest=HASHES["crc32"](x.tobytes()))
     for how in ("statistics", "digest"):
         other = kept(x * 2, how, "md5" if how == "digest" else "")
-        assert row(damaged, other).reason.startswith("unreadable: the bytes of a are not")
+        assert row(damaged, other).reason.startswith(
+            "unreadable: the bytes of the target's a are not"
+        )
 
 
 def test_judging_again_keeps_to_the_basis():

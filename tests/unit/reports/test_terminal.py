@@ -10,6 +10,8 @@ from rich.console import Console
 
 from runs import run
 from syncpoint.comparison.engine import compare
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.diagnosis_report import print_diagnosis
 from syncpoint.reports.terminal import print_comparison
 
 RNG = np.random.default_rng(0)
@@ -126,3 +128,19 @@ def test_a_path_stays_whole_on_a_line_of_its_own():
     target = {**found.target, "model": path}
     lines = shown(replace(found, target=target), 60)
     assert any(path in line for line in lines)
+
+
+def test_what_cannot_be_read_is_named_with_the_reason_and_the_cure():
+    found = compared()
+    assert not any("unreadable" in line for line in shown(found, 200))
+    why = "unreadable: the bytes of the target's step_1 are not those that were recorded"
+    hurt = {"numbers": None, "verdict": Verdict.NONE, "reason": why}
+    rows = [replace(r, **hurt) if r.target.label.startswith("step_1") else r for r in found.rows]
+    found = replace(found, rows=rows)
+    line = f"■ unreadable: step_1 (b1, /far/away/models.py:42): {why.partition(': ')[2]}"
+    assert f"{line}; record that run again, then compare" in shown(found, 200)
+    console = Console(file=io.StringIO(), width=300, color_system=None)
+    print_diagnosis(found, console)
+    assert line in console.file.getvalue()
+    found = replace(found, rows=[replace(r, **hurt) for r in found.rows])
+    assert "  and 1 more; --csv has all with their reasons" in shown(found, 200)
