@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
-from syncpoint.reports.fitting import print_wrapped
+from syncpoint.reports.fitting import print_wrapped, say
 from syncpoint.reports.message import unreadable_lines
 from syncpoint.reports.numbers import counted_more, run_text, short_source
 
+Line = tuple[Text, int, int]
+"""A line, its indent, and how much further in it goes on where it is too long."""
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
 _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
 _EVIDENCE = 4
 """Sentences of evidence a finding; the JSON has all."""
 _AROUND = (
-    "If results in service differ all the same, look at what is done before and after the models:\n"
-    "  --preprocess ours.py:prepare --preprocess theirs.py:prepare --raw SAMPLE"
+    "If results in service differ all the same, look at what is done before and after the models:",
+    "  --preprocess ours.py:prepare --preprocess theirs.py:prepare --raw SAMPLE",
 )
 """For those whose task goes wrong though the models agree."""
+_LABEL = len("reference  ")
 _NOTES = 3
 _FIRST = 3
 """Findings at the end of a comparison."""
@@ -30,8 +32,8 @@ _FIRST = 3
 
 def print_diagnosis(result: Result, console: Console) -> None:
     """The symptom first, then the findings in order, then what was run to find out."""
-    console.print(Text(f"target     {run_text(result.target)}"), soft_wrap=True)
-    console.print(Text(f"reference  {run_text(result.reference)}"), soft_wrap=True)
+    say(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL)
+    say(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL)
     for line in unreadable_lines(result):
         print_wrapped(Text(line, style=_STYLES[Level.CAUSE]), console, hang=2)
     if result.diagnosis is None:
@@ -40,36 +42,36 @@ def print_diagnosis(result: Result, console: Console) -> None:
     print_lines(lines(result.diagnosis), console)
 
 
-def print_lines(said: Iterable[tuple[Text, int]], console: Console) -> None:
-    """Lines with their indent, which a line that is too long keeps."""
-    for text, indent in said:
-        console.print(Padding(text, (0, 0, 0, indent), expand=False) if text else "")
+def print_lines(said: Iterable[Line], console: Console) -> None:
+    """Print them; a line that is too long goes on under its text."""
+    for text, indent, hang in said:
+        print_wrapped(text, console, hang, indent)
 
 
-def lines(diagnosis: Diagnosis) -> Iterator[tuple[Text, int]]:
-    """Lines with their indent."""
-    yield Text(), 0
+def lines(diagnosis: Diagnosis) -> Iterator[Line]:
+    """All that there is to say."""
+    yield Text(), 0, 0
     symptom = diagnosis.symptom.value
-    yield Text(f"{symptom[0].upper()}{symptom[1:]}. {diagnosis.summary}.", style="bold"), 0
+    yield Text(f"{symptom[0].upper()}{symptom[1:]}. {diagnosis.summary}.", style="bold"), 0, 2
     shown = [f for f in diagnosis.findings if f.level is not Level.NOTE]
     notes = [f for f in diagnosis.findings if f.level is Level.NOTE]
     if not shown and diagnosis.symptom is Symptom.NONE:
-        yield Text(_AROUND), 0
+        yield from ((Text(line), 0, 2) for line in _AROUND)
     elif not shown:
-        yield Text("No cause was found."), 0
+        yield Text("No cause was found."), 0, 2
     for number, finding in enumerate([*shown, *notes[:_NOTES]], start=1):
-        yield Text(), 0
+        yield Text(), 0, 0
         yield from _finding(number, finding)
     if len(notes) > _NOTES:
-        yield Text(f"{counted_more(len(notes) - _NOTES, 'note')}; --json has all", "dim"), 0
+        yield Text(f"{counted_more(len(notes) - _NOTES, 'note')}; --json has all", "dim"), 0, 2
     if diagnosis.experiments or diagnosis.troubles or diagnosis.absent:
-        yield Text(), 0
+        yield Text(), 0, 0
     if diagnosis.experiments:
-        yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0
+        yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0, 2
     for trouble in diagnosis.troubles:
-        yield Text(f"not looked at: {trouble}", "yellow"), 0
+        yield Text(f"not looked at: {trouble}", "yellow"), 0, 2
     if diagnosis.absent:
-        yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0
+        yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0, 2
 
 
 def _absent(absent: Mapping[str, str]) -> str:
@@ -79,27 +81,29 @@ def _absent(absent: Mapping[str, str]) -> str:
     return f"{gone}; bring {them} back, or compare again and keep both runs, to look deeper"
 
 
-def causes(result: Result) -> Iterator[tuple[Text, int]]:
+def causes(result: Result) -> Iterator[Line]:
     """The first causes, for the end of a longer report."""
     found = [f for f in result.findings if f.level is not Level.NOTE]
     for number, finding in enumerate(found[:_FIRST], start=1):
-        yield Text(), 0
+        yield Text(), 0, 0
         yield from _finding(number, finding)
     if len(found) > _FIRST:
-        yield Text(f"{counted_more(len(found) - _FIRST, 'finding')}: syncpoint diagnose", "dim"), 0
+        more = counted_more(len(found) - _FIRST, "finding")
+        yield Text(f"{more}: syncpoint diagnose", "dim"), 0, 2
 
 
-def _finding(number: int, finding: Finding) -> Iterator[tuple[Text, int]]:
+def _finding(number: int, finding: Finding) -> Iterator[Line]:
     head = Text(f"{number} {_GLYPHS[finding.level]} ", style=_STYLES[finding.level])
+    lead = len(head)
     head.append(finding.title, style=_STYLES[finding.level])
     head.append(f"  [{finding.cause}, {finding.certainty}]", style="dim")
-    yield head, 0
+    yield head, 0, lead
     where = ", ".join(p for p in (finding.module, short_source(finding.source)) if p)
     if where:
-        yield Text(f"at {where}", style="dim"), 4
+        yield Text(f"at {where}", style="dim"), 4, 2
     for sentence in finding.evidence[:_EVIDENCE]:
-        yield Text(f"- {sentence}"), 4
+        yield Text(f"- {sentence}"), 4, 2
     if finding.next:
-        yield Text(f"next: {finding.next}", style="bold"), 4
+        yield Text(f"next: {finding.next}", style="bold"), 4, 2
     for experiment in finding.missing[:2]:
-        yield Text(f"would tell more: {experiment}", style="dim"), 4
+        yield Text(f"would tell more: {experiment}", style="dim"), 4, 2

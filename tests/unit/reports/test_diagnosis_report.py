@@ -38,3 +38,25 @@ def test_runs_that_are_gone_are_named_with_the_reason_and_the_cure():
     both = told(300, absent={"target": "it was not kept", "reference": "r.run is not there"})
     assert "the target's run (it was not kept) and the reference's run (r.run is not" in both
     assert "bring them back" in both
+
+
+def test_what_is_too_long_goes_on_under_its_text_and_ends_in_no_blanks():
+    words = "what was seen there is told in many words " * 4
+    one = replace(FINDING, title=words, evidence=(words,), next=words, missing=(words,))
+    made = told(60, (one,), experiments=(words,), troubles=(words,))
+    kept = made.splitlines()
+    assert all(len(line) <= 60 and line == line.rstrip() for line in kept)
+    begun = [
+        at for at, line in enumerate(kept) if line.startswith(("1 ■ ", "    - ", "    next: "))
+    ]
+    hangs = [len(kept[at + 1]) - len(kept[at + 1].lstrip()) for at in begun]
+    assert hangs == [4, 6, 6]
+    assert " ".join(made.split()).count(words.strip()) == 6
+
+
+def test_where_nothing_differs_it_says_where_to_look():
+    console = Console(file=io.StringIO(), width=60, color_system=None, highlight=False)
+    print_lines(lines(Diagnosis(Symptom.NONE, "out: 90 dB")), console)
+    kept = console.file.getvalue().splitlines()
+    assert any(line.startswith("  --preprocess") for line in kept)
+    assert all(len(line) <= 60 and line == line.rstrip() for line in kept)
