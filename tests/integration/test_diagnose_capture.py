@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import syncpoint as sp
 from models.cnn import cnn_inputs, make_cnn
@@ -60,6 +62,29 @@ def test_shuffled_names_are_told_from_wrong_ops(reference):
     found = sp.compare(edited(reference, changed), reference).findings
     assert (found[0].cause, found[0].kind) == ("capture", "names-shuffled")
     assert set(found[0].ops) == {"conv2d_1", "conv2d_2"}
+
+
+class Scores(nn.Module):
+    """Two layers of one shape, whose results are multiplied."""
+
+    def __init__(self, exchanged=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key = nn.Linear(16, 24), nn.Linear(16, 24)
+        if exchanged:
+            self.query, self.key = self.key, self.query
+
+    def forward(self, x):
+        return torch.tanh(self.query(x)) @ torch.sigmoid(self.key(x)).T
+
+
+def test_weights_that_were_exchanged_are_no_shuffled_names():
+    """What is computed from the two is off as well: they were read so."""
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+    found = sp.compare(Scores(True).eval(), Scores().eval(), inputs=(x,)).findings
+    assert {f.cause for f in found if f.level == "cause"} == {"weights"}
+    # A weight proves it only together with its bias.
+    assert found[0].kind == "swapped" and found[0].confidence >= 0.9
 
 
 def test_an_observer_effect_and_a_broken_off_run_are_told(reference):

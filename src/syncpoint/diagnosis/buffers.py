@@ -57,6 +57,15 @@ def unread(case: Case, row: Row) -> str:
     return f"what is computed from it ({names}) is as in the reference: nothing read these values"
 
 
+def was_read(case: Case, row: Row) -> bool:
+    """Whether something is off that was computed from the tensor; where it is not known what was,
+    whether an output is."""
+    after = [r for r in readers(case, row) if r.verdict is not Verdict.NONE]
+    if after:
+        return not all(_agrees(r) for r in after)
+    return any(r.verdict.severity > 0 for r in case.result.outputs)
+
+
 def _agrees(row: Row) -> bool:
     """Whether the total error is within the limits, whatever was introduced: where a reader is
     right and its recorded input is wrong, it seems to introduce what it never had."""

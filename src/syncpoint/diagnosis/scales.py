@@ -24,6 +24,8 @@ _EXPLAINED = 0.25
 """Of the error at most this may be left."""
 _SAME = 0.02
 """Factors this close to one are none."""
+_ROUND = 0.1
+"""A weight of the right size is this close to it, rounding and all."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def misread(case: Case, local: Local) -> Misread | None:
         if one.left <= min(allowed, 0.6 * error) and _is_wrong(one)
     ]
     best = min(found, key=lambda one: one.left, default=None)
+    if best is not None and best.what == "weight" and not best.shift:
+        # So does a wrong scale of what it is multiplied with, unless the weight itself is so large.
+        size = weight_ratio(case, best, local)
+        if size is None or (abs(size / best.factor - 1) >= _SAME and abs(size - 1) >= _ROUND):
+            return replace(best, what="weight or input", tensor=None)
     if best is None or best.what != "input" or best.shift:
         return best
     # In a product the two factors cannot be told apart by its result: the weight itself can.

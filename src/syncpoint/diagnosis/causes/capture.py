@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.buffers import garbage, holder, unread
+from syncpoint.diagnosis.buffers import garbage, holder, unread, was_read
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.relations import distance
 from syncpoint.metrics.verdict import Verdict
@@ -85,6 +85,8 @@ class Capture:
             other = holder(case, row, ours)
             if other is not None:
                 found = self._held(case, row, other, proof)
+                if found is None:
+                    continue
                 swapped |= {other.target.key} if found.kind == "names-shuffled" else set()
                 named.add(row.target.key)
                 yield found
@@ -94,11 +96,15 @@ class Capture:
                 named.add(row.target.key)
                 yield self._buffer(case, row, kind, proof)
 
-    def _held(self, case: Case, row: Row, other: Row, proof: str) -> Finding:
-        """The target's tensor is what the reference has at another sync point."""
+    def _held(self, case: Case, row: Row, other: Row, proof: str) -> Finding | None:
+        """The target's tensor is what the reference has at another sync point. None where two have
+        each other's and what follows read them so: then they were exchanged in truth, as two
+        weights may be."""
         theirs = case.values("target", other)
         wanted = case.values("reference", row)
         crossed = theirs is not None and wanted is not None and distance(theirs, wanted) < 1e-3
+        if crossed and (was_read(case, row) or was_read(case, other)):
+            return None
         label, elsewhere = row.target.label, other.reference.label
         doubtful = row.confidence < _DOUBTFUL
         if crossed:

@@ -66,7 +66,7 @@ class Weights:
             yield self._other_model(case, rows)
             return
         for row in rows[:_MOST]:
-            found = self._one(case, row)
+            found = self._one(case, row, rows)
             if found is not None:
                 yield found
 
@@ -85,7 +85,7 @@ class Weights:
             rows=tuple(case.place[row.target.key] for row in [*rows, *touched]),
         )
 
-    def _one(self, case: Case, row: Row) -> Finding | None:
+    def _one(self, case: Case, row: Row, rows: list[Row]) -> Finding | None:
         ours, theirs = case.values("target", row), case.values("reference", row)
         readers = [g for g in case.guilty if _reads(case, g, row)]
         label = row.reference.label
@@ -102,17 +102,19 @@ class Weights:
         if _is_scale(row) and (relation is None or relation.kind in ("scaled", "shifted")):
             # Integers with a wrong scale are a matter of quantization.
             return None
-        proofs = [(g, p) for g in readers if (p := self._proof(case, g, row, ours)) is not None]
-        explained = [(g, p) for g, p in proofs if p.explains]
+        proofs = [(g, p) for g in readers if (p := self._proof(case, g, row, rows)) is not None]
+        explained = [g for g, (p, _) in proofs if p.explains]
         if row.verdict.severity == 0 and not explained:
             return None
-        evidence += [p.words(f"with the target's {label}", g.target.label) for g, p in proofs[:2]]
+        evidence += [
+            p.words(f"with the target's {said}", g.target.label) for g, (p, said) in proofs[:2]
+        ]
         level, confidence = self._weight(case, row, readers, bool(explained), bool(proofs))
         kind = relation.kind if relation is not None else "changed"
         if kind == "rounded" and _declares_rounding(row):
             level, confidence = Level.NOTE, 0.5
         first = readers[0] if readers else None
-        explained_rows = [g for g, _ in explained] or (readers if not proofs else [])
+        explained_rows = explained or (readers if not proofs else [])
         return Finding(
             cause=self.name,
             kind=kind,
@@ -128,16 +130,29 @@ class Weights:
             rows=tuple(case.place[r.target.key] for r in [row, *explained_rows]),
         )
 
-    def _proof(self, case: Case, guilty: Row, row: Row, ours: Values | None) -> Proof | None:
+    def _proof(
+        self, case: Case, guilty: Row, row: Row, rows: list[Row]
+    ) -> tuple[Proof, str] | None:
+        """What the reference gives with the target's parameter, and if that is not it, with all
+        that differ and the op reads: a weight and its bias go astray together."""
         local = case.local(guilty)
-        key = row.reference.key
-        edge = Edge(key.op, key.index, Role.PARAMETER)
-        if local is None or ours is None or edge not in local.inputs:
+        if local is None:
             return None
-        given = local.inputs[edge]
-        if given.shape != ours.shape:
-            return None
-        return proof(local, {edge: ours})
+        given = {}
+        for one in [row, *rows]:
+            key, ours = one.reference.key, case.values("target", one)
+            edge = Edge(key.op, key.index, Role.PARAMETER)
+            if edge in local.inputs and ours is not None and local.inputs[edge].shape == ours.shape:
+                given[edge] = ours
+            elif one is row:
+                return None
+        alone = proof(local, dict([next(iter(given.items()))]))
+        if alone is None or alone.explains or len(given) < 2:
+            return (alone, row.reference.label) if alone is not None else None
+        together = proof(local, given)
+        if together is None or not together.explains:
+            return alone, row.reference.label
+        return together, " and ".join(str(edge.op) for edge in given)
 
     def _weight(
         self, case: Case, row: Row, readers: list[Row], explained: bool, tried: bool
