@@ -5,7 +5,7 @@ A run is data and never makes code run. Models are run again only where the call
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.asking import Asked, inputs_of, recording, with_session
 from syncpoint.capturing import capture, describe, open_run
-from syncpoint.errors import SyncpointError, Unsupported
+from syncpoint.errors import InputError, SyncpointError, Unsupported
 from syncpoint.run.files import one_line
 
 if TYPE_CHECKING:
@@ -83,8 +83,43 @@ def diagnosed_again(
         runs["reference"] = with_session(
             runs["reference"], models.reference, models.reference_options
         )
+    if runs["target"] is not None and models.target is not None:
+        _check(runs["target"], models.target, models.target_options)
+    if "preprocess" in asked:
+        asked = _prepared(**asked)
     absent = {side: why for side, why in absent.items() if why}
     return diagnosed(result, runs["target"], runs["reference"], models, seconds, absent, **asked)
+
+
+def _check(run: Run, model: object, options: Mapping[str, Any]) -> None:
+    """That the model named for the target is the one that was recorded: it has its ops. Its values
+    need not be the same; that they are not may be what is looked for."""
+    inputs = inputs_of(run)
+    if inputs is None:
+        return
+    made = capture(model, inputs, **{**options, "record": "digest"})
+    known, found = ({op.key for op in one.ops} for one in (run, made))
+    if known and 2 * len(known & found) < len(known):
+        raise InputError(
+            "the model that the target was recorded from as --target-model",
+            f"one that shares {len(known & found)} of its {len(known)} ops",
+            "name the model and options of the recording",
+        )
+
+
+def _prepared(preprocess: object, raw: object) -> dict[str, Any]:
+    """What both pipelines make of the raw sample. Asked for by name, so what goes wrong in them
+    ends the work."""
+    from syncpoint.diagnosis.pipelines import prepared, raw_sample
+
+    pipelines = tuple(preprocess) if isinstance(preprocess, Iterable) else ()
+    if len(pipelines) != 2 or raw is None:
+        raise InputError(
+            "two pipelines and a raw sample",
+            f"{len(pipelines)} and {'none' if raw is None else 'one'}",
+            "give --preprocess twice, the target's first, and --raw FILE",
+        )
+    return {"prepared": tuple(prepared(one, raw_sample(raw)) for one in pipelines)}
 
 
 def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:

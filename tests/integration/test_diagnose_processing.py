@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from test_cli import syncpoint
 from torch import nn
 from typer.testing import CliRunner
 
@@ -10,6 +11,7 @@ import syncpoint as sp
 from models.cnn import cnn_inputs, make_cnn
 from models.transformer import make_transformer, transformer_inputs
 from syncpoint.cli.app import app
+from syncpoint.errors import InputError
 
 
 class Then(nn.Module):
@@ -96,8 +98,8 @@ def test_two_pipelines_on_one_raw_sample(tmp_path, images):
     assert "red and blue exchanged" in said.output, said.output
     found = sp.diagnose(comparison, preprocess=(ours, ours), raw=tmp_path / "raw.npy").findings
     assert [f.level for f in found if f.cause == "processing"] == ["note"]
-    bad = sp.diagnose(comparison, preprocess=(ours, theirs[:-1] + "broken"), raw=raw[1])
-    assert any("no such key" in trouble for trouble in bad.diagnosis.troubles)
+    with pytest.raises(InputError, match="no such key"):
+        sp.diagnose(comparison, preprocess=(ours, theirs[:-1] + "broken"), raw=raw[1])
     said = CliRunner().invoke(app, ["diagnose", str(comparison), "--preprocess", ours])
     assert said.exit_code != 0
 
@@ -110,3 +112,36 @@ def test_an_image_without_pillow_or_that_is_none_is_one_line(tmp_path):
     with pytest.raises(SyncpointError) as error:
         raw_sample(tmp_path / "x.png")
     assert "\n" not in str(error.value)
+
+
+def test_models_that_agree_and_pipelines_that_do_not_are_the_symptom(tmp_path):
+    found = sp.diagnose(
+        sp.compare(*([sp.capture(make_cnn(), cnn_inputs())] * 2)),
+        preprocess=(lambda x: x / 255, lambda x: x),
+        raw=np.arange(48.0).reshape(1, 3, 4, 4),
+    )
+    assert found.diagnosis.symptom == "the models agree, what is done around them does not"
+    assert found.findings[0].cause == "processing" and "input 0" in found.findings[0].next
+
+
+@pytest.mark.parametrize("wrong", ["raw", "function", "target-model", "other", "set"])
+def test_what_was_asked_for_by_name_and_cannot_be_done_is_an_error(tmp_path, wrong):
+    path, models = tmp_path / "same.cmp", tmp_path / "models.py"
+    models.write_text(
+        "import torch\n"
+        "net, other = torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Tanh())\n"
+        "def boom(sample):\n    return 1 / 0\n"
+    )
+    x = torch.ones(2, 4)
+    sp.compare(str(models) + ":net", str(models) + ":net", inputs=(x,), out=path, store=path)
+    np.save(tmp_path / "raw.npy", np.ones(3))
+    boom = ["--preprocess", f"{models}:boom"] * 2
+    said, expected = {
+        "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "a file with a raw sample"),
+        "function": ([*boom, "--raw", str(tmp_path / "raw.npy")], "division by zero"),
+        "target-model": (["--target-model", str(tmp_path / "no.py") + ":x"], "no.py"),
+        "other": (["--target-model", f"{models}:other"], "shares 0 of its"),
+        "set": (["--target-set", "foo=1"], "--target-model beside --target-set"),
+    }[wrong]
+    done = syncpoint("diagnose", path, *said, cwd=tmp_path, code=2)
+    assert expected in done.stderr and len(done.stderr.strip().splitlines()) == 1

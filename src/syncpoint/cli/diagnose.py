@@ -57,6 +57,12 @@ def diagnose(
     if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
         said = f"{len(preprocess or ())} and {raw or 'no sample'}"
         raise InputError("--preprocess twice and --raw FILE", said)
+    for side, model, settings in (
+        ("target", target_model, target_set),
+        ("reference", reference_model, reference_set),
+    ):
+        if settings and model is None:
+            raise InputError(f"--{side}-model beside --{side}-set", "no model")
     options.one_of(fail_on, ("large", "moderate"), "--fail-on")
     found = api.diagnose(
         comparison,

@@ -29,6 +29,7 @@ class Symptom(StrEnum):
     GREATLY = "the output differs greatly"
     SLIGHTLY = "the output differs slightly"
     INSIDE = "the output agrees, what is inside does not"
+    AROUND = "the models agree, what is done around them does not"
     UPGRADE = "the output differs after a change of environment"
     NONE = "nothing differs"
     UNKNOWN = "no output was compared"

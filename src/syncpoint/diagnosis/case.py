@@ -78,7 +78,7 @@ class Case:
     subjects: Mapping[str, Subject] = field(default_factory=dict)
     """Side -> its model, where it may be run again."""
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller gave besides: `preprocess`, `raw`."""
+    """What the caller gave besides: `prepared`, what two pipelines made of one raw sample."""
     seconds: float = 60.0
     """After this long no more experiments are begun."""
     found: list[Finding] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncpoint.comparison.findings import Diagnosis, Finding, Level
+from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import causes, foreign
 from syncpoint.diagnosis.symptom import symptom
@@ -28,6 +28,9 @@ def diagnose(case: Case) -> Diagnosis:
                 raise
             troubles.append(f"{cause.title}: {one_line(error)}")
     what, summary = symptom(case.result)
+    heavy = any(f.level is Level.CAUSE for f in case.found)
+    if what is Symptom.NONE and "prepared" in case.asked and heavy:
+        what = Symptom.AROUND
     return Diagnosis(
         what,
         summary,

@@ -14,9 +14,7 @@ from syncpoint.diagnosis.amounts import of_norm
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.explain_inputs import input_relation
 from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
-from syncpoint.diagnosis.pipelines import prepared, raw_sample
 from syncpoint.diagnosis.relations import Relation, distance, likeness
-from syncpoint.errors import InputError
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -33,7 +31,7 @@ class Processing:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Pipelines that the caller named, the inputs that were compared, then the outputs."""
-        if case.asked.get("preprocess"):
+        if "prepared" in case.asked:
             yield from self._pipelines(case)
         inputs = list(self._inputs(case))
         yield from inputs
@@ -127,15 +125,7 @@ class Processing:
     # What two pipelines make of one raw sample
 
     def _pipelines(self, case: Case) -> Iterator[Finding]:
-        pipelines = tuple(case.asked["preprocess"])
-        raw = case.asked.get("raw")
-        if len(pipelines) != 2 or raw is None:
-            raise InputError(
-                "two pipelines and a raw sample",
-                f"{len(pipelines)} and {'none' if raw is None else 'one'}",
-                "give --preprocess twice, the target's first, and --raw FILE",
-            )
-        ours, theirs = (prepared(one, raw_sample(raw)) for one in pipelines)
+        ours, theirs = case.asked["prepared"]
         if len(ours) == len(theirs) and set(ours) != set(theirs):
             theirs = dict(zip(ours, theirs.values(), strict=True))
         lonely = sorted(set(ours) ^ set(theirs))
@@ -178,7 +168,9 @@ class Processing:
             level=level,
             confidence=confidence,
             evidence=("both pipelines were run on the same raw sample",),
-            next="" if level is Level.NOTE else _next(relation, name),
+            next=""
+            if level is Level.NOTE
+            else _next(relation, f"input {name}" if name.isdigit() else name),
         )
 
 
