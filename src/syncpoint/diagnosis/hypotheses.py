@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.numpy_ops.registry import readings
+from syncpoint.diagnosis.numpy_ops.registry import proven, readings, results
 from syncpoint.diagnosis.thinning import LARGE, thinned
 from syncpoint.diagnosis.variants.general import GENERAL
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
@@ -83,6 +83,31 @@ def explanations(local: Local) -> list[Explained]:
         if scored is not None and (scored.whole or scored.share >= _SHARE):
             found.append(scored)
     return _ordered(found)
+
+
+def as_said(local: Local, theirs: Op) -> list[Explained]:
+    """The reference's op with the attributes that the target's op says it has, where both are of
+    one type and that gives the target's numbers."""
+    scale = Scale(local)
+    for op in local.ops if local.target.size <= _MOST_ELEMENTS else ():
+        output, arguments = local.output(op), local.arguments(op)
+        other = {n: v for n, v in theirs.attributes.items() if op.attributes.get(n, v) != v}
+        if op.type != theirs.type or not other or output is None:
+            continue
+        if proven(op, arguments, output) is None:
+            continue
+        for bound in readings(replace(op, attributes={**op.attributes, **other}), arguments):
+            made = results(bound)
+            value = local.replaced(op, made[0]) if made else None
+            if not made or value is None or value.shape != local.target.shape:
+                continue
+            words = ", ".join(f"{n} {v} instead of {op.attributes[n]}" for n, v in other.items())
+            after = f"give {theirs.key} the {' and '.join(other)} that {op.key} has"
+            hypothesis = Hypothesis("attributes", f"the same with {words}", made[0], after)
+            scored = scale.scored(op, hypothesis, value)
+            if scored is not None and (scored.whole or scored.share >= _SHARE):
+                return [scored]
+    return []
 
 
 def _ordered(found: list[Explained]) -> list[Explained]:

@@ -11,7 +11,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.hidden_weights import read_behind
-from syncpoint.diagnosis.hypotheses import Explained, below_rounding, explanations
+from syncpoint.diagnosis.hypotheses import Explained, as_said, below_rounding, explanations
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
@@ -47,6 +47,11 @@ class Implementation:
                 continue
             local = case.local(row)
             found = explanations(local) if local is not None else []
+            said = case.op("target", row.target.key.op)
+            vague = not found or found[0].hypothesis.simplicity < 0
+            if vague and local is not None and said is not None:
+                # What it says of itself tells more than numbers that were made to fit.
+                found = as_said(local, said) or found
             wide = case.wider(row) if not found else None
             if wide is not None:
                 found = [replace(one, doubt=0.05) for one in explanations(wide[0])]
@@ -95,7 +100,7 @@ class Implementation:
                 f"the error projects to {best.projection:.2f} on the variant"
                 f" ({min(best.sigmas, 1e6):.0f} standard deviations)"
             )
-        evidence += _attributes(case, row)
+        evidence += _attributes(case, row) if best.hypothesis.kind != "attributes" else []
         advice = _advice(best, _name(case, row))
         return Finding(
             cause=_cause(case, row, best),
