@@ -47,6 +47,10 @@ def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArr
         }
 
 
+_BITS = 64
+"""Numbers with fewer bits are written by people: 0.5, 0.75, 1.25."""
+
+
 def _literals(op: Op, upstream: str) -> list[str]:
     """The precision of the numbers written into an op, where they were rounded on the way: a
     constant of a 16-bit model that a fusion made an attribute has all the bits of that type and
@@ -56,10 +60,16 @@ def _literals(op: Op, upstream: str) -> list[str]:
     numbers = [number for v in said for number in (abs(v), 1 / abs(v))] if bits else []
     for number in numbers:
         whole = float(np.frexp(number)[0]) * 2.0 ** (bits + 1) if bits else 0.0
-        # Seven in eight numbers of a type need its last three bits.
-        if abs(whole - round(whole)) <= 2.0**-22 * whole and round(whole) % 8:
+        if abs(whole - round(whole)) <= 2.0**-22 * whole and _is_rounded(round(whole), number):
             return [upstream]
     return []
+
+
+def _is_rounded(whole: int, number: float) -> bool:
+    """Whether a number that a 16-bit type holds is likely to have been rounded to it. Seven in
+    eight need the last three bits of the type; of the others those that people do not write."""
+    odd = whole // (whole & -whole)
+    return bool(whole % 8) or (odd >= _BITS and bool((2 * number) % 1))
 
 
 class Precisions:

@@ -30,12 +30,18 @@ def parameters(target):
     return Precisions(target, scaled(np.float64)).parameters(OpKey("product"))
 
 
-@pytest.mark.parametrize("alpha", [F16, float(np.float32(F16)), -F16, float(np.float16(0.1))])
+ENDS_IN_ZEROS = 1 / float(np.float16(np.sqrt(8)))
+"""2.828125: the last three bits of the divisor happen to be 0."""
+
+
+@pytest.mark.parametrize(
+    "alpha", [F16, float(np.float32(F16)), -F16, float(np.float16(0.1)), ENDS_IN_ZEROS]
+)
 def test_a_factor_that_was_rounded_below_float16_counts_as_a_parameter_of_it(alpha):
     assert parameters(scaled(np.float16, alpha=alpha)) == "f16"
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 8.0, 1 / DIVISOR, 0.1, 0.0, np.inf, 2, "0.1"])
+@pytest.mark.parametrize("alpha", [0.25, 0.75, 8.0, 127.5, 1 / DIVISOR, 0.1, 0.0, np.inf, 2, "0.1"])
 def test_a_factor_that_any_type_holds_or_none_rounded_says_nothing(alpha):
     assert parameters(scaled(np.float16, alpha=alpha)) == "exact"
 

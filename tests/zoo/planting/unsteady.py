@@ -37,7 +37,7 @@ def race(work, share, size):
 @torch.library.custom_op("zoo::uninitialised", mutates_args=())
 def uninitialised(x: torch.Tensor, share: float) -> torch.Tensor:
     """The last part of the buffer is whatever was there."""
-    found = x.clone()
+    found = x.clone(memory_format=torch.contiguous_format)
     flat = found.view(-1)
     start = int(len(flat) * (1 - share))
     generator = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "little"))
