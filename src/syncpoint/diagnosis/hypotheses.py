@@ -102,7 +102,7 @@ def as_said(local: Local, theirs: Op) -> list[Explained]:
             if not made or value is None or value.shape != local.target.shape:
                 continue
             words = ", ".join(f"{n} {v} instead of {op.attributes[n]}" for n, v in other.items())
-            after = f"give {theirs.key} the {' and '.join(other)} that {op.key} has"
+            after = f"give {theirs.key} in the target the {' and '.join(other)} of the reference's"
             hypothesis = Hypothesis("attributes", f"the same with {words}", made[0], after)
             scored = scale.scored(op, hypothesis, value)
             if scored is not None and (scored.whole or scored.share >= _SHARE):

@@ -386,4 +386,7 @@ def _summary(
     quiet = [f"In {module}."] if module else []
     if not off_before.any():
         quiet.append("Everything before it is close.")
+    broken = table.frame["mismatched"].fill_null(0).to_numpy() > 0
+    if broken.any() and not any(broken[row] for row in first):
+        quiet.append("NaN or infinite values begin elsewhere: see the findings.")
     return text, " ".join(quiet)

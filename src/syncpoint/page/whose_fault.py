@@ -66,7 +66,13 @@ def fault(opened: Opened, row: int, flat: Mapping[str, Any]) -> Fault:
     if flat["introduced_verdict"] in ("moderate", "large"):
         return Fault("The error is made here.", _made_here(opened, flat))
     if flat["mismatched"] and flat["basis"] == "values":
-        return Fault("NaN or infinite on one side only.", _non_finite(flat), source, how)
+        headline, story = "NaN or infinite on one side only.", _non_finite(flat)
+        if source is not None and not opened.table.frame["mismatched"][source]:
+            # What it came in from is finite: a wrong number does not make these.
+            other = opened.table.label(source)
+            story += f" {other} makes error, and is not where these begin: see the findings."
+            return Fault(headline, story)
+        return Fault(headline, story, source, how)
     story = _sentence(flat["reason"])
     if flat["basis"] == "statistics":
         story += " Statistics can prove a difference, hardly equality."

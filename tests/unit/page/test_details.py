@@ -3,7 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import syncpoint as sp
 from server_cases import array_of, compared, row_of, write_run
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage import save
@@ -13,6 +16,7 @@ from syncpoint.page.details import detail, source_of
 from syncpoint.page.distributions import distribution
 from syncpoint.page.heatmaps import Wish, heatmap
 from syncpoint.page.opened import Opened
+from syncpoint.page.overview import overview
 from syncpoint.page.sources import source
 from syncpoint.page.tensors import axis_names, blocks
 from syncpoint.run.model import Kept, Quantization
@@ -296,6 +300,36 @@ def chain(tmp_path, **more):
     t = {name: value + np.float32(name > "b") for name, value in r.items()}
     given, wanted = ([(name, side[name]) for name in names] for side in (t, r))
     return compared(tmp_path, given, wanted, **more)
+
+
+class Sharp(nn.Module):
+    """A wrong layer, and a softmax that overflows in ops of which the reference has none."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.wrong = nn.Linear(16, 16), nn.Linear(16, 16), wrong
+
+    def forward(self, x):
+        scores = 20 * self.last(self.first(x) * (1.5 if self.wrong else 1))
+        if not self.wrong:
+            return torch.softmax(scores, -1)
+        powers = torch.exp(scores)
+        return powers / powers.sum(-1, keepdim=True)
+
+
+def test_values_that_are_not_finite_are_not_blamed_on_a_wrong_number(tmp_path):
+    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+    made = sp.compare(
+        Sharp(True).eval(), Sharp(False).eval(), inputs=(x,), target_options={"dtype": "f16"}
+    )
+    made.save(tmp_path / "sharp.cmp")
+    opened = Opened(tmp_path / "sharp.cmp")
+    out = next(at for at, row in enumerate(made.rows) if row.output)
+    found = detail(opened, out, "psnr")
+    assert found.headline == "NaN or infinite on one side only." and found.guilty_row is None
+    assert "is not where these begin" in found.story
+    assert "begin elsewhere" in overview(opened).aside
 
 
 def test_guilt_that_is_not_known_is_said_with_the_place_where_they_part(tmp_path):
