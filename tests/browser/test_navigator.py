@@ -114,6 +114,22 @@ def test_arrow_keys_step_and_every_pane_follows(page, served):
     expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
 
 
+@pytest.mark.parametrize("key", ["ArrowDown", "Enter"])
+def test_from_the_filter_a_key_leads_to_the_first_row_that_it_leaves(page, served, key):
+    open_page(page, served("guilty"), sort="operation")
+    page.keyboard.press("g")
+    expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
+    page.keyboard.press("/")
+    page.keyboard.type("gelu")
+    page.keyboard.press(key)
+    chosen = page.locator(".row[aria-selected=true] .a > .cut")
+    expect(chosen).to_have_text("gelu")
+    expect(page.get_by_role("tree", name="Sync points")).to_be_focused()
+    expect(page.locator("#filter")).to_have_value("gelu")
+    page.keyboard.press("ArrowDown")
+    expect(chosen).to_have_text("gelu_1")
+
+
 def test_g_goes_from_one_guilty_op_to_the_next(page, served):
     open_page(page, served("guilty"))
     page.keyboard.press("g")

@@ -1,7 +1,7 @@
 // The keyboard, the same in every pane.
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { cursor, lineAt, lineSoon, toggle, total } from "./navigator/lines";
+import { cursor, lineAt, lineSoon, listed, toggle, total } from "./navigator/lines";
 import * as state from "./state";
 
 const help = signal(false);
@@ -15,7 +15,7 @@ const KEYS: [string, string][] = [
   ["↑ ↓", "step through the sync points"],
   ["← →", "close and open a group"],
   ["g", "next guilty sync point"],
-  ["/", "search"],
+  ["/", "search; ↓ or Enter leads to what it found"],
   ["m", "next metric"],
   ["s", "sort by similarity or by operation"],
   ["f", "fit the graphs"],
@@ -40,6 +40,11 @@ export function keys(event: KeyboardEvent): void {
   if (event.key === "F6") {
     event.preventDefault();
     nextPane(event.shiftKey ? -1 : 1);
+    return;
+  }
+  if (at.id === "filter" && (event.key === "ArrowDown" || event.key === "Enter") && !event.isComposing) {
+    event.preventDefault();
+    void intoList();
     return;
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -73,6 +78,14 @@ export async function step(by: number): Promise<void> {
   cursor.value = next;
   const line = lineAt(next) ?? (await lineSoon(next));
   if (line?.kind === "row" && cursor.value === next) state.select(line.row);
+}
+
+/** From the filter to the first line that it leaves. */
+async function intoList(): Promise<void> {
+  document.getElementById("list")?.focus();
+  if (!(await listed())) return;
+  cursor.value = null;
+  await step(1);
 }
 
 function openGroup(opening: boolean): void {

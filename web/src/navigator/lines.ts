@@ -26,6 +26,8 @@ export const wanted = signal<{ index: number } | null>(null);
 
 let pages = new Map<number, Line[] | null>();
 let asked: RowQuery | null = null;
+/** What the lines that are here were asked for by. */
+let answered: RowQuery | null = null;
 
 /** The line at a place, or undefined while it is on its way. */
 export function lineAt(index: number): Line | undefined {
@@ -76,6 +78,13 @@ export async function lineSoon(index: number): Promise<Line | undefined> {
   return lineAt(index);
 }
 
+/** Wait for the lines of the filter as it is now; false where it changed meanwhile or failed. */
+export async function listed(): Promise<boolean> {
+  const now = asked;
+  for (let tries = 0; tries < 500 && asked === now && answered !== now && !problem.peek(); tries++) await new Promise((done) => setTimeout(done, 10));
+  return asked === now && answered === now;
+}
+
 export function toggle(group: string): void {
   const now = open.value;
   open.value = now.includes(group) ? now.filter((name) => name !== group) : [...now, group];
@@ -98,6 +107,7 @@ export function follow(): void {
         fresh.set(0, found.items);
         shownBy.value = next.metric;
         pages = fresh;
+        answered = next;
         total.value = found.total;
         matching.value = found.matching;
         counts.value = found.counts;

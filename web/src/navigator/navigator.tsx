@@ -189,6 +189,7 @@ function List(): JSX.Element {
     <div class="listbox">
       <div
         ref={list}
+        id="list"
         class={isDecibels(shownBy.value) ? "list" : "list long"}
         role="tree"
         aria-label="Sync points"
