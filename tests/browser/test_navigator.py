@@ -130,6 +130,23 @@ def test_from_the_filter_a_key_leads_to_the_first_row_that_it_leaves(page, serve
     expect(chosen).to_have_text("gelu_1")
 
 
+def test_escape_clears_brush_filters_and_selection_one_after_the_other(page, served):
+    open_page(page, served("guilty"), sort="operation", row=47, module="blocks.1", brush="20-60")
+    matching, chosen = page.get_by_test_id("matching"), page.locator(".row[aria-selected=true]")
+    expect(chosen).to_contain_text("linear_9")
+    before = int(matching.inner_text())
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name=re.compile("^ops "))).to_have_count(0)
+    expect(page.get_by_role("button", name="in blocks.1 ×")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="in blocks.1 ×")).to_have_count(0)
+    expect(matching).not_to_have_text(str(before))
+    assert "module" not in page.url and "row=47" in page.url
+    expect(chosen).to_contain_text("linear_9")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
+
+
 def test_g_goes_from_one_guilty_op_to_the_next(page, served):
     open_page(page, served("guilty"))
     page.keyboard.press("g")

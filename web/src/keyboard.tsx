@@ -20,7 +20,7 @@ const KEYS: [string, string][] = [
   ["s", "sort by similarity or by operation"],
   ["f", "fit the graphs"],
   ["[ ]", "previous and next slice of the tensor"],
-  ["Esc", "clear the brush, then the selection"],
+  ["Esc", "clear the brush, then the filters, then the selection"],
   ["F6", "next pane"],
 ];
 
@@ -34,6 +34,7 @@ export function keys(event: KeyboardEvent): void {
       at.blur();
     }
     else if (state.brush.value) state.brush.value = null;
+    else if (state.filtered.value) state.clearFilters();
     else state.select(null);
     return;
   }
