@@ -383,3 +383,14 @@ def test_inputs_outputs_and_parameters_can_be_asked_for(page, served, role, name
     page.get_by_label("Op type").select_option(role)
     expect(page.locator(".row .a > .cut", has_text=name).first).to_be_visible()
     expect(page.locator(".row", has_text="linear_9 ")).to_have_count(0)
+
+
+def test_without_a_session_there_are_no_other_comparisons_to_lead_to(page, served):
+    open_page(page, served("guilty"))
+    expect(page.locator(".brand")).to_contain_text("Syncpoint")
+    expect(page.get_by_role("link", name="Syncpoint")).to_have_count(0)
+    # A session may have had the same address before.
+    page.evaluate("localStorage.setItem('syncpoint.session', '1')")
+    page.reload()
+    page.wait_for_function("localStorage.getItem('syncpoint.session') === '0'")
+    expect(page.get_by_role("link", name="Syncpoint")).to_have_count(0)

@@ -71,6 +71,7 @@ def test_what_is_damaged_is_listed_with_its_cure(page, folder):
         broken = page.get_by_role("alert")
         expect(broken).to_contain_text("syncpoints.parquet is cut off or damaged")
         expect(broken).to_contain_text("compare the two runs again")
+        expect(page.get_by_role("link", name="Syncpoint")).to_have_attribute("href", "/")
         broken.get_by_role("link", name="All comparisons").click()
         why = past.locator(".why")
         expect(why).to_have_text(

@@ -8,6 +8,7 @@ import { Findings } from "./findings/findings";
 import { Overview } from "./findings/overview";
 import { Alone } from "./inspector/alone";
 import { Inspector } from "./inspector/inspector";
+import { inSession } from "./insession";
 import { Help, keys } from "./keyboard";
 import { Navigator } from "./navigator/navigator";
 import { MiddleSplitter, Splitters } from "./splitters";
@@ -81,14 +82,16 @@ function Broken(): JSX.Element {
           {said?.cure && <dt>cure</dt>}
           {said?.cure && <dd>{said.cure}</dd>}
         </dl>
-        {gone.value === null ? (
-          <a class="btn" href="/">
-            All comparisons
-          </a>
-        ) : (
+        {gone.value !== null ? (
           <button class="btn" onClick={state.tryAgain}>
             Try now
           </button>
+        ) : (
+          inSession.value && (
+            <a class="btn" href="/">
+              All comparisons
+            </a>
+          )
         )}
       </section>
     </div>

@@ -5,6 +5,7 @@ import { liveSource } from "./api/live";
 import { reportData, reportSource } from "./api/report";
 import type { Source } from "./api/source";
 import { Frame } from "./frame";
+import { recallSession } from "./insession";
 import { follow } from "./navigator/lines";
 import { Session } from "./session/session";
 import { start } from "./state";
@@ -22,6 +23,8 @@ function show(source: Source): void {
 const named = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
 void reportData().then((data) => {
   if (data) show(reportSource(data));
-  else if (named) show(liveSource(decodeURIComponent(named)));
-  else render(<Session />, root);
+  else if (named) {
+    recallSession();
+    show(liveSource(decodeURIComponent(named)));
+  } else render(<Session />, root);
 });

@@ -1,18 +1,25 @@
 // The top bar: who against whom, how much was compared, the verdict, and what it is seen through.
 import type { JSX } from "preact";
 import type { Level, Overview } from "./api/source";
+import { inSession } from "./insession";
 import { Glyph } from "./marks";
 import { percent } from "./numbers";
 import * as state from "./state";
 
 export function Brand(): JSX.Element {
-  return (
-    <a class="brand" href={state.source?.live === false ? undefined : "/"} title="All comparisons">
+  const inside = (
+    <>
       <svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true">
         <path d="M2 5h4c4 0 2 8 6 8h4M2 13h4c1.4 0 2-.9 2.5-2M10 7c.5-1.2 1-2 2.5-2H16" fill="none" stroke="var(--ink)" stroke-width="1.6" stroke-linecap="round" />
         <circle cx="9" cy="9" r="2" fill="var(--accent)" />
       </svg>
       <span class="hide-s">Syncpoint</span>
+    </>
+  );
+  if (!inSession.value) return <span class="brand">{inside}</span>;
+  return (
+    <a class="brand" href="/" title="All comparisons">
+      {inside}
     </a>
   );
 }

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
+import { enterSession } from "../insession";
 import { Brand, ThemeButton } from "../topbar";
 import { Glyph } from "../marks";
 import { startTheme } from "../state";
@@ -41,6 +42,7 @@ async function begin(): Promise<() => void> {
     failure.value = problemOf(error);
     return () => undefined;
   }
+  enterSession();
   form.begin(info.value);
   void loadPast();
   return api.listen(told, (gone) => (lost.value = gone));
