@@ -61,6 +61,21 @@ def test_clicks_on_a_line_select_its_worst_op_and_then_the_others(page, served, 
     assert selected(page) == row_of(rows, "linear_3")
 
 
+def test_the_box_goes_to_the_line_that_is_clicked_however_many_ops_it_has(page, served, rows):
+    open_page(page, served("guilty"))
+    page.keyboard.press("g")
+    boxed = page.locator(".ann .cur")
+    expect(boxed).to_have_attribute("data-row", str(row_of(rows, "linear_9")))
+    page.locator(".cm-line", has_text="q = self.q(x)").click()
+    expect(chosen(page)).to_contain_text("q = self.q(x)")
+    expect(boxed).to_have_count(1)
+    expect(boxed).to_have_text(re.compile(r"^\d+ ops$"))
+    page.locator(".cm-line", has_text="attn.softmax").click()
+    expect(chosen(page)).to_contain_text("attn.softmax")
+    expect(boxed).to_have_attribute("data-row", re.compile(r"\d"))
+    expect(boxed).to_have_count(1)
+
+
 def test_the_source_follows_the_selection(page, served, rows):
     open_page(page, served("guilty"), row=row_of(rows, "linear_9"), sort="operation")
     expect(chosen(page)).to_contain_text("self.proj(x)")

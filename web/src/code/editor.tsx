@@ -45,9 +45,10 @@ class Mark extends GutterMarker {
     readonly all: boolean,
   ) {
     super();
-    this.key = this.shown()
-      .map(({ row, level, guilt }) => `${row}${level}${guilt}${all && row === state.selected.peek()}`)
-      .join();
+    const chosen = state.selected.peek();
+    const marks = this.shown().map(({ row, level, guilt }) => `${row}${level}${guilt}${all && row === chosen}`);
+    // Where there are too many marks to be shown their number is boxed.
+    this.key = [all && chosen !== null && rows.includes(chosen), ...marks].join();
   }
   readonly key: string;
 
