@@ -176,6 +176,21 @@ def test_groups_roll_up_the_worst_and_open_and_close(page, served):
     expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
 
 
+def test_grouping_opens_the_group_of_what_is_selected_and_scrolls_to_it(page, served):
+    page.set_viewport_size({"width": 1440, "height": 600})
+    open_page(page, served("guilty"), sort="operation", row=47)
+    page.get_by_label("Group by module").click()
+    block = page.locator(".list .grp[aria-expanded=true]")
+    chosen = page.locator(".row[aria-selected=true]")
+    expect(chosen).to_contain_text("linear_9")
+    expect(chosen).to_be_in_viewport()
+    assert "open=blocks.1" in page.url
+    # Closed by hand it stays so.
+    page.locator(".list").evaluate("list => list.scrollTop = 0")
+    block.filter(has_text="blocks.1").click()
+    expect(block).to_have_count(0)
+
+
 def test_the_address_holds_what_is_seen(page, served, context):
     open_page(page, served("guilty"), sort="operation", text="linear")
     page.keyboard.press("ArrowDown")

@@ -96,6 +96,7 @@ export function follow(): void {
     const next = query.value;
     void [limits.value, back.value];
     const onlyOpen = asked !== null && sameButOpen(asked, next);
+    const regrouped = asked !== null && next.grouped && !asked.grouped;
     asked = next;
     // What is on screen stays until the new lines are here: nothing blinks.
     const fresh = new Map<number, Line[] | null>();
@@ -114,7 +115,7 @@ export function follow(): void {
         problem.value = null;
         if (!onlyOpen) cursor.value = null;
         arrived.value++;
-        void show(selected.peek(), next, false);
+        void show(selected.peek(), next, regrouped);
       },
       (error: unknown) => {
         if (asked !== next) return;
