@@ -179,6 +179,40 @@ def test_the_keyboard_moves_opens_and_fits(page, served):
     assert moved is None or moved["y"] < before["y"]
 
 
+def test_fit_shows_all_of_both_graphs_with_a_module_open(page, served):
+    page.set_viewport_size({"width": 1440, "height": 1200})
+    open_page(page, served("guilty"), row=47)
+    wait(page, "linear_9")
+    box = page.locator(CANVAS).bounding_box()
+    bottom = box["y"] + box["height"]
+
+    def all_in_view() -> bool:
+        shown = [*nodes(page).values(), *nodes(page, "reference").values()]
+        names = {one["name"] for one in shown if box["y"] < one["y"] < bottom}
+        return {"image", "linear_9", "aux"} <= names
+
+    assert not all_in_view()
+    page.get_by_role("button", name="Fit", exact=True).click()
+    assert all_in_view()
+    expect(page.locator("#structure-words")).to_contain_text("linear_9")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function(SEEN)
+    assert not all_in_view(), "what is selected can be read"
+    page.keyboard.press("f")
+    assert all_in_view()
+
+
+def test_where_all_of_the_graphs_would_be_too_small_fit_says_so(page, served):
+    page.set_viewport_size({"width": 1440, "height": 500})
+    open_page(page, served("guilty"), row=47)
+    before = wait(page, "linear_9")
+    page.keyboard.press("f")
+    expect(page.locator("#structure-words")).to_contain_text("too tall to be seen as a whole")
+    wait(page, "linear_9")
+    page.wait_for_function(SEEN)
+    assert nodes(page)["linear_9"]["x"] == pytest.approx(before["x"], abs=2)
+
+
 def test_ops_without_partner_say_why(page, served):
     open_page(page, served("plain"))
     node = wait(page, "extra")

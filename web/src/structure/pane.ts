@@ -16,6 +16,8 @@ import { scored } from "./scores";
 const LEAST = 0.12;
 const MOST = 2.5;
 const READABLE = 0.6;
+/** Below this not even the colours of single ops can be told apart. */
+const DISCERNIBLE = 0.2;
 
 export class Pane {
   model: Model | null = null;
@@ -37,6 +39,8 @@ export class Pane {
   private placed = false;
   /** Set where something moved by hand, so that a new size does not fit again. */
   private touched = false;
+  /** Set where the whole was asked for, be it too small for words. */
+  private overall = false;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -242,12 +246,21 @@ export class Pane {
 
   // ---- moving ---------------------------------------------------------------------------------
 
-  fit(): void {
+  /** All of both graphs, because somebody asked for it. */
+  fitAll(): void {
+    this.overall = true;
+    this.fit();
+    const { model, height } = this;
+    if (model && model.root.height * DISCERNIBLE > height) this.say("The graphs are too tall to be seen as a whole: they fit the width.", true);
+    else this.tell();
+  }
+
+  private fit(): void {
     const { width, height, model } = this;
     if (!model || !width) return;
     const tall = model.root.height;
     const all = height / tall;
-    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, all < READABLE ? 1 : all);
+    const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, all < (this.overall ? DISCERNIBLE : READABLE) ? 1 : all);
     const at: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
     if (tall * k > height) {
       // Too tall to be read as a whole: begin with what matters.

@@ -17,7 +17,7 @@ export function Structure(): JSX.Element {
   useEffect(() => {
     const made = new Pane(canvas.current as HTMLCanvasElement, (said, aloud = false) => setWords({ said, aloud }), setFound);
     pane.current = made;
-    paneKeys.set("f", () => made.fit());
+    paneKeys.set("f", () => made.fitAll());
     const timer = setTimeout(() => setSlow(true), 300);
     return () => {
       clearTimeout(timer);
@@ -44,7 +44,7 @@ export function Structure(): JSX.Element {
         <button class="ico s" aria-label="Zoom in" title="Zoom in (ctrl + wheel)" onClick={() => pane.current?.zoom(1.25)}>
           +
         </button>
-        <button class="btn s" title="Fit the graphs (f)" onClick={() => pane.current?.fit()}>
+        <button class="btn s" title="Fit the graphs (f)" onClick={() => pane.current?.fitAll()}>
           Fit
         </button>
       </div>
