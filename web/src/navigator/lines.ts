@@ -18,7 +18,19 @@ export const counts = signal<Record<string, number>>({});
 export const arrived = signal(0);
 /** The metric that the lines on screen were asked for by: the next ones may be on their way. */
 export const shownBy = signal("psnr");
+/** Whether a metric has limits; null before a measured row has told. */
+export const limited = signal<boolean | null>(null);
 export const problem = signal<Problem | null>(null);
+const known = new Map<string, boolean>();
+
+/** Rows that were measured bear the limits of the metric, if it has any; one alone may lack them. */
+function learn(metric: string, lines: readonly Line[]): void {
+  const key = `${limits.peek()} ${metric}`;
+  const measured = lines.filter((line) => line.kind === "row" && line.basis === "values" && !line.bad) as RowBrief[];
+  if (measured.length && !known.get(key)) known.set(key, measured.some((row) => row.ticks.length > 0));
+  limited.value = known.get(key) ?? null;
+}
+
 /** The line that the keyboard is on. */
 export const cursor = signal<number | null>(null);
 /** Asks the list to bring a line into view. */
@@ -59,6 +71,7 @@ async function load(page: number): Promise<void> {
     const found = await source.rows(now, page * PAGE, PAGE);
     if (asked !== now) return;
     pages.set(page, found.items);
+    learn(now.metric, found.items);
     total.value = found.total;
     matching.value = found.matching;
     counts.value = found.counts;
@@ -107,6 +120,7 @@ export function follow(): void {
         if (asked !== next) return;
         fresh.set(0, found.items);
         shownBy.value = next.metric;
+        learn(next.metric, found.items);
         pages = fresh;
         answered = next;
         total.value = found.total;

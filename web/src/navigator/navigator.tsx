@@ -5,7 +5,7 @@ import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
 import { count, isDecibels, scoreText } from "../numbers";
 import * as state from "../state";
-import { arrived, counts, cursor, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
+import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
 
 const HEIGHT = 30;
 const ROLES: Record<string, string> = { "model-input": "model inputs", "model-output": "model outputs", parameter: "parameters", state: "states" };
@@ -117,7 +117,11 @@ function Filters(): JSX.Element {
         {level("none", "no verdict", <Glyph level="none" />)}
       </div>
       <p class="dim by" data-testid="counts-by">
-        counts by {title} alone; the verdict above by all limits
+        {limited.value === null
+          ? `counts by ${title} where it has limits, else by the verdict`
+          : limited.value
+            ? `counts by ${title} alone; the verdict above by all limits`
+            : `${title} has no limits: counts by the verdict`}
       </p>
       {(state.module.value || state.brush.value) && (
         <div class="chips">
