@@ -57,8 +57,8 @@ browser:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
 	  { echo "expected Debian's chromium for the tests of the page, found none, and it could not be installed; apt-get install chromium" >&2; exit 1; }
 
-# Everything but the tests of the page runs on all cores, a file at a time. What fails of those, which
-# a slow machine may do, is tried once more by itself.
+# Everything but the tests of the page runs on all cores, a file at a time. A few of the page's are not
+# steady in a whole run, for a reason that is still to be found: what fails is tried once more by itself.
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
 test: lint $(PAGE) browser
 	$(BIN)/python -m pytest --ignore=tests/browser --numprocesses $(JOBS) --dist loadfile
