@@ -79,18 +79,18 @@ def complete(
 
 def _finished(work: Workspace, pairs: list[tuple[Slot, Slot]]) -> list[tuple[Slot, Slot]]:
     """The pair of what completes an op; where that is not equal and the only op that reads it,
-    which bears another name, makes it equal with a constant, that op's result is meant: the divisor
-    of a mean of pixels may have got the name of another op that divides."""
+    which bears another name, makes it equal, that op's result is meant: the divisor of a mean of
+    pixels, or the product at the end of a hardswish, may have got the name of another op."""
     if len(pairs) != 1:
         return pairs
     graph, (slot, wanted) = work.graphs[TARGET], pairs[0]
     reader = graph.only_reader(slot)
-    if reader is None or not graph.is_unary(reader) or graph.classes[reader] not in ("mul", "div"):
+    if reader is None or graph.classes[reader] not in ("mul", "div"):
         return pairs
     made = graph.outputs(reader)
     if len(made) != 1 or work.prints.equal(slot, wanted) or not work.prints.equal(made[0], wanted):
         return pairs
-    return [(made[0], wanted)]
+    return [(made[0], wanted)] if work.admit(TARGET, made[0]) else pairs
 
 
 def _piece(work: Workspace, target: Unit, wanted: Slot) -> list[int] | None:

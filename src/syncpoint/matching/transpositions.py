@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.views import View
-from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Op
 
 _STEPS = 4
@@ -40,9 +40,7 @@ def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
                 fitting.append((target, view))
         if len(fitting) == 1:
             target, view = fitting[0]
-            for tensor in mine.slots[target]:
-                # It may have been taken for a mere step of the op that it was merged into.
-                work.matching.admit(SIDES[TARGET], tensor.key)
+            work.admit(TARGET, target)
             said = "the same tensor turned, by the axes that both ops name"
             work.pair(target, slot, said, 0.9, view=view)
 

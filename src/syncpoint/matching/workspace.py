@@ -84,6 +84,12 @@ class Workspace:
         asked = (self.matching.free_target, self.matching.free_reference)[side]
         return any(asked(tensor.key) for tensor in tensors)
 
+    def admit(self, side: int, slot: Slot) -> bool:
+        """Take back a slot that was taken for a mere step of another op; whether it is free now."""
+        for tensor in self.graphs[side].slots.get(slot, ()):
+            self.matching.admit(SIDES[side], tensor.key)
+        return self.free(side, slot)
+
     def is_done(self) -> bool:
         """Whether one side has nothing left that may be paired."""
         return not all(
