@@ -40,6 +40,12 @@ _LIST = """() => {
 _SELECTED = "row => new URLSearchParams(location.hash.slice(1)).get('row') === String(row)"
 _PAINTED = """canvas => canvas.getContext('2d')
     .getImageData(0, 0, canvas.width, canvas.height).data.some(value => value > 0)"""
+_CAPTIONS = """() => Object.fromEntries(
+    [...['target', 'reference', 'difference'].map(name => [name, `value-${name}`]),
+     ['readout', 'readout']].map(([name, id]) => {
+        const found = document.querySelector(`[data-testid=${id}]`);
+        return [name, (name === 'readout' ? found?.querySelector('b') : found)?.innerText ?? null];
+    }))"""
 _WORDS = "pane => (pane.innerText ?? '').trim().length"
 
 
@@ -131,9 +137,7 @@ def row_with(known, least: int = 3) -> int | None:
     return None
 
 
-def shown(page, what: str) -> float:
-    """The number in a caption."""
-    text = page.get_by_test_id(f"value-{what}").inner_text()
+def _number(text: str) -> float:
     if "∞" in text or "NaN" in text:
         return {"−∞": -np.inf, "+∞": np.inf}.get(text, np.nan)
     return float(text.replace("−", "-").replace("+", ""))
@@ -141,13 +145,24 @@ def shown(page, what: str) -> float:
 
 def check_cursor(looked, at: int) -> tuple[int, ...]:
     """Index under the cursor; what the captions say there is what the runs hold."""
-    page = looked.page
-    text = page.get_by_test_id("readout").locator("b").inner_text()
-    index = tuple(int(part) for part in re.findall(r"\d+", text))
-    held = {side: looked.known.values(side, at)[index] for side in ("target", "reference")}
-    for side, value in held.items():
-        assert shown(page, side) == pytest.approx(value, rel=1e-3, nan_ok=True)
-    with np.errstate(invalid="ignore"):
-        apart = held["target"] - held["reference"]
-    assert shown(page, "difference") == pytest.approx(apart, rel=2e-3, nan_ok=True)
-    return index
+    values = {side: looked.known.values(side, at) for side in ("target", "reference")}
+    held = None
+    for _ in range(100):
+        # All at one moment: the picture of the slice before may still be there.
+        said = looked.page.evaluate(_CAPTIONS)
+        index = tuple(int(part) for part in re.findall(r"\d+", said["readout"] or ""))
+        found = [_number(said[what] or "NaN") for what in ("target", "reference", "difference")]
+        if said["readout"] and _inside(index, values["target"].shape):
+            held = [values[side][index] for side in ("target", "reference")]
+            with np.errstate(invalid="ignore"):
+                apart = held[0] - held[1]
+            want = [pytest.approx(number, rel=1e-3, nan_ok=True) for number in held]
+            want.append(pytest.approx(apart, rel=2e-3, nan_ok=True))
+            if found == want:
+                return index
+        looked.page.wait_for_timeout(50)
+    pytest.fail(f"the captions say {said}, the runs hold {held} there")
+
+
+def _inside(index: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(index) == len(shape) and all(a < n for a, n in zip(index, shape, strict=True))

@@ -184,11 +184,64 @@ def test_grouping_opens_the_group_of_what_is_selected_and_scrolls_to_it(page, se
     chosen = page.locator(".row[aria-selected=true]")
     expect(chosen).to_contain_text("linear_9")
     expect(chosen).to_be_in_viewport()
-    assert "open=blocks.1" in page.url
+    page.wait_for_url(re.compile("open=blocks.1"))
     # Closed by hand it stays so.
     page.locator(".list").evaluate("list => list.scrollTop = 0")
     block.filter(has_text="blocks.1").click()
     expect(block).to_have_count(0)
+
+
+def test_a_key_held_down_ends_where_the_address_says(page, served):
+    """Browsers drop what is written to the address too often."""
+    open_page(page, served("guilty"), sort="operation")
+    page.evaluate(
+        """() => {
+            const list = document.querySelector('.list');
+            const key = name => list.dispatchEvent(new KeyboardEvent('keydown', {
+                key: name, bubbles: true }));
+            for (let at = 0; at < 400; at++) key(at % 2 ? 'ArrowUp' : 'ArrowDown');
+            for (let at = 0; at < 7; at++) key('ArrowDown');
+        }"""
+    )
+    chosen = page.locator(".row[aria-selected=true]")
+    expect(chosen).to_be_visible()
+    row = chosen.get_attribute("data-row")
+    page.wait_for_url(re.compile(rf"#row={row}&"))
+    page.reload()
+    expect(chosen).to_have_attribute("data-row", row)
+
+
+def test_steps_while_the_list_is_on_its_way_are_taken_in_the_new_one(page, served):
+    open_page(page, served("guilty"), sort="operation")
+    rows = page.locator(".list .row")
+    page.locator(".list").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".row[aria-selected=true]")).to_be_visible()
+    first = rows.first.get_attribute("data-row")
+
+    page.evaluate(
+        """() => {
+            const plain = window.fetch;
+            window.fetch = async (...asked) => {
+                if (String(asked[0]).includes('/rows')) await new Promise(r => setTimeout(r, 400));
+                return plain(...asked);
+            };
+        }"""
+    )
+    page.get_by_role("button", name=re.compile("^Operation")).click()
+    page.locator(".list").focus()
+    page.keyboard.press("ArrowUp")
+    # In the turned order the first op is the last line, and the one above it the second op.
+    second = page.evaluate(
+        """async () => {
+            const at = location.pathname.replace('/c/', '/api/comparisons/');
+            const answer = await fetch(`${at}/rows?sort=operation&limit=2`);
+            return String((await answer.json()).items[1].row);
+        }"""
+    )
+    chosen = page.locator(".row[aria-selected=true]")
+    expect(chosen).to_have_attribute("data-row", second)
+    assert first != second
 
 
 def test_the_address_holds_what_is_seen(page, served, context):

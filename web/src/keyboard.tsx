@@ -1,7 +1,7 @@
 // The keyboard, the same in every pane.
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { cursor, lineAt, lineSoon, listed, toggle, total } from "./navigator/lines";
+import { cursor, cursorSoon, isListed, lineAt, lineSoon, listed, toggle, total } from "./navigator/lines";
 import * as state from "./state";
 
 const help = signal(false);
@@ -73,8 +73,22 @@ const actions: Record<string, () => void> = {
   "?": () => (help.value = !help.value),
 };
 
+/** Steps that wait for the list, one after the other. */
+let waiting: Promise<void> = Promise.resolve();
+
+/** One step from the line that the keyboard is on, or from the selected one. */
 export async function step(by: number): Promise<void> {
-  const next = Math.min(Math.max((cursor.value ?? (by > 0 ? -1 : total.value)) + by, 0), total.value - 1);
+  if (isListed() && (cursor.value !== null || state.selected.value === null)) return move(cursor.value, by);
+  // A step in lines that are about to be exchanged would lead anywhere.
+  waiting = waiting.then(async () => {
+    await listed();
+    await move(await cursorSoon(), by);
+  });
+  return waiting;
+}
+
+async function move(from: number | null, by: number): Promise<void> {
+  const next = Math.min(Math.max((from ?? (by > 0 ? -1 : total.value)) + by, 0), total.value - 1);
   if (next < 0) return;
   cursor.value = next;
   const line = lineAt(next) ?? (await lineSoon(next));
@@ -84,9 +98,7 @@ export async function step(by: number): Promise<void> {
 /** From the filter to the first line that it leaves. */
 async function intoList(): Promise<void> {
   document.getElementById("list")?.focus();
-  if (!(await listed())) return;
-  cursor.value = null;
-  await step(1);
+  if (await listed()) await move(null, 1);
 }
 
 function openGroup(opening: boolean): void {

@@ -1,5 +1,6 @@
 // The one selection that every pane follows, and how it lies in the address.
 import { batch, computed, effect, signal } from "@preact/signals";
+import { keep } from "./address";
 import { back } from "./api/live";
 import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source, type UnmatchedWindow } from "./api/source";
 import { floats, integers } from "./decode";
@@ -171,10 +172,7 @@ export function start(from: Source): void {
   addEventListener("hashchange", () => {
     if (location.hash.slice(1) !== written()) read();
   });
-  effect(() => {
-    const hash = written();
-    if (location.hash.slice(1) !== hash) history.replaceState(null, "", `#${hash}`);
-  });
+  effect(() => keep(written()));
   effect(() => {
     const asked = limits.value;
     failure.value = null;

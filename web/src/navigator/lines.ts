@@ -91,11 +91,28 @@ export async function lineSoon(index: number): Promise<Line | undefined> {
   return lineAt(index);
 }
 
+/** Whether the lines that are here are those of the filter as it is now, or no others will come. */
+export function isListed(): boolean {
+  return asked === answered || problem.peek() !== null;
+}
+
 /** Wait for the lines of the filter as it is now; false where it changed meanwhile or failed. */
 export async function listed(): Promise<boolean> {
   const now = asked;
   for (let tries = 0; tries < 500 && asked === now && answered !== now && !problem.peek(); tries++) await new Promise((done) => setTimeout(done, 10));
   return asked === now && answered === now;
+}
+
+/** The line that the keyboard is on, else that of the selected row; null where there is neither. */
+export async function cursorSoon(): Promise<number | null> {
+  const row = selected.peek();
+  if (cursor.peek() !== null || row === null || !asked) return cursor.peek();
+  try {
+    const place = await source.place(asked, row);
+    return cursor.peek() ?? place.index;
+  } catch {
+    return null;
+  }
 }
 
 export function toggle(group: string): void {
