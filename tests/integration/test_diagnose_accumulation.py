@@ -58,3 +58,31 @@ def test_an_op_that_amplifies_is_told_from_growth():
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_a_sound_net_has_no_such_finding(dtype):
     assert not compared(Deep(6, 1.0), dtype).findings
+
+
+class Turning(nn.Module):
+    """Layers that turn what they are given and stretch nothing: errors add up and do not grow."""
+
+    def __init__(self, depth):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(depth))
+        for layer in self.layers:
+            nn.init.orthogonal_(layer.weight)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_errors_that_merely_add_up_are_no_reason_to_stop():
+    comparison = compared(Turning(250), "bf16")
+    assert comparison.verdict == "moderate"
+    (first,) = comparison.findings
+    assert (first.cause, first.level) == ("accumulation", "note")
+    errors = [r.introduced.rel_l2 for r in comparison.rows if r.introduced]
+    (output,) = comparison.outputs
+    added, final = np.linalg.norm(errors), output.numbers["rel_l2"]
+    assert added / 2 < final < 2 * added
+    assert f"what the ops add is {added:.3g}; the output has {final:.3g}" in first.text

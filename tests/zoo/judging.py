@@ -25,6 +25,7 @@ class Outcome:
     sites: tuple[str, ...] = ()
     unfit: int = 0
     too_small: int = 0
+    too_coarse: int = 0
     right_class: bool = False
     right_op: bool = False
     counts_op: bool = True

@@ -41,7 +41,7 @@ def run_clean(name, seed):
     """One clean pair."""
     outcome = Outcome(name, seed, ())
     try:
-        work = clean.make(name, seed)
+        work, outcome.too_coarse = clean.make(name, seed)
         outcome.runtime, outcome.dtype, outcome.fusion = work.runtime, work.dtype, work.fusion
         outcome.net = work.net.words
         return judged(outcome, work)

@@ -29,7 +29,8 @@ def markdown(outcomes, seeds):
     lines += [
         "",
         f"Redrawn: {small} faults that changed nothing measurable,"
-        f" {unfit} nets without a place for the fault.",
+        f" {unfit} nets without a place for the fault,"
+        f" {sum(o.too_coarse for o in outcomes)} that eight bits are too few for.",
         f"Time: {sum(o.seconds for o in outcomes):.0f} s of comparing.",
     ]
     runtimes = Counter(o.runtime or "none" for o in outcomes)

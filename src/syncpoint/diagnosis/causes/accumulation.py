@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
@@ -24,6 +26,9 @@ _MATTERS = 0.2
 """And matters if the output's error is not far greater than what it gives."""
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
 _FINER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
+_MORE = 3.0
+"""An output that is off by more than so many times what its ops add is off by growth; up to that
+the errors merely add up, as they must."""
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
 _KNOWN = 0.8
 """Share of the ops whose introduced error must be known before nobody is guilty."""
@@ -60,7 +65,8 @@ class Accumulation:
         blamed = _amplifier(found, final)
         floor = f"no op introduces more than {worst:.1f} times what its precision allows"
         told, gained = self._finer(case, dtype, final)
-        level = Level.CAUSE if outputs else Level.NOTE
+        added = float(np.linalg.norm([step.adds for step in found]))
+        level = Level.CAUSE if _weighs(outputs, final, added) else Level.NOTE
         rows = [case.place[row.target.key] for row in (*inherited, *outputs)]
         if blamed is not None:
             return self._amplified(case, blamed, final, (floor, *told), level, rows, dtype)
@@ -74,7 +80,7 @@ class Accumulation:
             confidence=0.95 if gained else 0.85,
             ops=(first.target.label,),
             reference_ops=(first.reference.label,),
-            evidence=(floor, *_curve(curve, found), *told),
+            evidence=(floor, *_curve(curve, found), *_sum(added, final), *told),
             next=f"run the model in {type_name(_FINER[dtype])}, or with sums in float32, and see"
             " whether the task suffers",
             missing=()
@@ -151,6 +157,14 @@ class Accumulation:
         return told, left < final / 4
 
 
+def _weighs(outputs: list[Row], final: float, added: float) -> bool:
+    """Whether an output is off by more than independent errors of this size add up to; a large
+    one is a reason to stop in any case."""
+    if any(row.verdict is not Verdict.MODERATE for row in outputs):
+        return True
+    return bool(outputs) and final > _MORE * added
+
+
 def _amplifier(found: list[Step], final: float) -> Step | None:
     """The op that makes most of the error out of what it was given; one that merely passes
     through a steep stretch among many is none."""
@@ -176,6 +190,12 @@ def _why(step: Step) -> tuple[tuple[str, ...], str]:
         ]
         return tuple(told[:1]), "small-divisor"
     return (), "steep"
+
+
+def _sum(added: float, final: float) -> tuple[str, ...]:
+    if not added or not final:
+        return ()
+    return (f"put together, what the ops add is {number(added)}; the output has {number(final)}",)
 
 
 def _curve(curve: Growth | None, found: list[Step]) -> tuple[str, ...]:
