@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from syncpoint.matching.protocol import Matching, SyncPoint
+from syncpoint.matching.wrappers import unwrapped
 from syncpoint.run.model import Part, Role, Tensor
 
 
@@ -23,9 +24,12 @@ class BoundaryMatcher:
                 yield from _by_path(target, reference)
             else:
                 yield from _by_name(target, reference, role)
+            mine, theirs = _left(matching, target, reference)
+            if role in (Role.PARAMETER, Role.STATE):
+                yield from _by_inner_name(mine, theirs, role)
+                mine, theirs = _left(matching, target, reference)
             if role is Role.PARAMETER:
                 continue
-            mine, theirs = _left(matching, target, reference)
             if role is Role.STATE:
                 yield from _by_exported_name(mine, theirs)
                 mine, theirs = _left(matching, target, reference)
@@ -41,6 +45,23 @@ def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Itera
         other = named.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
         if other is not None:
             yield SyncPoint(tensor.key, other.key, f"{role} of the same name", 1.0)
+
+
+def _by_inner_name(
+    target: list[Tensor], reference: list[Tensor], role: Role
+) -> Iterator[SyncPoint]:
+    """Where one model stands inside another on one side; only tensors of the same shape."""
+    constants = {t.key for t in (*_constants(target), *_constants(reference))}
+    named = {(r.key.op.op, r.key.index, r.key.part): r for r in reference}
+    names = unwrapped(
+        {t.key.op.op for t in target if t.key not in constants},
+        {r.key.op.op for r in reference if r.key not in constants},
+    )
+    for tensor in target:
+        name = names.get(tensor.key.op.op)
+        other = named.get((name, tensor.key.index, tensor.key.part)) if name else None
+        if other is not None and other.shape == tensor.shape:
+            yield SyncPoint(tensor.key, other.key, f"{role} of the same name in a wrapper", 0.97)
 
 
 def _left(

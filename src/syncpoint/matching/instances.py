@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+from syncpoint.matching.wrappers import unwrapped
 from syncpoint.run.model import Op
 
 _NUMBERED = re.compile(r"(?P<type>.+)\$(?P<number>\d+)")
@@ -20,7 +21,8 @@ Line = tuple[str, int]
 
 
 def named_modules(work: Workspace) -> dict[str, str]:
-    """The reference's name of each numbered module of the target, where it can be told.
+    """The reference's name of each numbered module of the target, where it can be told; of each
+    module where one side has the model inside another.
 
     All of a class are named or none: that one is missing would shift the others. A name holds
     if the lines called from inside the module are among those of its namesake, and if it lies
@@ -29,9 +31,9 @@ def named_modules(work: Workspace) -> dict[str, str]:
     target, reference = work.graphs[TARGET].ops, work.graphs[REFERENCE].ops
     mine = _lines(target)
     numbered = {module: found for module in mine if (found := _innermost(module)) is not None}
-    if not numbered:
-        return {}
     theirs = _lines(reference)
+    if not numbered:
+        return unwrapped(mine, theirs)
     calls = _calls(reference)
     named: dict[str, str] = {}
     for kind in dict.fromkeys(kind for kind, _ in numbered.values()):

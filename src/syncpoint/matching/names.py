@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
+from syncpoint.matching.wrappers import unwrapped
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Op, OpKey, Role
 
@@ -39,6 +40,10 @@ class _Known:
     shape: tuple[int, ...]
     typed: bool
     """Whether it is known by module and type; else its name is all there is."""
+    said: OpKey
+    """Its key, named as the reference would."""
+    wrapped: bool
+    """Whether that is another name than its own: one side has the model inside another."""
 
 
 class NameMatcher:
@@ -59,7 +64,9 @@ class NameMatcher:
             return
         # A dump knows neither modules nor types: against it, names are all that both have.
         typed = all(any(op.type for op in side.ops) for side in sides)
-        target, reference = ([_known(op, side, typed) for op in side.ops] for side in sides)
+        inner = unwrapped(*({_place(op, typed) for op in side.ops} for side in sides))
+        target = [_known(op, sides[0], typed, inner) for op in sides[0].ops]
+        reference = [_known(op, sides[1], typed, {}) for op in sides[1].ops]
         target = [k for k in target if _free(matching, k, "target")]
         reference = [k for k in reference if _free(matching, k, "reference")]
 
@@ -86,10 +93,12 @@ class NameMatcher:
         by_reference = {r.key: t.key for t, r in pairs}
         counts = Counter(k.token for k in target)
         for t, r in pairs:
-            unique = counts[t.token] == 1 or (not t.typed and t.key == r.key)
+            unique = counts[t.token] == 1 or (not t.typed and t.said == r.said)
             evidence = "module path and type" if t.typed else "name"
             if not unique:
                 evidence += " and order"
+            if t.wrapped:
+                evidence += ", in a wrapper"
             confidence = 0.98 if unique else 0.9
             if not unique and _operands_disagree(t.key, r.key, matching, by_target, by_reference):
                 evidence += "; operands disagree"
@@ -118,15 +127,24 @@ def _free(matching: Matching, known: _Known, side: str) -> bool:
     return any(matching.free_reference(t.key) for t in matching.reference.outputs[known.key])
 
 
-def _known(op: Op, side: Side, typed: bool) -> _Known:
+def _place(op: Op, typed: bool) -> str:
+    """By what an op is known: its module, or its name where that is all there is."""
+    return op.module if typed and op.type else op.key.op
+
+
+def _known(op: Op, side: Side, typed: bool, inner: Mapping[str, str]) -> _Known:
     first = side.outputs[op.key][0]
     if typed and op.type:
-        token = (op.key.graph, op.key.path, op.module, op_kind(op.type))
-        return _Known(op.key, token, first.shape, True)
+        module = inner.get(op.module, op.module)
+        token = (op.key.graph, op.key.path, module, op_kind(op.type))
+        return _Known(op.key, token, first.shape, True, op.key, module != op.module)
     # The name is all there is. Its number is order, not identity.
-    numbered = _NUMBERED.fullmatch(op.key.op)
-    name = numbered[1] if numbered else op.key.op
-    return _Known(op.key, (op.key.graph, op.key.path, "", name), first.shape, False)
+    whole = inner.get(op.key.op, op.key.op)
+    numbered = _NUMBERED.fullmatch(whole)
+    name = numbered[1] if numbered else whole
+    said = replace(op.key, op=whole)
+    token = (op.key.graph, op.key.path, "", name)
+    return _Known(op.key, token, first.shape, False, said, whole != op.key.op)
 
 
 def op_kind(op_type: str) -> str:
@@ -154,7 +172,7 @@ def _same_names(target: list[_Known], reference: list[_Known]) -> Pairs:
     for side, known in enumerate((target, reference)):
         for k in known:
             if not k.typed:
-                groups.setdefault(k.token, ({}, {}))[side][str(k.key)] = k
+                groups.setdefault(k.token, ({}, {}))[side][str(k.said)] = k
     pairs = []
     for mine, theirs in groups.values():
         if len(mine) > 1 and mine.keys() == theirs.keys():
@@ -167,10 +185,12 @@ def _unless_names_disagree(
 ) -> tuple[Pairs, tuple[set[OpKey], set[OpKey]]]:
     """Pairs of dumps by order whose names speak against it are no pairs: `act_1` with `act_0`
     while there is an `act_1` on the other side too."""
-    mine, theirs = {k.key for k in target}, {k.key for k in reference}
+    mine, theirs = {k.said for k in target}, {k.said for k in reference}
     kept, doubtful = [], (set[OpKey](), set[OpKey]())
     for t, r in pairs:
-        if not t.typed and not r.typed and t.key != r.key and (t.key in theirs or r.key in mine):
+        said = t.said, r.said
+        known = said[0] in theirs or said[1] in mine
+        if not t.typed and not r.typed and said[0] != said[1] and known:
             doubtful[0].add(t.key)
             doubtful[1].add(r.key)
         else:

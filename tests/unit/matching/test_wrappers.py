@@ -1,0 +1,77 @@
+"""A model that stands inside another one on one side, as wrappers for export or training put it."""
+
+import numpy as np
+import pytest
+
+import syncpoint as sp
+from runs import run
+from syncpoint.matching.chain import chain, match
+from syncpoint.matching.wrappers import unwrapped
+
+X = np.arange(6, dtype=np.float32)
+NAMES = ["stem.conv", "blocks.0.fc", "blocks.1.fc", "head"]
+
+
+def test_the_prefix_of_either_side_is_found():
+    inside = [f"module.{name}" for name in NAMES]
+    assert unwrapped(inside, NAMES) == dict(zip(inside, NAMES, strict=True))
+    assert unwrapped(NAMES, inside) == dict(zip(NAMES, inside, strict=True))
+    assert unwrapped([f"a.b.{n}" for n in NAMES], NAMES)["a.b.head"] == "head"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (NAMES, NAMES),
+        (["module.head", *NAMES], NAMES),
+        (["a.fc", "b.fc", "c.fc"], ["fc"]),
+        (["left.fc", "left.act"], ["fc", "act"]),
+        ([f"{side}.{name}" for side in ("student", "teacher") for name in NAMES], NAMES),
+        ([], NAMES),
+    ],
+)
+def test_names_that_say_nothing_of_a_wrapper_stay(mine, theirs):
+    assert unwrapped(mine, theirs) == {}
+
+
+def test_layers_that_repeat_are_not_taken_for_one_inside_another():
+    names = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert unwrapped([f"net.{n}" for n in names], names) == {f"net.{n}": n for n in names}
+    assert unwrapped(names, names) == {}
+
+
+def model(prefix):
+    ops = [
+        (f"linear_{at}", "aten.linear.default", f"{prefix}{name}", (), X + at)
+        for at, name in enumerate(NAMES)
+    ]
+    parameters = [(f"{prefix}{name}.weight", X * at) for at, name in enumerate(NAMES)]
+    return run(*ops, parameters=parameters)
+
+
+def test_ops_and_parameters_are_paired_and_say_so():
+    found = match(model("module."), model(""), chain())
+    assert len(found.pairs) == 2 * len(NAMES)
+    assert not found.unmatched()
+    assert {p.evidence for p in found.pairs} == {
+        "module path and type, in a wrapper",
+        "parameter of the same name in a wrapper",
+    }
+
+
+def test_a_parameter_of_another_shape_is_not_the_same():
+    other = run(parameters=[(f"module.{name}.weight", X[:5]) for name in NAMES])
+    found = match(other, run(parameters=[(f"{name}.weight", X) for name in NAMES]), chain())
+    assert not found.pairs
+
+
+def test_names_of_dumps_lose_their_wrapper_and_keep_their_numbers(tmp_path):
+    values = {f"{name}.out_{at}": X + at for at, name in enumerate(NAMES)}
+    np.savez(tmp_path / "plain.npz", **values)
+    inside = {f"module.{name}": value for name, value in reversed(values.items())}
+    np.savez(tmp_path / "inside.npz", **inside)
+    found = sp.compare(tmp_path / "inside.npz", tmp_path / "plain.npz")
+    assert {(r.target.label, r.reference.label) for r in found.rows} == {
+        (f"module.{name}", name) for name in values
+    }
+    assert found.verdict == "close"
