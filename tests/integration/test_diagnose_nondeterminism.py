@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 from torch import nn
 
@@ -92,3 +93,41 @@ def test_noise_beyond_all_rounding_is_the_cause_though_more_is_off_than_it():
 def test_nothing_is_run_again_where_all_is_close():
     found = sp.compare(make_cnn(), make_cnn(), inputs=cnn_inputs())
     assert found.diagnosis.experiments == () and found.findings == ()
+
+
+class Noisy(nn.Module):
+    """Draws random numbers, or drops, although it is used and not trained."""
+
+    def __init__(self, drops):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.drops = nn.Linear(16, 32), nn.Linear(32, 16), drops
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        if self.drops:
+            return self.last(nn.functional.dropout(x, 0.3, training=True))
+        return self.last(x + 0.1 * torch.randn(x.shape))
+
+
+@pytest.mark.parametrize(("drops", "op"), [(False, "add"), (True, "dropout")])
+def test_random_numbers_that_each_side_draws_are_named(drops, op):
+    """Seeds are the same for both; what is made of them is each runtime's own."""
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    net = Noisy(drops)
+    found = sp.compare(net, net, inputs=(x,), target_options={"runtime": "inductor"})
+    first = found.findings[0]
+    assert (first.cause, first.kind, first.level) == ("nondeterminism", "random", "cause")
+    assert first.reference_ops[0] == op
+    assert "each side draws its own" in first.title
+    assert ("randn" if not drops else "dropout") in first.evidence[1]
+
+
+def test_dropout_in_the_target_alone_says_what_to_call():
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    trained, used = Noisy(True), Noisy(True)
+    used.forward = lambda x: used.last(torch.relu(used.first(x)))
+    found = sp.compare(trained, used, inputs=(x,))
+    first = found.findings[0]
+    assert (first.cause, first.kind) == ("nondeterminism", "random")
+    assert "in the target alone" in first.title and "eval()" in first.next

@@ -9,11 +9,13 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.draws import drawn_for
 from syncpoint.diagnosis.proof import rms
+from syncpoint.diagnosis.telling import finding_at
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Kept, Role, Tensor, TensorKey
+from syncpoint.run.model import Kept, Op, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _GROSS = 64.0
@@ -31,8 +33,13 @@ class Nondeterminism:
     title = "the target does not give the same twice"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """Run the target once more on the same inputs, where something is off and not explained."""
+        """Look for random numbers, then run the target once more on the same inputs, where
+        something is off and not explained."""
         if not case.is_off or case.sure or case.target is None:
+            return
+        drawn = self._drawn(case)
+        if drawn is not None:
+            yield drawn
             return
         if "target" not in case.subjects:
             return
@@ -47,6 +54,32 @@ class Nondeterminism:
             if noise:
                 yield from self._told(case, again, noise)
                 return
+
+    def _drawn(self, case: Case) -> Finding | None:
+        """The first guilty op that gives random numbers, if one does."""
+        mine = {row.target.key.op for row in case.computed}
+        theirs = {row.reference.key.op for row in case.computed}
+        for row in case.guilty:
+            here = drawn_for(case.target, row.target.key.op, mine)
+            there = drawn_for(case.reference, row.reference.key.op, theirs)
+            if here is not None or there is not None:
+                return self._random(case, row, here, there)
+        return None
+
+    def _random(self, case: Case, row: Row, mine: Op | None, theirs: Op | None) -> Finding:
+        told = [
+            f"{op.key.op} ({op.type}) of the {side} draws them"
+            for side, op in (("target", mine), ("reference", theirs))
+            if op is not None
+        ]
+        if mine and theirs:
+            title = f"{row.target.label} holds random numbers, and each side draws its own"
+            cure = "give both sides the same numbers as an input, or leave the drawing out"
+        else:
+            side = "target" if mine else "reference"
+            title = f"{row.target.label} holds random numbers in the {side} alone"
+            cure = f"call eval() on the {side}'s model before it is converted or recorded"
+        return finding_at(case, row, self.name, "random", title, 0.95, told, cure)
 
     def _told(self, case: Case, again: Run, noise: dict[TensorKey, float]) -> Iterator[Finding]:
         order = {t.key: at for at, t in enumerate(case.target.tensors if case.target else ())}
