@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ import syncpoint as sp
 from syncpoint.cli.app import app
 from syncpoint.comparison.findings import Level, Symptom
 from syncpoint.diagnosis import registry
+from syncpoint.diagnosis.symptom import symptom
 from syncpoint.errors import SyncpointWarning
 from syncpoint.page.opened import Opened
 from syncpoint.page.overview import overview
@@ -195,3 +197,13 @@ def test_a_cause_for_another_version_is_left_out_with_a_warning(monkeypatch):
             assert registry.foreign() == ()
     finally:
         registry.foreign.cache_clear()
+
+
+def test_what_could_not_be_read_is_not_said_to_agree():
+    result = sp.compare(Net().eval(), Net().eval(), inputs=given())
+    at = next(at for at, row in enumerate(result.rows) if not row.output)
+    rows = list(result.rows)
+    rows[at] = replace(rows[at], unmeasured="unreadable: the file is cut off")
+    what, said = symptom(replace(result, rows=rows))
+    assert what is Symptom.PARTLY
+    assert said.endswith(f"; 1 of {len(rows)} tensors could not be compared")

@@ -31,6 +31,7 @@ class Symptom(StrEnum):
     INSIDE = "the output agrees, what is inside does not"
     AROUND = "the models agree, what is done around them does not"
     UPGRADE = "the output differs after a change of environment"
+    PARTLY = "what could be compared agrees, not all could"
     NONE = "nothing differs"
     UNKNOWN = "no output was compared"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from syncpoint.comparison.findings import Symptom
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics.verdict import FAILING_REASONS, Verdict
 
 _VERSIONS = ("torch", "onnxruntime", "coreai", "coreai-core", "driver", "cann", "cuda")
 
@@ -29,6 +29,9 @@ def symptom(result: Result) -> tuple[Symptom, str]:
     if any(row.verdict.severity > 0 for row in inside):
         count = sum(row.verdict.severity > 0 for row in inside)
         return Symptom.INSIDE, f"{said}; {count} tensors inside are off"
+    lost = sum(row.unmeasured.partition(":")[0] in FAILING_REASONS for row in result.rows)
+    if lost:
+        return Symptom.PARTLY, f"{said}; {lost} of {len(result.rows)} tensors could not be compared"
     return Symptom.NONE, said
 
 
