@@ -1,6 +1,6 @@
 // The one selection that every pane follows, and how it lies in the address.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { keep } from "./address";
+import { keep, moved } from "./address";
 import { back } from "./api/live";
 import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source, type UnmatchedWindow } from "./api/source";
 import { floats, integers } from "./decode";
@@ -169,10 +169,13 @@ export function start(from: Source): void {
   source = from;
   startTheme();
   read();
-  addEventListener("hashchange", () => {
+  const hold = (): void => keep(written(), String(selected.value));
+  addEventListener("popstate", () => {
+    moved();
     if (location.hash.slice(1) !== written()) read();
+    hold();
   });
-  effect(() => keep(written()));
+  effect(hold);
   effect(() => {
     const asked = limits.value;
     failure.value = null;
