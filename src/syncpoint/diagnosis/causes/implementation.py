@@ -10,12 +10,13 @@ from typing import Any
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.extra_ops import Extra, extra
 from syncpoint.diagnosis.hidden_weights import read_behind
 from syncpoint.diagnosis.hypotheses import Explained, as_said, below_rounding, explanations
-from syncpoint.matching.kinds import op_class
+from syncpoint.matching.kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Role
+from syncpoint.run.model import Op, Role
 
 _MOST = 8
 """Guilty ops that are looked into; what is guilty after so many others seldom is on its own."""
@@ -24,6 +25,9 @@ _QUIET = 24
 _SUBTLE = frozenset({"gelu", "silu", "softmax"})
 """Classes of ops with variants that hide below the rounding of 16 bits. Norms are none: their
 parameters are rounded too, and err alike in all of a channel."""
+
+
+_PREPARING = TRANSPARENT | {"add", "sub", "mul", "div", "slice", "concat", "pad", "resize", "clamp"}
 
 
 class Implementation:
@@ -63,7 +67,11 @@ class Implementation:
                 best = found[0]
                 told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
             elif not found and not _is_broken(case, row):
-                open_rows.append(row)
+                more = extra(case, local) if local is not None else None
+                if more is not None:
+                    yield self._extra(case, row, more)
+                else:
+                    open_rows.append(row)
         for row in open_rows:
             yield self._unexplained(case, row)
         if not case.guilty:
@@ -117,6 +125,39 @@ class Implementation:
             evidence=tuple(evidence),
             next=best.hypothesis.next or advice,
             rows=tuple(case.place[r.target.key] for r, _ in pairs),
+        )
+
+    def _extra(self, case: Case, row: Row, more: Extra) -> Finding:
+        """Ops that one side alone has before the op of a row."""
+        names = [str(op.key) for op in more.ops]
+        said = _list(names)
+        prepares = more.edge.role is Role.MODEL_INPUT and all(_prepares(op) for op in more.ops)
+        where = _name(case, row)
+        if more.added:
+            title = f"{where} reads the result of {said}, which the reference does not have"
+            change = "reading that,"
+            cure = f"take {said} out of the target"
+            if prepares:
+                cure += f", or prepare its {more.edge.op} without"
+        else:
+            title = f"{where} reads {more.edge.op} without {said} of the reference"
+            change = f"without {said}"
+            cure = f"see where the conversion drops {said}"
+            if prepares:
+                cure = f"put {said} into the target, or prepare its {more.edge.op} with them"
+        return Finding(
+            cause="processing" if prepares else self.name,
+            kind="ops-added" if more.added else "ops-dropped",
+            title=title,
+            level=Level.CAUSE,
+            confidence=0.96,
+            ops=(*names, where) if more.added else (where,),
+            reference_ops=(_maker(case, row),) if more.added else (*names, _maker(case, row)),
+            module=row.target.module or row.reference.module,
+            source=row.target.source or row.reference.source,
+            evidence=(more.proof.words(change, where),),
+            next=cure,
+            rows=(case.place[row.target.key],),
         )
 
     def _unexplained(self, case: Case, row: Row) -> Finding:
@@ -207,6 +248,15 @@ def _weight(row: Row) -> Level:
     if row.introduced_verdict is not Verdict.MODERATE or row.first_non_finite:
         return Level.CAUSE
     return Level.SUSPECT if row.verdict.severity else Level.NOTE
+
+
+def _prepares(op: Op) -> bool:
+    """Whether an op is of those that bring raw samples into the form a model was trained on."""
+    return op_class(op.type) in _PREPARING
+
+
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _where(case: Case, rows: list[Row], best: Explained) -> str:
