@@ -94,6 +94,40 @@ def test_filters_metrics_and_slices_are_no_entries(page, served):
     assert entries(page) == before
 
 
+def test_an_unmatched_tensor_is_in_the_address(page, served):
+    open_page(page, served("fused"), row=0)
+    page.get_by_role("button", name=re.compile("^Unmatched")).click()
+    line = page.locator(".unr", has=page.get_by_text(re.compile(r"^mul( reference)?\s*$"))).first
+    line.click()
+    said = page.get_by_test_id("alone")
+    expect(said).to_contain_text("Folded into matmul")
+    page.reload()
+    expect(said).to_contain_text("Folded into matmul")
+    expect(page.locator("#structure-words")).to_have_text("mul of the reference: no counterpart")
+    page.wait_for_function(
+        "() => document.querySelector('.structure canvas').shown()"
+        ".some(one => one.selected && one.name === 'matmul')"
+    )
+    page.get_by_role("button", name=re.compile("^Unmatched")).click()
+    expect(line).to_have_attribute("aria-pressed", "true")
+    page.go_back()
+    expect(chosen(page)).to_be_visible()
+    expect(said).to_have_count(0)
+    page.go_forward()
+    expect(said).to_contain_text("Folded into matmul")
+    page.keyboard.press("Escape")
+    expect(said).to_have_count(0)
+    page.wait_for_url(lambda url: "alone" not in url)
+
+
+def test_a_tensor_that_is_not_there_is_dropped_from_the_address(page, served):
+    open_page(page, served("fused"), alone="target+output+0+nowhere")
+    expect(page.get_by_role("complementary", name="Findings")).to_be_visible()
+    page.wait_for_url(lambda url: "alone" not in url)
+    # The page that the browser began with, and this one.
+    assert entries(page) == 2
+
+
 @pytest.fixture
 def session(tmp_path):
     write_dumps(tmp_path)

@@ -30,8 +30,8 @@ export function keep(hash: string, at: string): void {
   if (!waiting) write();
 }
 
-/** The browser went to another entry: what was still to be written belongs to the one that was left. */
-export function moved(): void {
+/** What is written next belongs to the entry that the browser is at, and what was still to be written is dropped. */
+export function settle(): void {
   latest = location.hash.slice(1);
   [looked, chosen, entry] = [null, -Infinity, false];
 }

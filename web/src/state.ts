@@ -1,6 +1,6 @@
 // The one selection that every pane follows, and how it lies in the address.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { keep, moved } from "./address";
+import { keep, settle } from "./address";
 import { back } from "./api/live";
 import { problemOf, type Drift, type Guilt, type Level, type Overview, type Problem, type RowQuery, type Source, type UnmatchedWindow } from "./api/source";
 import { floats, integers } from "./decode";
@@ -27,6 +27,10 @@ export const selected = signal<number | null>(null);
 export type Unmatched = UnmatchedWindow["items"][number];
 /** A tensor without partner that is looked at instead. */
 export const alone = signal<Unmatched | null>(null);
+/** Its name in the address, which is there before the tensor itself; empty where there is none. */
+const lone = signal("");
+const ASKED_AT_ONCE = 500;
+const LONGEST_SEARCH = 500;
 /** The one under the pointer, in whatever pane. */
 export const hovered = signal<number | null>(null);
 export const theme = signal<"light" | "dark">("light");
@@ -97,6 +101,23 @@ export function select(row: number | null): void {
   batch(() => {
     if (row !== selected.value) slice.value = "";
     selected.value = row;
+    leaveAlone();
+  });
+}
+
+/** A tensor is known by its side and its place there; names of ops may have spaces, and come last. */
+function loneName(one: Unmatched): string {
+  return `${one.side} ${one.role} ${one.index} ${one.op}`;
+}
+
+export function isLookedAt(one: Unmatched): boolean {
+  return loneName(one) === lone.value;
+}
+
+/** Look no longer at a tensor that has no partner. */
+export function leaveAlone(): void {
+  batch(() => {
+    lone.value = "";
     alone.value = null;
   });
 }
@@ -105,8 +126,27 @@ export function select(row: number | null): void {
 export function lookAt(one: Unmatched): void {
   batch(() => {
     select(null);
+    lone.value = loneName(one);
     alone.value = one;
   });
+}
+
+/** Ask for the tensor that the address names; where there is none of that name it is forgotten. */
+async function seekAlone(name: string): Promise<void> {
+  const op = name.split(" ").slice(3).join(" ").slice(0, LONGEST_SEARCH);
+  for (let from = 0, total = 1; from < total; from += ASKED_AT_ONCE) {
+    const found = await source.unmatched(op, from, ASKED_AT_ONCE).catch(() => null);
+    if (!found || lone.peek() !== name) return;
+    const one = found.items.find((each) => loneName(each) === name);
+    if (one) {
+      alone.value = one;
+      return;
+    }
+    total = found.total;
+  }
+  // Back must not lead to a name that leads here again.
+  settle();
+  leaveAlone();
 }
 
 /** Take the state out of the address. */
@@ -129,7 +169,8 @@ function read(): void {
     const [from, to] = (said.get("brush") ?? "").split("-").map(Number);
     brush.value = from !== undefined && to !== undefined && to > from ? [from, to] : null;
     slice.value = said.get("slice") ?? "";
-    alone.value = null;
+    lone.value = selected.value === null ? (said.get("alone") ?? "") : "";
+    if (alone.value && !isLookedAt(alone.value)) alone.value = null;
   });
 }
 
@@ -139,6 +180,7 @@ function written(): string {
     if (value) said.set(key, value);
   };
   if (selected.value !== null) said.set("row", String(selected.value));
+  put("alone", lone.value);
   put("metric", metric.value !== "psnr" && metric.value);
   put("limits", limits.value);
   put("sort", sort.value !== "similarity" && sort.value);
@@ -169,13 +211,17 @@ export function start(from: Source): void {
   source = from;
   startTheme();
   read();
-  const hold = (): void => keep(written(), String(selected.value));
+  const hold = (): void => keep(written(), lone.value || String(selected.value));
   addEventListener("popstate", () => {
-    moved();
+    settle();
     if (location.hash.slice(1) !== written()) read();
     hold();
   });
   effect(hold);
+  effect(() => {
+    void back.value;
+    if (lone.value && !alone.peek()) void seekAlone(lone.value);
+  });
   effect(() => {
     const asked = limits.value;
     failure.value = null;

@@ -165,6 +165,8 @@ def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWi
         UnmatchedBrief(
             side=one["side"],
             op=one["op"],
+            role=one["role"],
+            index=one["index"],
             type=one["type"],
             module=one["module"],
             reason=one["reason"],

@@ -233,6 +233,9 @@ class UnmatchedBrief(Schema):
 
     side: Side
     op: str
+    role: str
+    index: int
+    """Which of the op's outputs, or of its other tensors, it is."""
     type: str
     module: str
     reason: str

@@ -1663,6 +1663,10 @@ export interface components {
             side: "target" | "reference";
             /** Op */
             op: string;
+            /** Role */
+            role: string;
+            /** Index */
+            index: number;
             /** Type */
             type: string;
             /** Module */

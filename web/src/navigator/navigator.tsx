@@ -371,11 +371,6 @@ function Bar({ line, hollow }: { line: RowBrief; hollow: boolean }): JSX.Element
   );
 }
 
-function isLookedAt(one: state.Unmatched): boolean {
-  const at = state.alone.value;
-  return at !== null && at.side === one.side && at.op === one.op && at.detail === one.detail;
-}
-
 function Unmatched(): JSX.Element | null {
   const [chosen, setShown] = useState<boolean | null>(null);
   const [list, setList] = useState<UnmatchedWindow | null>(null);
@@ -409,7 +404,7 @@ function Unmatched(): JSX.Element | null {
       {shown && (
         <div class="unlist" tabIndex={0} aria-label="Unmatched tensors">
           {list?.items.map((one) => (
-            <button class="unr" title={one.detail || one.reason} aria-pressed={isLookedAt(one)} onClick={() => state.lookAt(one)}>
+            <button class="unr" title={one.detail || one.reason} aria-pressed={state.isLookedAt(one)} onClick={() => state.lookAt(one)}>
               <Glyph level="none" />
               <span class="cut">
                 {one.op} <span class="dim">{one.side === "reference" ? "reference" : one.module}</span>

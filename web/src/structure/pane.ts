@@ -113,6 +113,7 @@ export class Pane {
     this.resize();
     const row = state.selected.peek();
     if (row !== null) await this.reveal(row, true);
+    else await this.seek(state.alone.peek());
     this.tell();
   }
 
@@ -504,7 +505,7 @@ export class Pane {
     if (item.rest) return void this.further(item);
     if (item.children) return void this.toggle(item);
     if (!item.rows.length) {
-      state.alone.value = null;
+      state.leaveAlone();
       this.lone = item;
       this.tell();
       this.schedule();
