@@ -99,3 +99,25 @@ def test_an_op_that_does_nothing_is_no_artefact(reference):
     model.bn.forward = lambda x: x
     found = sp.compare(model, reference, inputs=cnn_inputs()).findings
     assert not [f for f in found if f.cause == "capture"]
+
+
+def dumps(folder, wrong=(), count=8):
+    """Two dumps that do not say what reads what, some tensors of one of them wrong."""
+    rng = np.random.default_rng(0)
+    good = {f"op{at}": rng.standard_normal((3, 5)).astype("f4") for at in range(count)}
+    bad = {name: rng.standard_normal((3, 5)).astype("f4") for name in wrong}
+    np.savez(folder / "good.npz", **good)
+    np.savez(folder / "bad.npz", **{**good, **bad})
+    return sp.compare(folder / "bad.npz", folder / "good.npz").findings[0]
+
+
+def test_a_tensor_that_is_off_alone_among_dumps_may_be_recorded_wrongly(tmp_path):
+    found = dumps(tmp_path, ["op3"])
+    assert (found.cause, found.kind, found.ops) == ("capture", "alone", ("op3",))
+    assert found.confidence < 0.6
+    assert "all 4 tensors that were recorded after it agree" in found.text
+
+
+@pytest.mark.parametrize("wrong", [["op3", "op5"], ["op6"]])
+def test_with_others_off_or_little_after_it_nothing_is_suspected(tmp_path, wrong):
+    assert dumps(tmp_path, wrong).cause != "capture"

@@ -10,21 +10,26 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.relations import distance
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Role
+from syncpoint.run.model import Edge, Role, TensorKey
 
 Values = NDArray[np.float64]
 
 _NEAR = 1e-5
 _MOST = 400
+_FEW = 3
+"""Tensors that must have been recorded after one that is off alone."""
 _TINY = 1e-30
 _HUGE = 1e30
 
 
 def readers(case: Case, row: Row) -> list[Row]:
-    """Rows of what the target's ops that read this tensor gave."""
+    """Rows of what the ops that read this tensor gave: the target's, or those that the reference
+    has in their place where the target does not say what reads what."""
     if case.target is None:
         return []
     key = row.target.key
+    if not has_edges(case, "target"):
+        return _readers_there(case, row)
     found = []
     for other in case.computed:
         if other.target.key.role is not Role.OUTPUT or other.target.key.part != key.part:
@@ -35,6 +40,38 @@ def readers(case: Case, row: Row) -> list[Row]:
         if any(e.op == key.op and e.index == key.index and e.role is key.role for e in op.inputs):
             found.append(other)
     return found
+
+
+def _readers_there(case: Case, row: Row) -> list[Row]:
+    key = row.reference.key
+    found = []
+    for op in case.readers.get(Edge(key.op, key.index, key.role), ()):
+        made = case.by_reference.get(TensorKey(op.key, part=key.part))
+        if made is None:
+            return []  # what nobody compared may have read it
+        found.append(made)
+    return found
+
+
+def has_edges(case: Case, side: str) -> bool:
+    """Whether a run says what its ops read."""
+    if f"edges of {side}" not in case.memory:
+        run = case.run(side)
+        case.memory[f"edges of {side}"] = run is not None and any(op.inputs for op in run.ops)
+    return bool(case.memory[f"edges of {side}"])
+
+
+def alone(case: Case, row: Row) -> str:
+    """The weakest sign, in words, for dumps that do not say what reads what: of all tensors this
+    one alone is off, and there are some after it. "" where that is not so."""
+    if has_edges(case, "target") or has_edges(case, "reference"):
+        return ""
+    known = [r for r in case.computed if r.verdict is not Verdict.NONE]
+    after = [r for r in known if r.target.order > row.target.order]
+    off = [r for r in known if not _agrees(r)]
+    if off != [row] or len(after) < _FEW:
+        return ""
+    return f"all {len(after)} tensors that were recorded after it agree, and so do those before it"
 
 
 def unread(case: Case, row: Row) -> str:

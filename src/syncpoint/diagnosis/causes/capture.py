@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.buffers import garbage, holder, unread, was_read
+from syncpoint.diagnosis.buffers import alone, garbage, holder, unread, was_read
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.relations import distance
+from syncpoint.diagnosis.telling import finding_at
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 
@@ -95,6 +96,21 @@ class Capture:
             if kind or proof:
                 named.add(row.target.key)
                 yield self._buffer(case, row, kind, proof)
+            elif sign := alone(case, row):
+                yield self._alone(case, row, sign)
+
+    def _alone(self, case: Case, row: Row, sign: str) -> Finding:
+        return finding_at(
+            case,
+            row,
+            self.name,
+            "alone",
+            f"{row.target.label} may have been recorded wrongly: nothing after it is off",
+            0.55,
+            (sign,),
+            f"record {row.target.label} again, copied when it is produced; if it stays as it is,"
+            " nothing that was recorded reads it",
+        )
 
     def _held(self, case: Case, row: Row, other: Row, proof: str) -> Finding | None:
         """The target's tensor is what the reference has at another sync point. None where two have
