@@ -157,6 +157,46 @@ def test_g_goes_from_one_guilty_op_to_the_next(page, served):
     expect(page.locator(".row[aria-selected=true]")).to_contain_text("linear_9")
 
 
+def test_g_visits_an_op_without_counterpart_where_nan_begins(page, tmp_path):
+    """A softmax that is written out overflows in its exp, which the reference does not have."""
+    import torch
+
+    import browsing
+    import syncpoint as sp
+
+    class Net(torch.nn.Module):
+        def __init__(self, written):
+            super().__init__()
+            self.written = written
+
+        def forward(self, x):
+            x = torch.relu(x * 40)
+            if not self.written:
+                return torch.softmax(x, -1) * 2
+            powers = torch.exp(x)
+            return powers / powers.sum(-1, keepdim=True) * 2
+
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    half = {"dtype": "f16"}
+    sp.compare(Net(True), Net(False), inputs=(x,), target_options=half, out=tmp_path / "exp.cmp")
+    own = browsing.start("view", str(tmp_path / "exp.cmp"))
+    try:
+        open_page(page, own)
+        page.wait_for_load_state("networkidle")
+        page.keyboard.press("g")
+        said = page.get_by_test_id("alone")
+        expect(said).to_contain_text("no counterpart")
+        expect(said).to_contain_text("exp overflows float16")
+        page.keyboard.press("g")
+        chosen = page.locator(".row[aria-selected=true]")
+        expect(chosen).to_contain_text("mul_1")
+        page.keyboard.press("g")
+        expect(said).to_contain_text("exp overflows float16")
+        expect(chosen).to_have_count(0)
+    finally:
+        browsing.stop(own)
+
+
 def test_groups_roll_up_the_worst_and_open_and_close(page, served):
     open_page(page, served("guilty"), sort="operation")
     page.get_by_label("Group by module").click()

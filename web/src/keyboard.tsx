@@ -14,7 +14,7 @@ const NEEDS_SERVER = new Set(["[ ]"]);
 const KEYS: [string, string][] = [
   ["↑ ↓", "step through the sync points"],
   ["← →", "close and open a group"],
-  ["g", "next guilty sync point"],
+  ["g", "next guilty op"],
   ["/", "search; ↓ or Enter leads to what it found"],
   ["m", "next metric"],
   ["s", "sort by similarity or by operation"],
@@ -121,10 +121,17 @@ function nextGuilty(): void {
   if (!all) return;
   const made = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
   const rows = [...new Set([...made, ...(state.overview.value?.first_divergence ?? [])])];
-  rows.sort((a, b) => (all.orders[a] as number) - (all.orders[b] as number));
-  const here = state.selected.value === null ? -1 : (all.orders[state.selected.value] as number);
-  const next = rows.find((row) => (all.orders[row] as number) > here) ?? rows[0];
-  if (next !== undefined) state.select(next);
+  const { selected: { value: row } } = state;
+  const stops = rows.map((one) => ({ order: all.orders[one] as number, here: one === row, go: () => state.select(one) }));
+  for (const { alone, before, level } of state.overview.value?.findings ?? []) {
+    if (alone && level === "large") stops.push({ order: before - 0.5, here: state.isLookedAt(alone), go: () => state.lookAt(alone) });
+  }
+  stops.sort((a, b) => a.order - b.order);
+  // An op may be named by several findings.
+  const at = stops.findLastIndex((stop) => stop.here);
+  const here = row === null ? -1 : (all.orders[row] as number);
+  const next = at >= 0 ? stops[at + 1] : stops.find((stop) => stop.order > here);
+  (next ?? stops[0])?.go();
 }
 
 function nextPane(by: number): void {

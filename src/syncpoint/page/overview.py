@@ -11,6 +11,7 @@ from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.opened import Opened
+from syncpoint.page.rows import unmatched_brief
 from syncpoint.page.schema import (
     Finding,
     Level,
@@ -19,8 +20,10 @@ from syncpoint.page.schema import (
     Overview,
     RunInfo,
     Trust,
+    UnmatchedBrief,
     number,
 )
+from syncpoint.page.states import places_before
 from syncpoint.page.table import GUILTS, LEVELS, ROLES
 from syncpoint.reports.numbers import metric_text, ratio_text
 
@@ -238,7 +241,7 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
     """The causes that were found. Where nobody looked for them, what is known for sure: where the
     runs part, what is not finite. And what could not be compared."""
     saved = opened.about.get("findings") or []
-    cards = [_saved(FoundCause.of_dict(one)) for one in saved]
+    cards = [_saved(opened, FoundCause.of_dict(one)) for one in saved]
     if not opened.about.get("diagnosis"):
         cards = [_card(opened, row) for row in first[:_MOST_FINDINGS]]
         made = np.flatnonzero(opened.table.guilts == GUILTS.index("first-non-finite"))
@@ -274,7 +277,7 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
     return cards
 
 
-def _saved(found: FoundCause) -> Finding:
+def _saved(opened: Opened, found: FoundCause) -> Finding:
     levels: dict[CauseLevel, Level] = {
         CauseLevel.CAUSE: "large",
         CauseLevel.SUSPECT: "moderate",
@@ -283,6 +286,7 @@ def _saved(found: FoundCause) -> Finding:
     evidence = list(found.evidence)
     if found.module:
         evidence.append(f"in {found.module}")
+    alone, before = _lone(opened, found.ops[0]) if found.ops else (None, 0)
     return Finding(
         title=found.title,
         cause=found.cause,
@@ -294,7 +298,18 @@ def _saved(found: FoundCause) -> Finding:
         next=found.next,
         rows=list(found.rows),
         source=found.source,
+        alone=alone,
+        before=before,
     )
+
+
+def _lone(opened: Opened, op: str) -> tuple[UnmatchedBrief | None, int]:
+    """What a target op gave that has no counterpart, and the place before which it ran."""
+    for one in opened.about["unmatched"]:
+        if (one["side"], one["op"], one["role"], one["index"]) == ("target", op, "output", 0):
+            places = places_before(opened, {op})
+            return unmatched_brief(one), places[0] if places else 0
+    return None, 0
 
 
 def _card(opened: Opened, row: int) -> Finding:

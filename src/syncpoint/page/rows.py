@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -161,18 +164,10 @@ def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWi
             ranks.get(one["reason"].split(":")[0], len(first)),
         )
     )
-    items = [
-        UnmatchedBrief(
-            side=one["side"],
-            op=one["op"],
-            role=one["role"],
-            index=one["index"],
-            type=one["type"],
-            module=one["module"],
-            reason=one["reason"],
-            detail=one["detail"],
-            counted=one["counted"],
-        )
-        for one in said[offset : offset + limit]
-    ]
+    items = [unmatched_brief(one) for one in said[offset : offset + limit]]
     return UnmatchedWindow(total=len(said), offset=offset, items=items)
+
+
+def unmatched_brief(lonely: Mapping[str, Any]) -> UnmatchedBrief:
+    """A tensor without a partner as a line of that list."""
+    return UnmatchedBrief(**{name: lonely[name] for name in UnmatchedBrief.model_fields})

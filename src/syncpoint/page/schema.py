@@ -105,6 +105,10 @@ class Finding(Schema):
     """Sync points it points to, the most telling first."""
     source: str
     """`file.py:12`, or ""."""
+    alone: UnmatchedBrief | None = None
+    """What the op in front gave, where it has no counterpart and so no sync point."""
+    before: int = 0
+    """Place among all sync points before which that op ran."""
 
 
 class Trust(Schema):

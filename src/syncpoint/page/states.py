@@ -84,16 +84,20 @@ def drift(opened: Opened, metric: str) -> Drift:
 
 
 def _unmatched(opened: Opened) -> list[int]:
-    """Before which places a target tensor is missing, in the first of several executions."""
-    table = opened.table
+    """Before which places a target tensor is missing."""
     roles = ("output", "input", "model-output")
     lonely = {
         one["op"]
         for one in opened.about["unmatched"]
         if one["side"] == "target" and one["role"] in roles
     }
-    if not lonely:
-        return []
+    return places_before(opened, lonely) if lonely else []
+
+
+def places_before(opened: Opened, ops: set[str]) -> list[int]:
+    """Places among the sync points before which target ops ran, in the first of several
+    executions."""
+    table = opened.table
     rows = table.execution[: table.computed]
     steps = table.frame.select("target_step", "target_sample", "target_rank")[rows].to_numpy()
     order = table.frame["target_order"].to_numpy()[rows]
@@ -102,7 +106,7 @@ def _unmatched(opened: Opened) -> list[int]:
     order = np.where(given, -1, order)
     if len(steps):
         order = order[np.arange(len(order)) < _first_change(steps)]
-    places = np.searchsorted(order, orders_of(opened, lonely), side="right")
+    places = np.searchsorted(order, orders_of(opened, ops), side="right")
     return [int(place) for place in np.unique(places)]
 
 

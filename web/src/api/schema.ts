@@ -723,6 +723,12 @@ export interface components {
             rows: number[];
             /** Source */
             source: string;
+            alone?: components["schemas"]["UnmatchedBrief"] | null;
+            /**
+             * Before
+             * @default 0
+             */
+            before: number;
         };
         /**
          * Folder

@@ -8,6 +8,7 @@ import "./inspector.css";
 export function Alone({ one }: { one: state.Unmatched }): JSX.Element {
   const [reason, ...more] = one.reason.split(": ");
   const said = [more.join(": "), one.detail].filter(Boolean).map(sentence).join(" ");
+  const findings = state.overview.value?.findings.filter((found) => found.alone && state.isLookedAt(found.alone)) ?? [];
   return (
     <aside class="pane insp" aria-label="Inspector">
       <div class="head">
@@ -32,6 +33,11 @@ export function Alone({ one }: { one: state.Unmatched }): JSX.Element {
             {one.module && <small>module</small>}
             {one.module && <div class="who">{one.module}</div>}
           </div>
+          {findings.map((found) => (
+            <div class="say">
+              <b>{found.title}.</b> {found.evidence.join("; ")}.
+            </div>
+          ))}
           <div class="say quiet">
             <b>No verdict.</b> {said} {one.counted ? `It counts against the coverage of the ${one.side}.` : "It does not count against coverage."}
           </div>
