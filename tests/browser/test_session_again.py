@@ -180,6 +180,38 @@ def worker_of(server):
     return [int(pid) for task in tasks for pid in task.read_text().split()]
 
 
+def test_the_diagnosis_is_a_stage_while_it_runs(page, folder):
+    (folder / "deep.py").write_text(DEEP)
+    server = Server(folder)
+    spec = {
+        "target": {"path": "deep.py:off"},
+        "reference": {"path": "deep.py:deep"},
+        "inputs": "net.py:inputs",
+    }
+
+    def diagnosis(job):
+        stages = server.ask(f"/jobs/{job['id']}")[1]["stages"]
+        return {one["stage"]: one["state"] for one in stages}.get("diagnosis")
+
+    try:
+        page.goto(server.address)
+        _, job = server.ask("/jobs", spec)
+        stages = page.locator(".job").first.get_by_role("list", name="Stages")
+        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosiswaits")
+        end = time.monotonic() + 60
+        while diagnosis(job) == "waits" and time.monotonic() < end:
+            time.sleep(0.01)
+        (pid,) = worker_of(server)
+        os.kill(pid, signal.SIGSTOP)
+        expect(stages.locator("[data-stage=introduced]")).to_have_attribute("data-state", "done")
+        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosisat work")
+        os.kill(pid, signal.SIGCONT)
+        done = server.until(job["id"], "done")
+        assert re.search(r"\d+ finding", " ".join(line["text"] for line in done["log"]))
+    finally:
+        server.stop()
+
+
 def test_what_is_measured_can_be_opened_before_the_end_and_after_a_cancel(page, folder):
     (folder / "deep.py").write_text(DEEP)
     server = Server(folder)

@@ -36,6 +36,7 @@ from syncpoint.server.session_schema import (
     StageState,
     State,
 )
+from syncpoint.server.worker import DIAGNOSIS
 
 _MOST_LINES = 200
 _SHOWN_LINES = 40
@@ -73,8 +74,8 @@ class Job:
     resume: bool = False
     began: float = 0.0
     ended: float = 0.0
-    stages: dict[Stage, _Progress] = field(default_factory=dict)
-    at: Stage | None = None
+    stages: dict[str, _Progress] = field(default_factory=dict)
+    at: str | None = None
     """The stage that spoke last."""
     counts: dict[str, int] = field(default_factory=dict)
     drift: DriftSoFar | None = None
@@ -320,11 +321,11 @@ class Jobs:
 
     @staticmethod
     def _step(job: Job, event: dict[str, Any]) -> None:
-        stage = Stage(event["stage"])
+        stage = str(event["stage"])
         progress = job.stages[stage]
         if progress.state != "now":
             progress.state, progress.began = "now", job.now
-        if job.at is not None and job.at is not stage and job.stages[job.at].state == "now":
+        if job.at not in (None, stage) and job.stages[job.at].state == "now":
             # A side was looked at, found to be a model, and waits for the other.
             job.stages[job.at] = _Progress()
         job.at = stage
@@ -336,7 +337,7 @@ class Jobs:
             job.drift = DriftSoFar(**event["drift"])
         if event["finished"]:
             progress.state, progress.text = "done", str(event["text"])
-            job.log.append(LogLine(seconds=job.now, stage=stage.value, text=progress.text))
+            job.log.append(LogLine(seconds=job.now, stage=stage, text=progress.text))
 
     def _listen(self, job: Job, process: Process) -> None:
         for lines in process.printed():
@@ -364,10 +365,10 @@ class Jobs:
         self._touch(job)
 
 
-def _stages(plan: Plan) -> dict[Stage, _Progress]:
-    stages = {stage: _Progress() for stage in Stage}
+def _stages(plan: Plan) -> dict[str, _Progress]:
+    stages = {stage: _Progress() for stage in (*(one.value for one in Stage), DIAGNOSIS)}
     if plan.introduced == "off":
-        stages[Stage.INTRODUCED].state = "left out"
+        stages[Stage.INTRODUCED.value].state = "left out"
     return stages
 
 
@@ -401,18 +402,20 @@ def _plain(call: dict[str, Any]) -> dict[str, Any]:
 def _shown(job: Job, log: bool = True) -> JobState:
     stages = []
     for stage, progress in job.stages.items():
+        if stage == DIAGNOSIS and job.state == "done":
+            continue
         seconds = progress.seconds
         if progress.state == "now":
             seconds = job.now - progress.began
         stages.append(
             StageState(
-                stage=stage.value,
+                stage=stage,  # type: ignore[arg-type]
                 state=progress.state,  # type: ignore[arg-type]
                 done=progress.done,
                 total=progress.total,
                 text=progress.text,
                 seconds=seconds,
-                opens=job.plan.opens(stage.value),
+                opens=job.plan.opens(stage),
             )
         )
     return JobState(

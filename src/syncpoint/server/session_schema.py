@@ -142,7 +142,7 @@ class Command(Schema):
 class StageState(Schema):
     """One stage of a job."""
 
-    stage: Literal["reference", "target", "match", "measure", "introduced"]
+    stage: Literal["reference", "target", "match", "measure", "introduced", "diagnosis"]
     state: Literal["waits", "now", "done", "left out", "failed", "stopped"]
     """`failed` and `stopped` where the job ended before it was done."""
     done: int
@@ -187,6 +187,7 @@ class JobState(Schema):
     seconds: float
     """Since it began; how long it took, where it is over."""
     stages: list[StageState]
+    """Of one that is done without the diagnosis: what that found is in the comparison."""
     counts: dict[str, int]
     drift: DriftSoFar | None
     """While it is measured, and of one that ended on the way."""

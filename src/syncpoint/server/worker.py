@@ -24,6 +24,8 @@ from syncpoint.comparison.stages import Stage, Step
 from syncpoint.errors import SyncpointError
 from syncpoint.runtimes.inputs import Shape
 
+DIAGNOSIS = "diagnosis"
+"""What comes after the stages of the comparison itself."""
 _PAUSE = 0.1
 """Seconds between two reports on the same stage."""
 
@@ -51,6 +53,20 @@ class Teller:
             text=step.text,
             counts=dict(step.counts),
             drift=step.drift and asdict(step.drift),
+        )
+
+    def diagnosis(self, findings: int | None = None) -> None:
+        """The diagnosis begins, or is over with so many findings."""
+        found = findings or 0
+        self.tell(
+            "step",
+            stage=DIAGNOSIS,
+            done=found,
+            total=found,
+            finished=findings is not None,
+            text=f"{found} finding{'' if found == 1 else 's'}",
+            counts={},
+            drift=None,
         )
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -142,6 +158,13 @@ def _compare(order: dict[str, Any], teller: Teller) -> None:
     call = dict(order["call"])
     shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}
     out = Path(order["out"])
+    last = Stage.MEASURE if call["introduced"] == "off" else Stage.INTRODUCED
+
+    def watch(step: Step) -> None:
+        teller.step(step)
+        if step.stage is last and step.finished:
+            teller.diagnosis()
+
     comparison = api.compare(
         call.pop("target"),
         call.pop("reference"),
@@ -149,8 +172,9 @@ def _compare(order: dict[str, Any], teller: Teller) -> None:
         out=out,
         store=out,
         resume=order["resume"],
-        watch=teller.step,
+        watch=watch,
     )
+    teller.diagnosis(len(comparison.findings))
     teller.tell(
         "done",
         verdict=comparison.verdict.value,

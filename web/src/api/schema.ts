@@ -1611,7 +1611,7 @@ export interface components {
              * Stage
              * @enum {string}
              */
-            stage: "reference" | "target" | "match" | "measure" | "introduced";
+            stage: "reference" | "target" | "match" | "measure" | "introduced" | "diagnosis";
             /**
              * State
              * @enum {string}

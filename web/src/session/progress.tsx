@@ -133,7 +133,7 @@ function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Eleme
   const at = job.stages.findIndex((one) => one.state === "failed");
   const stage = job.stages[at];
   return (
-    <div class="words failure" role="alert" style={stage && { "--at": at }}>
+    <div class="words failure" role="alert" style={stage && { "--at": at, "--of": job.stages.length }}>
       {stage && <b>{stage.opens ? `The ${stage.stage} cannot be opened` : `${titleOf(stage)} failed`}</b>}
       <Words problem={problem} />
     </div>
@@ -161,8 +161,9 @@ const STAGES: Record<Stage["stage"], string> = {
   match: "Match",
   measure: "Measure",
   introduced: "Introduced error",
+  diagnosis: "Diagnosis",
 };
-const UNITS: Record<Stage["stage"], string> = { reference: "ops", target: "ops", match: "pairs", measure: "sync points", introduced: "ops" };
+const UNITS: Record<Stage["stage"], string> = { reference: "ops", target: "ops", match: "pairs", measure: "sync points", introduced: "ops", diagnosis: "findings" };
 
 const STATES: Record<Stage["state"], string> = { waits: "wait", now: "now", done: "", "left out": "wait", failed: "failed", stopped: "stopped" };
 const CROSS = "m2 2 6 6M8 2 2 8";
