@@ -150,6 +150,20 @@ def test_a_model_that_raises_is_told_in_words(opened):
     expect(failed.get_by_role("alert")).to_contain_text("Capture target failed")
 
 
+def test_a_shape_that_is_missing_is_asked_for_in_words_of_the_form(opened, server):
+    server.ask("/form", {})
+    opened.reload()
+    fill(opened, "net.py:shipped", "net.py:reference")
+    expect(opened.get_by_text("net.py defines shipped.")).to_be_visible()
+    expect(opened.get_by_text("net.py defines reference.")).to_be_visible()
+    opened.get_by_role("button", name="Random", exact=True).click()
+    opened.keyboard.press("Control+Enter")
+    failed = progress(opened, "failed").get_by_role("alert")
+    expect(failed).to_contain_text("fill in Shapes, such as x=1,3,224,224", timeout=SLOW)
+    expect(failed).not_to_contain_text("--shape")
+    expect(opened.get_by_label("Shapes")).to_be_visible()
+
+
 def test_a_path_outside_is_refused(opened, server):
     before = server.ask("/jobs")[1]["version"]
     fill(opened, "/etc/passwd", "reference.npz")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from syncpoint.comparison.stages import Stage, Step
-from syncpoint.errors import SyncpointError
+from syncpoint.errors import NoShape, SyncpointError
 from syncpoint.runtimes.inputs import Shape
 
 DIAGNOSIS = "diagnosis"
@@ -92,6 +92,11 @@ def main() -> None:
             _so_far(order["so far"], teller)
         else:
             _compare(order, teller)
+    except NoShape as error:
+        # The form has a field where the command line has an option.
+        example = next((word for word in error.cure.split() if "=" in word), "x=1,3,224,224")
+        cure = f"fill in Shapes, such as {example}, or take the inputs from a file"
+        teller.tell("problem", expected=error.expected, found=error.found, cure=cure)
     except SyncpointError as error:
         teller.tell("problem", expected=error.expected, found=error.found, cure=error.cure)
     except KeyboardInterrupt:
