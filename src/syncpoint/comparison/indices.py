@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_kind
 from syncpoint.metrics import Operand
 from syncpoint.metrics.limits import Limits, preset_of, unit_of
 from syncpoint.run.model import Kept, TensorKey

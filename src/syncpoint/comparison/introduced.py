@@ -28,7 +28,7 @@ from syncpoint.comparison.regions import NoRegion, Regions
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_kind
 from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand, Pair, measure
 from syncpoint.metrics.limits import PRESETS, coarser, coarsest

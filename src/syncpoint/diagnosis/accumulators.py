@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.grids import rms
 from syncpoint.diagnosis.local import Local
-from syncpoint.matching.kinds import op_class
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES
 
 Array = NDArray[Any]

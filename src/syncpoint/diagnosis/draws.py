@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_kind
 from syncpoint.run.model import Op, OpKey
 from syncpoint.run.reader import Run
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.local import Local
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_kind
 from syncpoint.run.model import Edge, Op, Role
 
 Values = NDArray[np.float64]

@@ -17,8 +17,7 @@ from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.diagnosis.relations import Relation, distance, integers, likeness, related
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.kinds import op_class
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role, TensorKey
 

@@ -38,6 +38,7 @@ class Inside:
     kind: str
     places: Places
     """Which elements of the op's output it reaches."""
+    op: Op
     certain: bool = True
     """Every implementation that does not guard against it has it."""
 
@@ -82,9 +83,10 @@ def inside(local: Local, dtype: str) -> Iterator[Inside]:
                 continue
             # What is infinite in the reference is meant so: a mask.
             over = (np.abs(value) > top) & np.isfinite(value)
-            if over.any():
+            # A mask that becomes -inf masks all the same.
+            if over.any() and not _is_mask(value[over]):
                 words = f"{op.key} inside it reaches {number(float(np.abs(value[over]).max()))}"
-                yield Inside(words, "between", _reaching(over, shape))
+                yield Inside(words, "between", _reaching(over, shape), op)
         for op in local.ops:
             yield from _within(local, op, top, shape)
 
@@ -99,33 +101,39 @@ def _within(local: Local, op: Op, top: float, shape: tuple[int, ...]) -> Iterato
         total = np.exp(x).sum(-1, keepdims=True)
         if (total > top).any():
             words = f"exp of its scores, up to {number(float(x.max()))}, is beyond it"
-            yield Inside(words, "softmax", _reaching(np.broadcast_to(total > top, x.shape), shape))
+            yield Inside(
+                words, "softmax", _reaching(np.broadcast_to(total > top, x.shape), shape), op
+            )
     elif kind in _NORMS:
         squares = np.square(x)
         total = squares.sum(-1, keepdims=True)
         if (total > top).any():
             words = f"the squares that it adds up reach {number(float(total.max()))}"
             over = np.broadcast_to(total > top, x.shape)
-            yield Inside(words, "squares", _reaching(over, shape))
+            yield Inside(words, "squares", _reaching(over, shape), op)
     elif kind == "gelu":
         over = np.abs(x) ** 3 > top
         if over.any():
-            yield Inside("the cube of its input is beyond it", "cube", _reaching(over, shape))
+            yield Inside("the cube of its input is beyond it", "cube", _reaching(over, shape), op)
     elif kind in ("sigmoid", "silu"):
         over = np.exp(-x) > top
         if over.any():
-            yield Inside("exp of its negated input is beyond it", "exp", _reaching(over, shape))
+            yield Inside("exp of its negated input is beyond it", "exp", _reaching(over, shape), op)
     elif kind == "attention" and len(arguments) > 1:
         scores = x @ np.swapaxes(np.asarray(arguments[1], np.float64), -1, -2)
         over = np.asarray((np.abs(scores) > top).any(-1, keepdims=True))
         if over.any():
             words = f"scores before scaling reach {number(float(np.abs(scores).max()))}"
-            yield Inside(words, "scores", _reaching(over, shape), certain=False)
+            yield Inside(words, "scores", _reaching(over, shape), op, certain=False)
     elif kind in _SUMS and len(local.ops) == 1:
         found = local.fed({e: np.abs(v) for e, v in local.inputs.items() if v.dtype.kind == "f"})
         if found is not None and found.shape == shape and (found > top).any():
             words = f"its terms add up to {number(float(found.max()))} before they cancel"
-            yield Inside(words, "partial-sums", found > top, certain=False)
+            yield Inside(words, "partial-sums", found > top, op, certain=False)
+
+
+def _is_mask(values: NDArray[Any]) -> bool:
+    return bool(values.max() == values.min() <= MASK)
 
 
 def _reaching(over: Places, shape: tuple[int, ...]) -> Places:

@@ -11,8 +11,7 @@ from collections.abc import Container, Iterator
 from math import prod
 from typing import NamedTuple
 
-from syncpoint.matching.kinds import ACTIVATIONS, TRANSPARENT, op_class
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import ACTIVATIONS, TRANSPARENT, op_class, op_kind
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from syncpoint.matching.names import op_kind
-
 _CLASSES = {
     "matmul": "linear matmul mm bmm addmm baddbmm gemm fusedmatmul fusedgemm transposematmul"
     " matmulnbits matmulinteger qlinearmatmul qgemm dense fullyconnected fully_connected"
@@ -113,6 +111,14 @@ _TAIL = re.compile(r"_(?:copy|default|tensor|scalar)$")
 
 
 @lru_cache(maxsize=4096)
+def op_kind(op_type: str) -> str:
+    """The type of an op without what varies between forms of one model: namespace, overload."""
+    parts = op_type.split(".")
+    if parts[0] in ("aten", "prims") and len(parts) > 1:
+        return parts[1].rstrip("_")
+    return op_type.lower()
+
+
 def op_class(op_type: str) -> str:
     """The class of an op by its type; its kind where it belongs to none."""
     kind = op_kind(op_type)

@@ -18,7 +18,9 @@ from math import prod
 
 import numpy as np
 
+from syncpoint.matching.kinds import op_kind
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
+from syncpoint.matching.workspace import Workspace
 from syncpoint.matching.wrappers import unwrapped
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Op, OpKey, Role
@@ -92,7 +94,10 @@ class NameMatcher:
         by_target = {t.key: r.key for t, r in pairs}
         by_reference = {r.key: t.key for t, r in pairs}
         counts = Counter(k.token for k in target)
+        work = Workspace.of(matching)
         for t, r in pairs:
+            if t.typed and work.denied(t.key, r.key):
+                continue
             unique = counts[t.token] == 1 or (not t.typed and t.said == r.said)
             evidence = "module path and type" if t.typed else "name"
             if not unique:
@@ -145,14 +150,6 @@ def _known(op: Op, side: Side, typed: bool, inner: Mapping[str, str]) -> _Known:
     said = replace(op.key, op=whole)
     token = (op.key.graph, op.key.path, "", name)
     return _Known(op.key, token, first.shape, False, said, whole != op.key.op)
-
-
-def op_kind(op_type: str) -> str:
-    """The type of an op without what varies between forms of one model: namespace, overload."""
-    parts = op_type.split(".")
-    if parts[0] in ("aten", "prims") and len(parts) > 1:
-        return parts[1].rstrip("_")
-    return op_type.lower()
 
 
 Pairs = list[tuple[_Known, _Known]]

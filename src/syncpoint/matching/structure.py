@@ -237,6 +237,8 @@ class Walk:
             yield from ((t, r, "in order") for t, r in zip(mine, theirs, strict=True))
 
     def _pair(self, t: int, r: int, evidence: str, confidence: float) -> bool:
+        if self.work.denied(self.graphs[TARGET].ops[t].key, self.graphs[REFERENCE].ops[r].key):
+            return False
         mine, theirs = self.graphs[TARGET].results(t), self.graphs[REFERENCE].results(r)
         done = False
         if t in self.graphs[TARGET].completed and r in self.graphs[REFERENCE].completed:

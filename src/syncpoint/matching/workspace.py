@@ -8,10 +8,11 @@ from functools import cached_property
 from syncpoint.matching.fingerprints import Fingerprints
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.layouts import Layouts
+from syncpoint.matching.lines import Lines
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
-from syncpoint.run.model import Role
+from syncpoint.run.model import OpKey, Role
 
 TARGET, REFERENCE = 0, 1
 SIDES = ("target", "reference")
@@ -52,6 +53,19 @@ class Workspace:
     def layouts(self) -> Layouts:
         """Views between the two sides."""
         return Layouts(self.prints)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Lines of the user's code that both sides know."""
+        return Lines(self.matching)
+
+    def denied(self, target: OpKey, reference: OpKey) -> bool:
+        """Whether the lines of two small ops speak against a pair, and values not for it."""
+        ops = (
+            self.graphs[side].ops[self.graphs[side].position[key]]
+            for side, key in enumerate((target, reference))
+        )
+        return self.lines.deny(*ops) and not self.prints.equal(Slot(target), Slot(reference))
 
     def refresh(self) -> None:
         """Take in what other matchers have paired."""

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from runs import run
 from syncpoint.matching.chain import chain, match
-from syncpoint.matching.names import _align, op_kind
+from syncpoint.matching.kinds import op_kind
+from syncpoint.matching.names import _align
 from syncpoint.metrics.verdict import Reason
 
 X = np.zeros(4, np.float32)

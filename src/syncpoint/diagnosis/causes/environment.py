@@ -16,8 +16,7 @@ from syncpoint.diagnosis.fast_math import approximate
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof, rms
 from syncpoint.diagnosis.symptom import upgraded
-from syncpoint.matching.kinds import op_class
-from syncpoint.matching.names import op_kind
+from syncpoint.matching.kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
 
@@ -244,7 +243,7 @@ def _rounded_product(local: Local) -> Proof | None:
     for cut in (False, True):
         fed = {e: ten_bits(v, cut) for e, v in local.inputs.items() if _is_factor(local, e, v)}
         found = proof(local, fed)
-        if found is not None and (found.exact or found.after <= 0.02 * found.before):
+        if found is not None and found.explains:
             return found
     return None
 

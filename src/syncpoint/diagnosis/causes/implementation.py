@@ -150,7 +150,8 @@ class Implementation:
             kind="ops-added" if more.added else "ops-dropped",
             title=title,
             level=Level.CAUSE,
-            confidence=0.96,
+            # What an op that the reference does not have makes need not be the same twice.
+            confidence=0.8 if more.added and not prepares else 0.96,
             ops=(*names, where) if more.added else (where,),
             reference_ops=(_maker(case, row),) if more.added else (*names, _maker(case, row)),
             module=row.target.module or row.reference.module,

@@ -101,7 +101,7 @@ class Overflow:
             )
         broken = broken_before(case, row.target.key)
         if broken is not None and (broken.constant or broken.op.key != row.target.key.op):
-            return self._before(case, head, row, broken)
+            return self._before(case, head, row, broken, places)
         local = case.local(row)
         if local is None:
             return self._beyond(head, row, theirs, places, 0.85)
@@ -111,7 +111,9 @@ class Overflow:
             return self._inside(head, local, places) if told.kind == head.kind else told
         return self._lost(case, head, local, places)
 
-    def _before(self, case: Case, head: Finding, row: Row, broken: Broken) -> Finding:
+    def _before(
+        self, case: Case, head: Finding, row: Row, broken: Broken, places: Places
+    ) -> Finding:
         """An op that only the target has broke before this one."""
         label = str(broken.op.key)
         kind = op_class(broken.op.type)
@@ -134,7 +136,11 @@ class Overflow:
             )
         if not broken.overflows:
             said = f"{label} ({broken.op.type}) is where it begins: {broken.count:,} elements"
-            return replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
+            told = replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
+            local = case.local(row)
+            whole = local is not None and np.isfinite(local.truth[places]).all()
+            best = _best_inside(local, row.target.dtype, places) if local and whole else None
+            return _told_inside(told, local, *best) if local and best else told
         unguarded = kind == "exp"
         return replace(
             head,
@@ -371,18 +377,21 @@ def _told_inside(head: Finding, local: Local, one: Inside, _: float, precise: fl
     row = local.row
     name = type_name(row.target.dtype)
     top = number(DTYPES[row.target.dtype].max)
+    own = one.op.key == local.ops[-1].key
+    label = row.target.label if own else f"{one.op.key} (seen at {row.target.label})"
     cures = {
-        "softmax": f"subtract the greatest score before exp in {row.target.label}",
-        "squares": f"compute {row.target.label} in float32: square and add up there",
+        "softmax": f"subtract the greatest score before exp in {label}",
+        "squares": f"compute {label} in float32: square and add up there",
         "scores": "scale the query before the product, or compute the scores in float32",
     }
     return replace(
         head,
         kind=f"overflow-{one.kind}",
-        title=f"{row.target.label} overflows {name} inside",
+        title=f"{label} overflows {name} inside",
+        reference_ops=tuple(dict.fromkeys((str(one.op.key), *head.reference_ops))),
         confidence=0.92 if one.certain and precise >= 0.9 else 0.75,
         evidence=(*head.evidence, f"{one.what}; {name} ends at {top}"),
-        next=cures.get(one.kind, f"keep {row.target.label} in float32 or bfloat16"),
+        next=cures.get(one.kind, f"keep {label} in float32 or bfloat16"),
     )
 
 
