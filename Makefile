@@ -57,12 +57,11 @@ browser:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
 	  { echo "expected Debian's chromium for the tests of the page, found none, and it could not be installed; apt-get install chromium" >&2; exit 1; }
 
-# Everything but the tests of the page runs on all cores, a file at a time. A few of the page's are not
-# steady in a whole run, for a reason that is still to be found: what fails is tried once more by itself.
+# Everything but the tests of the page runs on all cores, a file at a time.
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
 test: lint $(PAGE) browser
 	$(BIN)/python -m pytest --ignore=tests/browser --numprocesses $(JOBS) --dist loadfile
-	$(BIN)/python -m pytest tests/browser || $(BIN)/python -m pytest tests/browser --last-failed
+	$(BIN)/python -m pytest tests/browser
 
 # The whole suite with longer searches and many more captures and comparisons killed midway, and
 # the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).

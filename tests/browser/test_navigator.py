@@ -513,5 +513,5 @@ def test_without_a_session_there_are_no_other_comparisons_to_lead_to(page, serve
     # A session may have had the same address before.
     page.evaluate("localStorage.setItem('syncpoint.session', '1')")
     page.reload()
-    page.wait_for_function("localStorage.getItem('syncpoint.session') === '0'")
+    page.wait_for_function("() => localStorage.getItem('syncpoint.session') === '0'")
     expect(page.get_by_role("link", name="Syncpoint")).to_have_count(0)

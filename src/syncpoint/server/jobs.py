@@ -402,8 +402,6 @@ def _plain(call: dict[str, Any]) -> dict[str, Any]:
 def _shown(job: Job, log: bool = True) -> JobState:
     stages = []
     for stage, progress in job.stages.items():
-        if stage == DIAGNOSIS and job.state == "done":
-            continue
         seconds = progress.seconds
         if progress.state == "now":
             seconds = job.now - progress.began

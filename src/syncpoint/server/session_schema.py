@@ -187,7 +187,6 @@ class JobState(Schema):
     seconds: float
     """Since it began; how long it took, where it is over."""
     stages: list[StageState]
-    """Of one that is done without the diagnosis: what that found is in the comparison."""
     counts: dict[str, int]
     drift: DriftSoFar | None
     """While it is measured, and of one that ended on the way."""

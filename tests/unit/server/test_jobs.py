@@ -42,7 +42,7 @@ def test_a_comparison_is_made_saved_and_listed(server):
     assert job["state"] in ("queued", "running")
     job = server.until(job["id"], *OVER)
     assert (job["state"], job["verdict"], job["problem"]) == ("done", "large", None)
-    assert [s["state"] for s in job["stages"]] == ["done"] * 5
+    assert [s["state"] for s in job["stages"]] == ["done"] * 6
     assert sum(job["counts"].values()) == 2
     kept = sp.open_comparison(server.folder / "comparisons" / "target_against_reference.cmp")
     assert kept.verdict.value == "large"
