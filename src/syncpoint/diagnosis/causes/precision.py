@@ -138,7 +138,7 @@ class Precision:
             0.93 if one.reproduces else 0.65,
             (f"its error is {number(one.error)}; with a float32 sum far less", last),
             f"let {row.target.label} accumulate in float32",
-            level=_weight(case, row, one),
+            level=_weight(case, one),
         )
 
     # All of them
@@ -248,18 +248,19 @@ class Precision:
         )
 
 
-def _weight(case: Case, row: Row, one: Narrow) -> Level:
+def _weight(case: Case, one: Narrow) -> Level:
     """A cause where an output is off (where none was compared, where anything is), else worth a
-    look where most ops have more than 16 bits. A sum in the type of the op itself is what that
+    look where most ops have more than 16 bits. A sum in the type that most ops have is what that
     type costs, as long as no output is off by much."""
     outputs = case.result.outputs
-    own = row.introduced is not None and row.introduced.preset == one.dtype
-    if own and outputs and all(r.verdict in (Verdict.CLOSE, Verdict.MODERATE) for r in outputs):
+    presets = Counter(r.introduced.preset for r in case.computed if r.introduced)
+    usual = max(presets, key=lambda preset: presets[preset], default="")
+    little = all(r.verdict in (Verdict.CLOSE, Verdict.MODERATE) for r in outputs)
+    if usual == one.dtype and outputs and little:
         return Level.NOTE
     if any(r.verdict in _OFF for r in outputs) if outputs else case.is_off:
         return Level.CAUSE
-    usual = Counter(r.introduced.preset for r in case.computed if r.introduced).most_common(1)
-    return Level.SUSPECT if usual and usual[0][0] in ("f32", "f64") else Level.NOTE
+    return Level.SUSPECT if usual in ("f32", "f64") else Level.NOTE
 
 
 def _is_noise(row: Row, one: Narrow) -> bool:
