@@ -43,7 +43,8 @@ _DROPS = frozenset(
 def draws(op: Op) -> bool:
     """Whether an op draws random numbers; dropout does where it says that it trains."""
     kind = op_kind(op.type)
-    if kind in _DRAWS or (kind in _DROPS and op.attributes.get("train") is True):
+    drops = kind in _DROPS and op.attributes.get("train") is True and op.attributes.get("p") != 0
+    if kind in _DRAWS or drops:
         return True
     inside = op.attributes.get("computes") or ()
     return any(str(step).startswith(("inductor_random", "inductor_randint")) for step in inside)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.draws import draws
 from syncpoint.diagnosis.local import Local, wide
 from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.errors import SyncpointError
@@ -23,6 +24,7 @@ Array = NDArray[Any]
 _FAR = 24
 """Ops that are looked at behind one."""
 _TRIED = 8
+_SURE = 0.9
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,23 @@ class Extra:
 
 def extra(case: Case, local: Local) -> Extra | None:
     """The ops that explain what the target's op gave; None where none do."""
-    given = [e for e in local.region.inputs if e.role is not Role.PARAMETER and e in local.inputs]
+    given = [e for e in local.region.inputs if e in local.inputs and _is_sure(case, local, e)]
     for tried, found in enumerate(chain(_added(case, local, given), _dropped(local, given))):
         if tried >= _TRIED or not case.has_time:
             return None
-        if found is not None and found.proof.exact:
+        if found is not None and found.proof.exact and not any(draws(op) for op in found.ops):
             return found
     return None
+
+
+def _is_sure(case: Case, local: Local, edge: Edge) -> bool:
+    """Whether what the region reads here is what the reference's op read: a pair that is in doubt,
+    or off by itself, proves nothing of the ops in between."""
+    if edge.role is Role.PARAMETER:
+        return False
+    part = local.row.target.key.part
+    row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, part))
+    return row is not None and row.confidence >= _SURE and not row.guilty
 
 
 def _added(case: Case, local: Local, given: list[Edge]) -> Iterator[Extra | None]:

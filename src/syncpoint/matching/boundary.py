@@ -20,16 +20,15 @@ class BoundaryMatcher:
         for role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT, Role.PARAMETER, Role.STATE):
             target = [t for t in matching.target.others if t.key.role is role]
             reference = [t for t in matching.reference.others if t.key.role is role]
+            if role in (Role.PARAMETER, Role.STATE):
+                yield from _by_inner_name(target, reference, role)
             if role is Role.MODEL_OUTPUT:
                 yield from _by_path(target, reference)
             else:
                 yield from _by_name(target, reference, role)
-            mine, theirs = _left(matching, target, reference)
-            if role in (Role.PARAMETER, Role.STATE):
-                yield from _by_inner_name(mine, theirs, role)
-                mine, theirs = _left(matching, target, reference)
             if role is Role.PARAMETER:
                 continue
+            mine, theirs = _left(matching, target, reference)
             if role is Role.STATE:
                 yield from _by_exported_name(mine, theirs)
                 mine, theirs = _left(matching, target, reference)
@@ -56,6 +55,7 @@ def _by_inner_name(
     names = unwrapped(
         {t.key.op.op for t in target if t.key not in constants},
         {r.key.op.op for r in reference if r.key not in constants},
+        bare=False,
     )
     for tensor in target:
         name = names.get(tensor.key.op.op)

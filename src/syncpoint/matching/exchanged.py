@@ -2,7 +2,8 @@
 
 Compilers that merge equal constants merge what is written about them too: of several hard swishes,
 the product of one then says that it was made from another. Values tell, where they tell on both
-sides: what bears the name is another op's result, and the op's own result bears another name.
+sides: what bears the name is another op's result, and the op's own result bears another name. What
+follows must agree as well: where two ops were exchanged in truth, it does not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from syncpoint.matching.following import agree_after
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.kinds import ACTIVATIONS
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
@@ -20,22 +22,23 @@ _NEAR = 16
 grow with the square."""
 
 
-def exchange(work: Workspace) -> None:
-    """Give unequal pairs of activations the partners that they are equal to, if both have one."""
+def exchange(work: Workspace) -> bool:
+    """Give unequal pairs of activations the partners that they are equal to, if both have one;
+    tells whether any have."""
     unequal = {t: r for t, r in work.to_reference.items() if _doubtful(work, t, r)}
     if not unequal:
-        return
+        return False
     targets = _Results(work, TARGET, unequal)
     references = _Results(work, REFERENCE, unequal.values())
     moved: dict[Slot, Slot] = {}
     for target, reference in unequal.items():
         meant = [r for r in references.like(reference) if work.prints.equal(target, r)]
         made = [t for t in targets.like(target) if work.prints.equal(t, reference)]
-        if len(meant) == len(made) == 1:
+        if len(meant) == len(made) == 1 and all(agree_after(work, t) for t in (target, made[0])):
             moved[target] = meant[0]
             moved[made[0]] = reference
-    if len(set(moved.values())) != len(moved):
-        return
+    if not moved or len(set(moved.values())) != len(moved):
+        return False
     for target, reference in moved.items():
         work.unpair(target)
         work.unpair(work.to_target.get(reference, target))
@@ -45,6 +48,7 @@ def exchange(work: Workspace) -> None:
         kind = work.graphs[REFERENCE].class_of(reference)
         work.pair(target, reference, f"equal values, and the name of another {kind}", 0.9)
     work.settle()
+    return True
 
 
 def _doubtful(work: Workspace, target: Slot, reference: Slot) -> bool:

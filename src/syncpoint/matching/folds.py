@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from syncpoint.matching.biases import settle_biases
 from syncpoint.matching.completion import drop_unlike
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.exchanged import exchange
+from syncpoint.matching.following import agree_after
+from syncpoint.matching.graph import Slot
 from syncpoint.matching.kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
 from syncpoint.matching.layouts import add_views
 from syncpoint.matching.parameters import part_folded
@@ -27,8 +29,6 @@ from syncpoint.run.model import Role
 
 _STEPS = 5
 """How far from its partner a tensor is looked for."""
-_AROUND = 24
-"""How many target ops are passed on the way to the next sync points."""
 
 
 class FoldMatcher:
@@ -46,6 +46,9 @@ class FoldMatcher:
             work.settle()
             moved = _Review(work).run()
             work.settle()
+            if exchange(work):
+                moved += 1 + _Review(work).run()
+                work.settle()
             if moved or rebiased:
                 walk(work)
         elif work.graphs[TARGET].has_edges:
@@ -343,26 +346,7 @@ class _Review:
 
     def agree_after(self, target: Slot) -> bool:
         """Whether the next sync points downstream hold equal values, and there are some."""
-        found = list(self._next(self.target, target))
-        return bool(found) and all(
-            self.work.layouts.best(slot, self.work.to_reference[slot])[0] <= self.prints.tolerance
-            for slot in found
-            if self._tells(slot, self.work.to_reference[slot])
-        )
-
-    def _next(self, graph: Graph, slot: Slot) -> Iterator[Slot]:
-        waiting = list(graph.consumers.get(slot, ()))
-        seen: set[int] = set()
-        while waiting and len(seen) < _AROUND:
-            at = waiting.pop(0)
-            if at in seen:
-                continue
-            seen.add(at)
-            for made in graph.outputs(at):
-                if made in self.work.to_reference:
-                    yield made
-                else:
-                    waiting += graph.consumers.get(made, ())
+        return agree_after(self.work, target)
 
     def _note(self, target: Slot, text: str) -> None:
         self.work.note(target, text)

@@ -119,6 +119,7 @@ def op_kind(op_type: str) -> str:
     return op_type.lower()
 
 
+@lru_cache(maxsize=4096)
 def op_class(op_type: str) -> str:
     """The class of an op by its type; its kind where it belongs to none."""
     kind = op_kind(op_type)

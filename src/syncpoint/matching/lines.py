@@ -30,13 +30,19 @@ class Lines:
     def deny(self, target: Op, reference: Op) -> bool:
         """Whether two small ops were called for by different lines."""
         mine, theirs = _line(target), _line(reference)
-        if mine == theirs or mine not in self._known or theirs is None:
+        if mine not in self._known or theirs not in self._known:
+            return False
+        if mine in _stack(reference) or theirs in _stack(target):
             return False
         return op_class(target.type) in PRIMITIVE and op_class(reference.type) in PRIMITIVE
 
 
 def _line(op: Op) -> Line | None:
     return (PurePath(op.source[-1].file).name, op.source[-1].line) if op.source else None
+
+
+def _stack(op: Op) -> set[Line]:
+    return {(PurePath(frame.file).name, frame.line) for frame in op.source}
 
 
 def _files(ops: list[Op], run: Run) -> dict[str, str]:

@@ -66,7 +66,8 @@ class NameMatcher:
             return
         # A dump knows neither modules nor types: against it, names are all that both have.
         typed = all(any(op.type for op in side.ops) for side in sides)
-        inner = unwrapped(*({_place(op, typed) for op in side.ops} for side in sides))
+        mine, theirs = ({_place(op, typed) for op in side.ops} for side in sides)
+        inner = unwrapped(mine, theirs)
         target = [_known(op, sides[0], typed, inner) for op in sides[0].ops]
         reference = [_known(op, sides[1], typed, {}) for op in sides[1].ops]
         target = [k for k in target if _free(matching, k, "target")]

@@ -14,7 +14,6 @@ from pathlib import PurePath
 from types import MappingProxyType
 
 from syncpoint.matching.completion import Unit, complete
-from syncpoint.matching.exchanged import exchange
 from syncpoint.matching.graph import Graph
 from syncpoint.matching.instances import named_modules
 from syncpoint.matching.kinds import class_of_name, op_class
@@ -46,7 +45,6 @@ class ProvenanceMatcher:
             _nested_calls(work, groups, call, mine)
         if groups.trusted:
             _bare_names(work, groups)
-        exchange(work)
         return ()
 
 

@@ -13,7 +13,7 @@ from syncpoint.run.reader import in_memory
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((4, 6)).astype(np.float32)
 TEXT = "scores = x / 2\nweights = softmax(scores)\nreturn weights.tanh()\n"
-LINES = {"div": 1, "softmax": 2, "quotient": 2, "tanh": 3}
+LINES = {"div": 1, "scaled": 1, "softmax": 2, "quotient": 2, "tanh": 3}
 
 
 def softmax(x):
@@ -44,14 +44,20 @@ def reference():
     )
 
 
-def pairs(quotient, text=TEXT):
+def pairs(quotient, text=TEXT, stack=(2,)):
     """A kernel that scales, takes the exponential and divides, and shows the last of it."""
     target = run(
+        ("scaled", "aten.exp.default", "", ("x",), np.exp(X / 2)),
         ("quotient", "aten.div.Tensor", "", ("x",), quotient),
         ("tanh", "aten.tanh.default", "", ("quotient",), np.tanh(quotient)),
         inputs=[("x", X)],
     )
-    found = match(known(target, text), reference(), chain())
+    mine = known(target, text)
+    frames = tuple(Frame("net.py", line, "forward") for line in stack)
+    ops = [replace(op, source=frames) if op.key.op == "quotient" else op for op in mine.ops]
+    again = in_memory(mine.info, ops, [(t, mine.values(t)) for t in mine.tensors])
+    again._source = mine._source
+    found = match(again, reference(), chain())
     outputs = [p for p in found.pairs if p.target.role is Role.OUTPUT]
     return {p.target.op.op: p.reference.op.op for p in outputs}
 
@@ -60,6 +66,13 @@ def test_a_quotient_of_another_line_is_no_scaling():
     broken = softmax(X / 2)
     broken[1] = np.nan
     assert pairs(broken) == {"tanh": "tanh"}
+
+
+def test_a_line_that_calls_the_other_denies_nothing():
+    """One side knows the line of the helper, the other that of its caller."""
+    broken = softmax(X / 2)
+    broken[1] = np.nan
+    assert pairs(broken, stack=(1, 2))["quotient"] == "div"
 
 
 def test_values_may_say_what_the_line_denies():

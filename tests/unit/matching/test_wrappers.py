@@ -27,6 +27,20 @@ def test_the_prefix_of_either_side_is_found():
         (["a.fc", "b.fc", "c.fc"], ["fc"]),
         (["left.fc", "left.act"], ["fc", "act"]),
         ([f"{side}.{name}" for side in ("student", "teacher") for name in NAMES], NAMES),
+        ([*(f"stem.{n}" for n in range(2)), *(f"body.{n}" for n in range(5))], list("0123456")),
+        (list("0123456"), [*(f"stem.{n}" for n in range(2)), *(f"body.{n}" for n in range(5))]),
+        (
+            [
+                "encoder.0",
+                "encoder.1",
+                "encoder.2",
+                "encoder.3",
+                "decoder.0",
+                "decoder.1",
+                "decoder.2",
+            ],
+            list("0123"),
+        ),
         ([], NAMES),
     ],
 )
@@ -75,3 +89,29 @@ def test_names_of_dumps_lose_their_wrapper_and_keep_their_numbers(tmp_path):
         (f"module.{name}", name) for name in values
     }
     assert found.verdict == "close"
+
+
+def test_a_wrapper_with_a_head_of_its_own_keeps_that():
+    names = [f"{name}.weight" for name in NAMES]
+    target = run(parameters=[*((f"net.{n}", X) for n in names), ("head.weight", X + 1)])
+    found = match(target, run(parameters=[(n, X) for n in names]), chain())
+    assert {p.target.op.op: p.reference.op.op for p in found.pairs} == {
+        f"net.{n}": n for n in names
+    }
+
+
+def test_layers_that_were_put_into_groups_are_paired_by_what_they_do():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU()]
+    flat = nn.Sequential(*layers, nn.Linear(8, 8))
+    parts = {"stem": nn.Sequential(*flat[:2]), "body": nn.Sequential(*flat[2:])}
+    grouped = nn.Sequential()
+    for name, part in parts.items():
+        grouped.add_module(name, part)
+    x = (torch.randn(3, 8, generator=torch.Generator().manual_seed(0)),)
+    for target, reference in ((flat, grouped), (grouped, flat)):
+        found = sp.compare(target.eval(), reference.eval(), inputs=x)
+        assert found.verdict == "close"
+        assert not found.findings

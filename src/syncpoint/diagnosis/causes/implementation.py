@@ -27,7 +27,9 @@ _SUBTLE = frozenset({"gelu", "silu", "softmax"})
 parameters are rounded too, and err alike in all of a channel."""
 
 
-_PREPARING = TRANSPARENT | {"add", "sub", "mul", "div", "slice", "concat", "pad", "resize", "clamp"}
+_PREPARING = TRANSPARENT - {"identity", "quantize", "dequantize"} | {
+    *("add", "sub", "mul", "div", "slice", "concat", "pad", "resize", "clamp")
+}
 
 
 class Implementation:

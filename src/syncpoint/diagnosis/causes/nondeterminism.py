@@ -79,7 +79,7 @@ class Nondeterminism:
             side = "target" if mine else "reference"
             title = f"{row.target.label} holds random numbers in the {side} alone"
             cure = f"call eval() on the {side}'s model before it is converted or recorded"
-        return finding_at(case, row, self.name, "random", title, 0.95, told, cure)
+        return finding_at(case, row, self.name, "random", title, 0.88, told, cure)
 
     def _told(self, case: Case, again: Run, noise: dict[TensorKey, float]) -> Iterator[Finding]:
         order = {t.key: at for at, t in enumerate(case.target.tensors if case.target else ())}
