@@ -79,7 +79,7 @@ class _Results:
 
     def like(self, slot: Slot) -> list[Slot]:
         """The nearest of them that are of the class and size of this one."""
-        places = self._found[self._graph.class_of(slot), self._graph.count(slot)]
+        places = self._found.get((self._graph.class_of(slot), self._graph.count(slot)), [])
         at = self._graph.position[slot.op]
         middle = bisect_left(places, at)
         near = places[max(middle - _NEAR, 0) : middle + _NEAR + 1]
