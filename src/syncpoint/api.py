@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.analysis.result import AnalysisResult
@@ -15,7 +14,8 @@ from syncpoint.capturing import GIVE_INPUTS, capture, open_run
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.diagnosing import SECONDS, Models, diagnosed, diagnosed_again
-from syncpoint.errors import InputError, SyncpointError
+from syncpoint.errors import InputError, SyncpointError, contain_exit
+from syncpoint.supervision.channel import scratch_folder
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -71,7 +71,7 @@ class Comparison(Result):
         from syncpoint.page.opened import Opened
         from syncpoint.page.report import write
 
-        with TemporaryDirectory() as folder:
+        with scratch_folder() as folder:
             saved = self.save(Path(folder) / f"{Path(path).stem}.cmp")
             return write(Opened(saved), Path(path))
 
@@ -79,7 +79,7 @@ class Comparison(Result):
         """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
         from syncpoint.viewing import view
 
-        folder = TemporaryDirectory()
+        folder = scratch_folder()
         name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
         return view(self.save(Path(folder.name) / f"{name}.cmp"), port, browser, folder)
 
@@ -169,6 +169,7 @@ def record(
     )
 
 
+@contain_exit()
 def save_intermediates(
     program: ExportedProgram,
     inputs: tuple[Any, ...] | list[Any],
@@ -196,6 +197,7 @@ def save_intermediates(
     )
 
 
+@contain_exit()
 def compare(
     target: object,
     reference: object,
@@ -283,6 +285,7 @@ def compare(
     return comparison
 
 
+@contain_exit()
 def diagnose(
     comparison: Comparison | str | Path,
     *,
@@ -306,6 +309,7 @@ def diagnose(
     return Comparison.of(diagnosed_again(result, models, seconds, **given))
 
 
+@contain_exit()
 def bisect(
     target: object,
     reference: object,
@@ -424,6 +428,7 @@ def compare_torchair(
     return compare_all(asked, limits, progress)
 
 
+@contain_exit()
 def analyze(
     model: object,
     inputs: object = None,

@@ -5,7 +5,6 @@ What is recorded is opened, what is a model is run; and a model that is at hand 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from syncpoint.capturing import GIVE_INPUTS, capture, describe, open_run
 from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.errors import InputError, NoShape
+from syncpoint.supervision.channel import scratch_folder
 
 _OF_CAPTURE = ("runtime", "record", "filter", "max_bytes")
 """Options of a side that are capture's own, not its runtime's."""
@@ -323,7 +323,7 @@ def _run_again(session: object, samples: list[Inputs]) -> Run:
     from syncpoint.run.recorder import Recorder
     from syncpoint.run.writer import RunWriter
 
-    keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+    keep = scratch_folder()
     path = Path(keep.name) / "again.run"
     with RunWriter(path, RunInfo()) as writer:
         recorder = Recorder(writer)

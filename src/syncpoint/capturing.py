@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import InputError
+from syncpoint.errors import InputError, contain_exit
+from syncpoint.supervision.channel import activity, scratch_folder
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
@@ -23,6 +23,7 @@ def open_run(path: str | Path) -> Run:
     return open_dump(path)
 
 
+@contain_exit()
 def capture(
     model: object,
     inputs: object = None,
@@ -61,21 +62,27 @@ def capture(
         check_folder(Path(out), overwrite)  # before minutes of loading and running a model
     chosen = find(model, runtime)
     settings = parse_options(chosen, options)
-    session = chosen.open(model, settings)
-    declared = session.inputs() if isinstance(session, Declares) else ()
-    samples = read_inputs(inputs, shapes or {}, declared)
+    label = str(model) if isinstance(model, str | Path) else describe(model)
+    with activity(f"opening {label}"):
+        session = chosen.open(model, settings)
+        declared = session.inputs() if isinstance(session, Declares) else ()
+        samples = read_inputs(inputs, shapes or {}, declared)
     keep = None
+    recording = None if out is None else Path(out)
     if out is None:
-        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        keep = scratch_folder()
         out = Path(keep.name) / "capture.run"
     info = RunInfo(
-        model=str(model) if isinstance(model, str | Path) else describe(model),
+        model=label,
         runtime=chosen.name,
         runtime_version=chosen.version() or "",
         options=settings,
         record=Kept(record),
     )
-    with RunWriter(Path(out), info, overwrite=overwrite) as writer:
+    with (
+        activity(f"capturing {label}", recording),
+        RunWriter(Path(out), info, overwrite=overwrite) as writer,
+    ):
         recorder = Recorder(
             writer, record=Kept(record), filter=filter, max_bytes=max_bytes, seen=progress
         )

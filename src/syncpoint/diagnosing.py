@@ -15,6 +15,7 @@ from syncpoint.asking import Asked, inputs_of, recording, with_session
 from syncpoint.capturing import capture, describe, open_run
 from syncpoint.errors import InputError, SyncpointError, Unsupported
 from syncpoint.run.files import one_line
+from syncpoint.supervision.channel import activity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +49,7 @@ class Models:
         return cls(target, reference, asked.target_options, asked.reference_options)
 
 
+@activity("looking for the causes")
 def diagnosed(
     result: Result,
     target: Run | None,

@@ -6,6 +6,9 @@ code of the command that meets it. Everything else that escapes is a bug.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 EXIT_CLOSE = 0
 """Nothing large."""
 EXIT_DIVERGED = 1
@@ -61,6 +64,29 @@ class MissingExtra(SyncpointError):
 
 class CaptureError(SyncpointError):
     """The model itself failed while it was being captured."""
+
+
+@contextmanager
+def contain_exit() -> Iterator[None]:
+    """Turn SystemExit into a CaptureError: a model that ends Python has not been run to its end,
+    and the exit code it chose would pass for ours."""
+    try:
+        yield
+    except SystemExit as error:
+        place = _raised_in(error)
+        raise CaptureError(
+            "the model to run to its end",
+            f"SystemExit({error.code!r})" + (f" raised at {place}" if place else ""),
+            "remove the call of sys.exit, exit or quit",
+        ) from error
+
+
+def _raised_in(error: BaseException) -> str:
+    """`file:line` of the innermost Python frame of an exception."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 class Unsupported(SyncpointError):

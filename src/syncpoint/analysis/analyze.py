@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.inputs import Shape
+from syncpoint.supervision.channel import scratch_folder
 
 _MOST_CONTRIBUTIONS = 5
 
@@ -55,7 +55,7 @@ def analyze(
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
     else:
-        keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        keep = scratch_folder()
         folder = Path(keep.name)
     maker = Maker(model, inputs, options, folder, shapes or {})
     runs = maker.make()
@@ -136,7 +136,7 @@ def _emulated(
     """Compile once more with eager's roundings kept: is the difference gone?"""
     config = ",".join(filter(None, (options.get("config", ""), "emulate_precision_casts=true")))
     eager = made.runs.eager or made.runs.graph
-    with tempfile.TemporaryDirectory(prefix="syncpoint-") as folder:
+    with scratch_folder() as folder:
         maker = Maker(model, inputs, {**options, "config": config}, Path(folder), shapes)
         twin = maker.compiled()
         before, after = (_worst_output(run, eager) for run in (made.runs.compiled, twin))

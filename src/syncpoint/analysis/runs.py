@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.inputs import Shape, read_inputs
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.runtimes.registry import parse_options, runtime
+from syncpoint.supervision.channel import scratch_folder
 
 _OF_EAGER = ("dtype", "device", "mode", "seed", "threads")
 """Options that mean the same to the eager and to the compiled model."""
@@ -79,7 +79,7 @@ class Maker:
             runs.float64 = self._attempt(runs, "float64", self._eager.run_wide, self._eager)
             if runs.float64 is not None:
                 again["float64"] = self._eager.run_wide
-        with tempfile.TemporaryDirectory(prefix="syncpoint-") as aside:
+        with scratch_folder() as aside:
             for name, execute in again.items():
                 second = self._record(name, execute, None, Kept.DIGEST, Path(aside))
                 runs.unsteady[name] = differing(getattr(runs, name), second)

@@ -10,27 +10,65 @@ from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
 after_interrupt = "what was finished stays usable"
 """What to say to somebody who interrupts the command; a command may know better."""
 
+_SERVERS = frozenset({"session", "view"})
+"""Commands that run no model themselves and end only when they are told to."""
+
 
 def main() -> None:
-    """Entry point: errors become one line and an exit code."""
-    from syncpoint.cli.app import app
+    """Entry point: run the command in a supervised child process, and exit with its code."""
+    from syncpoint.supervision.supervisor import can_supervise, supervise
+
+    if can_supervise() and not _SERVERS.intersection(sys.argv[1:2]):
+        sys.exit(supervise(run_command))
+    sys.exit(run_command())
+
+
+def run_command() -> int:
+    """Run the command of `sys.argv`; errors become one line and an exit code."""
+    from syncpoint.cli.app import Escaped, app
 
     try:
-        app()
+        try:
+            app()
+        except Escaped as escaped:
+            raise escaped.__cause__ or escaped from None
     except SyncpointError as error:
         sys.stderr.write(f"syncpoint: {error}\n")
-        sys.exit(error.exit_code)
+        return error.exit_code
     except SystemExit as stop:
+        # Of the argument parser alone: commands raise typer.Exit (see app.py).
         if stop.code == EXIT_INTERRUPTED:
             _say_interrupted()
-        raise
+        return stop.code if isinstance(stop.code, int) else EXIT_FAILED
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         _say_interrupted()
-        sys.exit(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
+    except BaseException as error:  # a bug: never exit code 1, which means "diverges"
+        return _tell_of_crash(error)
+    return 0
+
+
+def _tell_of_crash(error: BaseException) -> int:
+    """Report an exception that nobody expected in one line, with the details in a file."""
+    import traceback
+
+    from syncpoint.supervision.crash_file import write_crash_file
+
+    words = " ".join(str(error).split())[:200]
+    event = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    if isinstance(error, MemoryError):
+        sys.stderr.write(f"syncpoint: memory ran out; free some, or record less ({event})\n")
+        return EXIT_FAILED
+    details = write_crash_file(event, "".join(traceback.format_exception(error)))
+    where = f"; details are in {details}" if details else ""
+    sys.stderr.write(
+        f"syncpoint: internal error ({event}); this is a bug, please report it{where}\n"
+    )
+    return EXIT_FAILED
 
 
 def _say_interrupted() -> None:

@@ -36,12 +36,15 @@ def analyze(
             help="Compile once more with eager's roundings and say whether they explain it.",
         ),
     ] = False,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
     csv: options.Csv = None,
     json: options.Json = None,
     rows: options.Rows = 24,
     quiet: options.Quiet = False,
 ) -> None:
     """Compile a model and find where it leaves what eager mode computes, and who is right."""
+    options.set_limits(timeout, memory)
     from rich.console import Console
 
     from syncpoint import api

@@ -6,7 +6,9 @@ it runs, so that help is quick and works without any runtime installed.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +27,7 @@ from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 from syncpoint.cli.session import session
 from syncpoint.cli.view import view
+from syncpoint.errors import contain_exit
 
 app = typer.Typer(
     name="syncpoint",
@@ -52,8 +55,30 @@ def _all(
     context.default_map = defaults()
 
 
+class Escaped(Exception):
+    """An exception, its cause, that the argument parser would otherwise end with exit code 1."""
+
+
+def _contained(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, of which only typer.Exit decides the exit code.
+
+    SystemExit comes from a model or a library, and its code says nothing about the comparison.
+    For EOFError and a closed pipe the argument parser exits with 1, which means "diverges".
+    """
+
+    @wraps(command)
+    def contained(*args: Any, **options: Any) -> None:
+        try:
+            with contain_exit():
+                command(*args, **options)
+        except (EOFError, OSError) as error:
+            raise Escaped from error
+
+    return contained
+
+
 for command in (
     *(capture, compare, diagnose, bisect, analyze, report, view, session),
     *(inspect, convert, reduce, doctor, demo),
 ):
-    app.command()(command)
+    app.command()(_contained(command))

@@ -30,9 +30,12 @@ def bisect(
     preset: options.Preset = "auto",
     limits: options.Limits = None,
     fail_on: options.FailOn = "large",
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
     json: options.Json = None,
 ) -> None:
     """Find the first bad op by cutting the target and running the pieces."""
+    options.set_limits(timeout, memory)
     from syncpoint import api
     from syncpoint.reports.bisection_report import cut_line, write_json
 

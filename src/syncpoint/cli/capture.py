@@ -37,8 +37,11 @@ def capture(
         str | None, typer.Option(help="After so many bytes keep statistics only: 500MB, 2GiB.")
     ] = None,
     force: Annotated[bool, typer.Option(help="Replace a run of the same name.")] = False,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
 ) -> None:
     """Run a model and record every intermediate tensor."""
+    options.set_limits(timeout, memory)
     from syncpoint import api
 
     chosen: dict[str, Any] = {**options.settings(set_)}

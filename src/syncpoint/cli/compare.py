@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from syncpoint import cli
 from syncpoint.cli import offline, options
 from syncpoint.errors import InputError
+from syncpoint.supervision.channel import scratch_folder
 
 
 def compare(
@@ -96,6 +96,8 @@ def compare(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
     ] = False,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
     threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
     msprobe_csv: Annotated[
         Path | None,
@@ -112,6 +114,7 @@ def compare(
     quiet: options.Quiet = False,
 ) -> None:
     """Compare a target with a reference and say where they part."""
+    options.set_limits(timeout, memory)
     from syncpoint import api
     from syncpoint.cli.progress import measuring
     from syncpoint.comparison.progress_log import can_resume
@@ -213,5 +216,5 @@ def _kept(output: Path | None, html: Path | None) -> Iterator[Path | None]:
     if output is not None or html is None:
         yield output
         return
-    with TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         yield Path(folder) / f"{html.stem}.cmp"

@@ -42,12 +42,15 @@ def diagnose(
     no_save: Annotated[
         bool, typer.Option("--no-save", help="Do not keep the findings in the comparison.")
     ] = False,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
     json: options.Json = None,
     html: options.Html = None,
     fail_on: options.FailOn = "large",
     min_coverage: options.MinCoverage = 0.5,
 ) -> None:
     """Say why a comparison differs: the symptom, the causes, what to do next."""
+    options.set_limits(timeout, memory)
     from rich.console import Console
 
     from syncpoint import api

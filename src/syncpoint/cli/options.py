@@ -41,9 +41,33 @@ Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one.")
 ]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address only.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Seconds after which a comparison or capture is ended."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(help="Memory above which a comparison or capture is ended, such as 8GiB."),
+]
 Rows = Annotated[int, typer.Option(min=0, help="Rows to print; 0 prints all.")]
 Sort = Annotated[str, typer.Option(help="similarity (worst first) or operation (as executed).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]
+
+
+def set_limits(timeout: float | None, memory: str | None) -> None:
+    """Have the command ended after `timeout` seconds or above so much memory."""
+    if timeout is None and memory is None:
+        return
+    from syncpoint.supervision import channel
+
+    byte_limit = byte_count(memory)
+    if not channel.is_supervised():
+        raise InputError(
+            "a supervised command for --timeout and --memory",
+            "one that runs in the process of its caller",
+            "use the command syncpoint, without SYNCPOINT_SUPERVISE=0",
+        )
+    channel.set_limits(timeout, byte_limit)
 
 
 def settings(pairs: list[str] | None, flag: str = "--set") -> dict[str, str]:

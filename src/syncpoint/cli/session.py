@@ -24,6 +24,8 @@ def session(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder that comparisons are kept in.")
     ] = Path("comparisons"),
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
     port: options.Port = None,
     no_browser: options.NoBrowser = False,
 ) -> None:
@@ -32,6 +34,8 @@ def session(
 
     require_web("session")
     from syncpoint.server.session import open_session
+    from syncpoint.workers.process import ProcessLimits
 
-    opened, library = open_session(folder or [Path()], output, target, reference)
+    limits = ProcessLimits(timeout, options.byte_count(memory))
+    opened, library = open_session(folder or [Path()], output, target, reference, limits)
     serve(library, "/", typer.echo, port=port, browser=not no_browser, session=opened)

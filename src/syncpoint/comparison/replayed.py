@@ -7,7 +7,6 @@ and shows its own error alone.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
+from syncpoint.supervision.channel import scratch_folder
 
 Value = Callable[[TensorKey, tuple[int, ...]], NDArray[Any] | None]
 """What is put in the place of a tensor of the target; None leaves it."""
@@ -53,7 +53,7 @@ def replayed(
 ) -> Iterator[tuple[Run, Mapping[OpKey, str]]]:
     """The target executed once more with other values in some places: what it gave, for as long
     as it is looked at, and the ops with which that could not be done."""
-    with tempfile.TemporaryDirectory(prefix="syncpoint-") as folder:
+    with scratch_folder() as folder:
         path = Path(folder) / "replay.run"
         refused: dict[OpKey, str] = {}
         with RunWriter(path, RunInfo()) as writer:

@@ -12,6 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from syncpoint.errors import SyncpointError
+
 Number = float | Literal["nan", "inf", "-inf"] | None
 Level = Literal["close", "moderate", "large", "none"]
 """How bad a sync point is by the chosen metric, whoever is to blame."""
@@ -42,6 +44,11 @@ class Problem(Schema):
     expected: str
     found: str
     cure: str = ""
+
+    @classmethod
+    def of(cls, error: SyncpointError) -> Problem:
+        """The parts of an error of ours."""
+        return cls(expected=error.expected, found=error.found, cure=error.cure)
 
 
 class MetricInfo(Schema):

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from syncpoint.dumps.registry import named
 from syncpoint.errors import FormatError, InputError, SyncpointError
@@ -29,6 +28,7 @@ from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKe
 from syncpoint.run.reader import Run
 from syncpoint.run.store import FileStore
 from syncpoint.run.writer import RunWriter
+from syncpoint.supervision.channel import scratch_folder
 
 VALUES = "kept"
 """Folder beside the ledger with the values of model inputs."""
@@ -83,7 +83,7 @@ def _structure(
     if found is not None:
         yield found, source.path
         return
-    with TemporaryDirectory(prefix="syncpoint-") as folder:
+    with scratch_folder() as folder:
         # The names of the folders above may tell of ranks and steps.
         root = Path(folder, *source.path.absolute().parts[1:])
         for record in records.values():

@@ -20,6 +20,7 @@ from onnx_ir.passes.common import InlinePass
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.runtimes.loading import one_line
+from syncpoint.supervision.channel import scratch_folder
 
 _LARGEST_MESSAGE = 1 << 30
 """Bytes of weights up to which a model in memory stays there; protobuf ends at twice that."""
@@ -77,7 +78,7 @@ def load(model: object) -> Source:
     size = sum(v.const_value.nbytes for v in graph.graph.initializers.values() if v.const_value)
     if size <= _LARGEST_MESSAGE:
         return _checked(Source(name, ir.to_proto(graph), ""))
-    keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+    keep = scratch_folder()
     path = Path(keep.name) / "model.onnx"
     ir.save(graph, path, external_data="model.onnx.data")
     made = _from_file(path)

@@ -8,7 +8,6 @@ for a plain run, and saved; the values are asked of the saved graph, which is th
 from __future__ import annotations
 
 import platform
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from syncpoint.runtimes.onnx_model import Source, from_proto, load
 from syncpoint.runtimes.onnx_replay import Alone, Replay
 from syncpoint.runtimes.onnx_values import to_numpy, to_ort
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Region
+from syncpoint.supervision.channel import scratch_folder
 
 LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
@@ -71,7 +71,7 @@ class OnnxSession:
         self._providers = providers(options["provider"])
         self._source = load(model)
         self.name = self._source.name
-        self._keep = tempfile.TemporaryDirectory(prefix="syncpoint-")
+        self._keep = scratch_folder()
         self._shipped = self._opened_plain(options["optimization"], save=self._fused)
         """The model as anyone would run it under these options."""
         self._plain = self._shipped if self._fused else self._opened_plain("disabled", save=True)

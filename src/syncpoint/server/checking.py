@@ -12,8 +12,8 @@ from syncpoint.runtimes.loading import is_reference
 from syncpoint.runtimes.registry import find, parse_options
 from syncpoint.server.files import Folders
 from syncpoint.server.looking import look
-from syncpoint.server.process import Process, how_it_ended
 from syncpoint.server.session_schema import InputForm, Seen, SideSpec
+from syncpoint.workers.process import Process
 
 _LONGEST = 120.0
 """Seconds that a model may take to open."""
@@ -60,7 +60,7 @@ class Checks:
             process.end()
         for event in process.events():
             found = event
-        code = process.wait()
+        process.wait()
         limit.cancel()
         self._process = None
         if found.get("kind") == "opened":
@@ -68,7 +68,7 @@ class Checks:
             return seen.model_copy(
                 update={"sure": True, "text": _text(found), "inputs": inputs or seen.inputs}
             )
-        problem = how_it_ended(code)
+        problem = Problem.of(process.failure())
         if found.get("kind") == "problem":
             problem = Problem(**{k: str(found[k]) for k in ("expected", "found", "cure")})
         said = f"expected {problem.expected}; found {problem.found}"

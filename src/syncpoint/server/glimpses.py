@@ -16,7 +16,7 @@ from syncpoint.run.files import one_line
 from syncpoint.run.lock import RunLock
 from syncpoint.server.leftovers import place_for_looks
 from syncpoint.server.plan import Plan
-from syncpoint.server.process import Process, how_it_ended
+from syncpoint.workers.process import Process
 
 _LONGEST = 120.0
 """Seconds that pairing two runs again may take."""
@@ -69,10 +69,10 @@ class Glimpses:
         said: dict[str, Any] = {}
         for event in process.events():
             said = event
-        code = process.wait()
+        process.wait()
         limit.cancel()
         self._process = None
         if said.get("kind") == "problem":
             raise InputError(*(str(said[k]) for k in ("expected", "found", "cure")))
         if said.get("kind") != "written":
-            raise CaptureError("what is finished to be read", how_it_ended(code).found)
+            raise CaptureError("what is finished to be read", process.failure().found)

@@ -26,7 +26,6 @@ from syncpoint.run.files import one_line
 from syncpoint.server.leftovers import worth_keeping
 from syncpoint.server.memory import Memory
 from syncpoint.server.plan import Plan
-from syncpoint.server.process import PATIENCE, Process, how_it_ended
 from syncpoint.server.session_schema import (
     DriftSoFar,
     JobList,
@@ -36,7 +35,8 @@ from syncpoint.server.session_schema import (
     StageState,
     State,
 )
-from syncpoint.server.worker import DIAGNOSIS
+from syncpoint.workers.process import PATIENCE, Process, ProcessLimits
+from syncpoint.workers.session_worker import DIAGNOSIS
 
 _MOST_LINES = 200
 _SHOWN_LINES = 40
@@ -103,9 +103,15 @@ class Jobs:
     """The queue, and the thread that works on it."""
 
     def __init__(
-        self, out: Path, made: Callable[[Path], str], memory: Memory | None = None
+        self,
+        out: Path,
+        made: Callable[[Path], str],
+        memory: Memory | None = None,
+        limits: ProcessLimits | None = None,
     ) -> None:
-        """`out` is where comparisons are kept; `made` is told of each, and gives its name."""
+        """`out` is where comparisons are kept; `made` is told of each, and gives its name. Each
+        may use as much as `limits` say."""
+        self._limits = limits
         self._memory = memory
         self.out = out
         self.version = 0
@@ -289,7 +295,7 @@ class Jobs:
 
     def _run(self, job: Job) -> None:
         order = {"call": _plain(job.plan.call()), "out": str(job.out), "resume": job.resume}
-        process = Process(order)
+        process = Process(order, self._limits)
         with self._changed:
             job.process = process
             ending = job.cancelled or self._closed
@@ -300,12 +306,12 @@ class Jobs:
         for event in process.events():
             with suppress(ValueError, KeyError, TypeError):
                 self._take(job, event)
-        code = process.wait()
+        process.wait()
         printed.join(PATIENCE)
         with self._changed:
             job.process = None
             if job.problem is None and not job.finished and not job.cancelled:
-                job.problem = how_it_ended(code)
+                job.problem = Problem.of(process.failure())
 
     def _take(self, job: Job, event: dict[str, Any]) -> None:
         with self._changed:

@@ -33,13 +33,7 @@ def look(folders: Folders, text: str) -> Seen:
     try:
         return _seen(folders, said)
     except SyncpointError as error:
-        problem = Problem(expected=error.expected, found=error.found, cure=error.cure)
-        return _said(said, "nothing", str(error), problem=problem)
-
-
-def problem_of(error: SyncpointError) -> Problem:
-    """An error as the page shows it."""
-    return Problem(expected=error.expected, found=error.found, cure=error.cure)
+        return _said(said, "nothing", str(error), problem=Problem.of(error))
 
 
 def _seen(folders: Folders, text: str) -> Seen:

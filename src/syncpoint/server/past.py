@@ -29,7 +29,6 @@ from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.journal import first_frame
 from syncpoint.server.files import Folders
 from syncpoint.server.leftovers import has_numbers
-from syncpoint.server.looking import problem_of
 from syncpoint.server.memory import Memory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
@@ -109,7 +108,7 @@ class PastList:
                 if isinstance(error, SyncpointError)
                 else InputError(f"a comparison at {path.name}", one_line(error))
             )
-            return self._broken(path, problem_of(said))
+            return self._broken(path, Problem.of(said))
 
     def _unfinished(self, path: Path) -> PastComparison:
         spec = self.memory.asked(path) if self.memory is not None else None

@@ -23,6 +23,7 @@ from syncpoint.server.memory import Memory
 from syncpoint.server.past import PastList
 from syncpoint.server.plan import Plan, said_precision, warnings
 from syncpoint.server.session_schema import Command, MetricChoice, SessionInfo, SessionSpec
+from syncpoint.workers.process import ProcessLimits
 
 
 @dataclass
@@ -33,13 +34,15 @@ class Session:
     out: Path
     library: Library
     memory: Memory
+    limits: ProcessLimits | None = None
+    """What each comparison may use before it is ended."""
 
     key: str = field(default_factory=lambda: secrets.token_hex(4))
     """Tells this server from one that had the same address before it."""
     ending: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.jobs = Jobs(self.out, self.library.add, self.memory)
+        self.jobs = Jobs(self.out, self.library.add, self.memory, self.limits)
         self.past = PastList(self.folders, self.out, self.memory)
         self.checks = Checks(self.folders)
         self.glimpses = Glimpses(self.library.add)
@@ -108,7 +111,11 @@ class Session:
 
 
 def open_session(
-    folders: list[Path], out: Path, target: str = "", reference: str = ""
+    folders: list[Path],
+    out: Path,
+    target: str = "",
+    reference: str = "",
+    limits: ProcessLimits | None = None,
 ) -> tuple[Session, Library]:
     """A session over some folders, and its library of comparisons."""
     out = out.resolve()
@@ -117,4 +124,5 @@ def open_session(
     for path in (target, reference):
         if path:
             looked_into.allowed(path)
-    return Session(looked_into, out, library, Memory(out, target, reference)), library
+    memory = Memory(out, target, reference)
+    return Session(looked_into, out, library, memory, limits), library

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from session_places import Server, write_dumps
-from syncpoint.server.process import Lines, Printed
+from syncpoint.workers.process import Lines, Printed
 
 MODEL = """
 import ctypes

@@ -1,4 +1,4 @@
-"""A worker as the server sees it: a process group that is started, listened to, and ended whole."""
+"""A worker as its parent sees it: a process group that is started, listened to, and ended whole."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from syncpoint.page.schema import Problem
+from syncpoint.errors import CaptureError
+from syncpoint.supervision.endings import describe_end, describe_memory, describe_timeout
+from syncpoint.supervision.process_tree import memory_of_tree
 
 PATIENCE = 3.0
 """Seconds that a process is given to end by itself when it is cancelled."""
@@ -25,6 +28,17 @@ _MOST_AT_ONCE = 200
 """Lines of one piece that are passed on; of more, the last."""
 _UNFINISHED = 0.3
 """Seconds after which a line without an end is shown as far as it goes."""
+_POLL_S = 0.1
+"""Seconds between two looks at the limits."""
+
+
+@dataclass(frozen=True)
+class ProcessLimits:
+    """What a worker may use before it is ended."""
+
+    seconds: float | None = None
+    memory: int | None = None
+    """Resident bytes of the process and all that it started."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +91,14 @@ class Lines:
 
 
 class Process:
-    """One worker. It ends with the server, whose end of its stdin is then closed."""
+    """One worker. It ends with its parent, whose end of its stdin is then closed."""
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
+    def __init__(self, order: Mapping[str, Any], limits: ProcessLimits | None = None) -> None:
+        self._limits = limits or ProcessLimits()
+        self._exceeded = ""
         self._process = subprocess.Popen(
             # -P: a file of the current folder must not stand in for a module of Python's own.
-            [sys.executable, "-P", "-m", "syncpoint.server.worker"],
+            [sys.executable, "-P", "-m", "syncpoint.workers.session_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -145,30 +161,39 @@ class Process:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
+    def failure(self) -> CaptureError:
+        """Why it ended without a word, once it has ended."""
+        expected = "the models to run to their end"
+        if self._exceeded:
+            return CaptureError(expected, self._exceeded, "the log has its last words")
+        event, cause = describe_end(self._process.returncode)
+        return CaptureError(expected, event, f"{cause}; the log has its last words")
+
     def _take_along(self) -> None:
         """When the process has ended, end what it started and left running.
 
         It is not reaped before that, so that its number can belong to no other group.
         """
+        if self._limits != ProcessLimits():
+            self._watch_limits()
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._over.set()
 
-
-def how_it_ended(code: int) -> Problem:
-    """Words for a worker that ended without a word."""
-    expected = "the models to run to their end"
-    if code < 0:
-        with suppress(ValueError):
-            return Problem(
-                expected=expected,
-                found=f"the process was ended by {signal.Signals(-code).name}",
-                cure="a model or a runtime crashed, or memory ran out; the log has its last words",
-            )
-    return Problem(
-        expected=expected,
-        found=f"the process ended with {code} before the comparison was made",
-        cure="the log has its last words",
-    )
+    def _watch_limits(self) -> None:
+        """End the process if it uses more than its limits; return when it has ended."""
+        began = time.monotonic()
+        seconds, memory = self._limits.seconds, self._limits.memory
+        ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, self.pid, ended) is None:
+            if seconds is not None and time.monotonic() - began > seconds:
+                self._exceeded = describe_timeout(seconds)
+            elif memory is not None and (used := memory_of_tree(self.pid)) > memory:
+                self._exceeded = describe_memory(used, memory)
+            if self._exceeded:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                return
+            time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The process that makes one comparison of a session: `python -m syncpoint.server.worker`.
+"""The process that makes one comparison of a session: `python -m syncpoint.workers.session_worker`.
 
 Models are code and may crash, hang or print; here they do so alone. The order comes as a line of
 JSON on stdin, what happens goes out as lines of JSON on stdout, and all that models print is sent
