@@ -9,6 +9,8 @@ imported on first use: most commands never touch a table.
 from __future__ import annotations
 
 import errno
+import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +166,6 @@ def _figures(s: Statistics) -> tuple[float, ...]:
 
 def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]) -> None:
     import polars as pl
-    from polars.exceptions import PolarsError
 
     columns: Iterable[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     series = []
@@ -175,10 +176,22 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
             # A path that is not valid Unicode; the rest of the run is worth more than it.
             series.append(_series(name, _encodable(values), dtype))
     with replacing(path) as temporary:
-        try:
-            pl.DataFrame(series).write_parquet(temporary, compression="zstd")
-        except PolarsError as error:
-            raise OSError(errno.EIO, one_line(error)) from error
+        write_parquet(pl.DataFrame(series), temporary)
+
+
+def write_parquet(table: pl.DataFrame, path: Path) -> None:
+    """Write a table; what polars says of a full disk is the OSError that it is."""
+    from polars.exceptions import PolarsError
+
+    try:
+        table.write_parquet(path, compression="zstd")
+    except PolarsError as error:
+        number = _OS_ERROR.search(str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code) if number else one_line(error)) from error
+
+
+_OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
