@@ -181,6 +181,7 @@ class ProgressLog:
     def _open(self, asked: Mapping[str, Any], resume: bool) -> JournalWriter:
         folder = self._folder
         if is_comparison(folder):
+            self._path.unlink(missing_ok=True)  # its writer was killed after it had saved
             cure = f"look at it with: syncpoint report {folder}" if resume else "choose another -o"
             raise InputError(f"no finished comparison at {folder} yet", "one is there", cure)
         if self._path.is_file():

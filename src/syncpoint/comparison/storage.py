@@ -25,11 +25,11 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.files import replacing, sync
+from syncpoint.run.files import replacing
 from syncpoint.run.lock import LOCK, sole_writer
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
 from syncpoint.run.outputs import write_errors
-from syncpoint.run.partial import partial_of, sync_names
+from syncpoint.run.partial import Partial, partial_of
 from syncpoint.run.tables import write_parquet
 
 SCHEMA = 1
@@ -195,14 +195,10 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
             path.mkdir(parents=True, exist_ok=True)
             with sole_writer(path):
                 _check_place(path, overwrite)  # another process may have finished meanwhile
-                # Left in the reverse order: the table gets its name before the JSON.
-                with replacing(path / JSON_NAME) as new_json, replacing(path / TABLE_NAME) as new:
-                    write_parquet(result.table, new)
-                    new_json.write_text(json.dumps(_about(result, path), indent=1))
-                    for file in (new, new_json):
-                        sync(file)
-                    (path / JSON_NAME).unlink(missing_ok=True)
-                    sync_names(path)
+                with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
+                    write_parquet(result.table, table.path)
+                    about.path.write_text(json.dumps(_about(result, path), indent=1))
+                    about.publish_after(table)
     except BaseException:
         if fresh:
             with suppress(OSError):

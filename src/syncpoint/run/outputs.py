@@ -90,17 +90,15 @@ def output_folder(path: Path) -> Iterator[Path]:
 
     Something at `path`, before or after the block, is a WriteError.
     """
-    with write_errors(path):
-        partial = partial_folder(path)
+    with write_errors(path), partial_folder(path) as partial:
         try:
             yield partial.path
-            partial.publish(new=True)
         except WriteError as error:
-            if not error.path.startswith(str(partial.path)):
+            if str(partial.path) not in error.path:
                 raise
-            raise WriteError(path, error.found, error.cure) from error
-        finally:
-            partial.discard()
+            named = error.path.replace(str(partial.path), str(path))
+            raise WriteError(named, error.found, error.cure) from error
+        partial.publish(new=True)
 
 
 def partial_folder(path: Path) -> Partial:

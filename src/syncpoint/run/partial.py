@@ -60,21 +60,44 @@ class Partial:
         if not folder:
             _copy_permissions(final, self._handle)
 
+    def __enter__(self) -> Partial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()  # does nothing once it is published
+
     def publish(self, *, new: bool = False) -> None:
         """Bring everything to the disk, then rename; with `new`, FileExistsError if the name is
         taken. If anything fails, what was at `final` stays and the partial is discarded."""
         try:
-            if self._folder:
-                _sync_below(self.path)
-            os.fsync(self._handle)
+            self._sync()
             if new:
                 _rename_new(self.path, self.final)
+                self._release()
             else:
-                self.path.replace(self.final)
+                self._rename()
         except BaseException:
             self.discard()
             raise
-        self._release()
+        sync_names(self.final.parent)
+
+    def publish_after(self, other: Partial) -> None:
+        """Publish two files of one folder that belong together, `other` first. What was at
+        `final` goes before, so that old and new never stand together: whoever finds nothing
+        there knows that the two are not whole."""
+        try:
+            other._sync()
+            self._sync()
+            # From here on nothing needs room on the disk.
+            self.final.unlink(missing_ok=True)
+            with suppress(OSError):
+                sync_names(self.final.parent)
+            other._rename()
+            self._rename()
+        except BaseException:
+            other.discard()
+            self.discard()
+            raise
         sync_names(self.final.parent)
 
     def discard(self) -> None:
@@ -86,6 +109,15 @@ class Partial:
         else:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
+        self._release()
+
+    def _sync(self) -> None:
+        if self._folder:
+            _sync_below(self.path)
+        os.fsync(self._handle)
+
+    def _rename(self) -> None:
+        self.path.replace(self.final)
         self._release()
 
     def _release(self) -> None:

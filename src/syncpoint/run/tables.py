@@ -9,8 +9,7 @@ imported on first use: most commands never touch a table.
 from __future__ import annotations
 
 import errno
-import os
-import re
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,18 +179,15 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
 
 
 def write_parquet(table: pl.DataFrame, path: Path) -> None:
-    """Write a table; what polars says of a full disk is the OSError that it is."""
+    """Write a table by way of memory: polars does not say whether a disk was full."""
     from polars.exceptions import PolarsError
 
+    data = io.BytesIO()
     try:
-        table.write_parquet(path, compression="zstd")
+        table.write_parquet(data, compression="zstd")
     except PolarsError as error:
-        number = _OS_ERROR.search(str(error))
-        code = int(number[1]) if number else errno.EIO
-        raise OSError(code, os.strerror(code) if number else one_line(error)) from error
-
-
-_OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
+        raise OSError(errno.EIO, one_line(error)) from error
+    path.write_bytes(data.getbuffer())
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
