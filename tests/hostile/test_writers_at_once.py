@@ -71,9 +71,9 @@ def test_of_conversions_into_one_path_one_wins_and_the_others_say_so(race, forma
     for folder in folders(race, format):
         out = f"out.{format}"
         codes = race.run(
-            folder, *(("convert", f"../{n}.npz", out, "--to", format) for n in range(3))
+            folder, *(("convert", f"../{n}.npz", out, "--to", format) for n in range(2))
         )
-        assert sorted(codes) == [0, 2, 2]
+        assert sorted(codes) == [0, 2]
         assert [p.name for p in folder.iterdir()] == [out]
         winner = codes.index(0)
         run = sp.open_run(folder / out)
@@ -81,7 +81,7 @@ def test_of_conversions_into_one_path_one_wins_and_the_others_say_so(race, forma
         for tensor in run.tensors:
             values = run.values(tensor)
             assert values.shape == (200 + 300 * winner,) and (values == winner).all()
-        for loser in {0, 1, 2} - {winner}:
+        for loser in {0, 1} - {winner}:
             assert errors(folder, loser).count("\n") == 1 and "exists" in errors(folder, loser)
 
 

@@ -60,12 +60,12 @@ class IntermediatesWriter:
 
     def array(self, file: str, array: NDArray[Any]) -> None:
         """Write an array in the memory order it has."""
-        with (self._partial / file).open("xb") as opened:
+        with write_errors(self.path), (self._partial / file).open("xb") as opened:
             np.save(opened, array, allow_pickle=False)
 
     def pieces(self, file: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Write header and data that come in pieces."""
-        with (self._partial / file).open("xb") as opened:
+        with write_errors(self.path), (self._partial / file).open("xb") as opened:
             for piece in pieces:
                 opened.write(piece)
 

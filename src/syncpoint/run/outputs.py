@@ -101,6 +101,15 @@ def output_folder(path: Path) -> Iterator[Path]:
         partial.publish(new=True)
 
 
+@contextmanager
+def output_files(path: Path) -> Iterator[Path]:
+    """Give an empty folder for a file called `path.name` and for those that it refers to; at the
+    end of the block they appear beside each other, whole, the others before the one at `path`."""
+    with write_errors(path), Partial(path, folder=True) as partial:
+        yield partial.path
+        partial.publish_files()
+
+
 def partial_folder(path: Path) -> Partial:
     """A new folder that will be `path`; FileExistsError if something has that name."""
     if os.path.lexists(path):

@@ -100,6 +100,15 @@ class Partial:
             raise
         sync_names(self.final.parent)
 
+    def publish_files(self) -> None:
+        """Move the files of a partial folder beside it, the one called as `final` last."""
+        self._sync()
+        others = sorted(p.name for p in self.path.iterdir() if p.name != self.final.name)
+        for name in (*others, self.final.name):
+            (self.path / name).replace(self.final.with_name(name))
+        self.discard()
+        sync_names(self.final.parent)
+
     def discard(self) -> None:
         """Remove it, unless it was published or discarded already."""
         if self._handle < 0:
