@@ -22,6 +22,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib import import_module
 from pathlib import Path
@@ -101,6 +102,7 @@ class Disk:
         self.error = error
         self.pause = pause
         self.done = 0
+        self.counting = threading.Lock()
 
     def is_due(self, place, needs_room=True):
         """Count an operation at a path or descriptor; whether the process is to die in it."""
@@ -111,11 +113,13 @@ class Disk:
         path = Path(place).absolute()
         if not (path.parent.resolve() / path.name).is_relative_to(self.folder):
             return False
-        self.done += 1
+        with self.counting:  # folders are synced by several threads
+            self.done += 1
+            number = self.done
         time.sleep(self.pause)
-        if needs_room and 0 < self.fail_at <= self.done:
+        if needs_room and 0 < self.fail_at <= number:
             raise OSError(self.error, os.strerror(self.error), str(place))
-        return self.done == self.die_at
+        return number == self.die_at
 
     def watch(self):
         for name in (*NEED_ROOM, *NEED_NONE):

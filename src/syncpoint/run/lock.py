@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from syncpoint.errors import InputError, Unsupported
 
 LOCK = "run.lock"
 _POLL_SECONDS = 0.01
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _held: set[tuple[int, int, str]] = set()
 """Process, thread and folder of the locks that this process holds."""
 
@@ -24,7 +26,12 @@ class RunLock:
         self._path = folder / LOCK
         while True:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            if not _locked(handle):
+            try:
+                locked = _locked(handle)
+            except BaseException:
+                os.close(handle)
+                raise
+            if not locked:
                 os.close(handle)
                 raise InputError(
                     f"no other writer of {folder}",
@@ -64,11 +71,16 @@ def sole_writer(folder: Path, seconds: float = 10.0) -> Iterator[None]:
 
 
 def _wait_for_lock(folder: Path, deadline: float) -> RunLock | None:
-    """None where the system has no locks."""
+    """None where the system or the file system has no locks."""
     while True:
         try:
             return RunLock(folder)
         except Unsupported:
+            return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            (folder / LOCK).unlink(missing_ok=True)
             return None
         except InputError:
             if time.monotonic() > deadline:
