@@ -38,7 +38,7 @@ from syncpoint.reducing.units import (
 from syncpoint.reducing.watching import Progress, Watch
 from syncpoint.run.files import inside, read_whole, write_atomically
 from syncpoint.run.model import Role
-from syncpoint.run.outputs import cannot_write
+from syncpoint.run.outputs import cannot_write, write_errors
 
 _REDUCED = (f"{MIN_MAX}.npy", f"{MIN_MAX}.npz")
 _OTHER = ("run", "msprobe", "npz", "safetensors", "aimodelintermediates")
@@ -189,8 +189,10 @@ class MinMax:
                 continue
             target = inside(self.out, file)
             if not _is_newer(target, seen):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(target, read_whole(inside(self.root, file), _MAX_INDEX))
+                data = read_whole(inside(self.root, file), _MAX_INDEX)
+                with write_errors(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(target, data)
 
 
 def _target(file: str) -> str:

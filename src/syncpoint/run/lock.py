@@ -25,7 +25,9 @@ class RunLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
         while True:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Not through a link: a folder from elsewhere must not have files made outside of it.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            handle = os.open(self._path, flags, 0o666)
             try:
                 locked = _locked(handle)
             except BaseException:

@@ -165,6 +165,15 @@ def test_inside_our_folders_a_link_is_replaced_and_never_followed(tmp_path):
     assert (tmp_path / "precious").read_text() == "theirs"
 
 
+def test_a_lock_that_is_a_link_makes_no_file_elsewhere(tmp_path):
+    folder = tmp_path / "theirs.cmp"
+    folder.mkdir()
+    (folder / "run.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(WriteError, match="cannot write"), write_errors(folder), sole_writer(folder):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
 # Pipes and devices.
 
 
