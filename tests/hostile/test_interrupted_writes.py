@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import zlib
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import small_disk
 from writing import Forks
 
 import syncpoint as sp
@@ -283,6 +285,27 @@ def test_a_table_that_the_system_does_not_let_grow_is_one_sentence(writers):
     status, _ = writers.run(OVERWRITTEN, folder, fail_at_byte=size // 2)
     assert "File too large" in check_refused(writers, OVERWRITTEN, folder, before, status)
     assert content(folder / "out.cmp") == before
+
+
+def test_a_report_that_does_not_fit_on_the_disk_leaves_the_old_one(writers, tmp_path):
+    with small_disk(tmp_path / "disk", "128k") as disk:
+        (disk / "out.html").write_text(OLD)
+        code = "from syncpoint.cli import main; main()"
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", code, "report", str(writers.root / "plain.cmp")),
+                *("--html", str(disk / "out.html"), "-q"),
+            ],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"syncpoint: cannot write {disk}/out.html: disk full (No space left on device);"
+            " free space or choose another path\n"
+        )
+        assert [p.name for p in disk.iterdir()] == ["out.html"]
+        assert (disk / "out.html").read_text() == OLD
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.replaces][:3], ids=str)

@@ -113,7 +113,7 @@ class Ledger:
                 "choose another name with -o",
             )
         first = frame(_SOURCE, self._facts())
-        with write_errors(self.path):
+        with write_errors(self.path, "free space, or name a folder on another disk with -o"):
             self._journal = JournalWriter(self.path, first)
             self._end = self.path.stat().st_size
             sync(self.folder)
