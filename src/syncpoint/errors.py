@@ -43,6 +43,18 @@ class InputError(SyncpointError):
     """What the user named cannot be used: a path, an option, inputs that do not fit."""
 
 
+class WriteError(InputError):
+    """A file or folder cannot be written: no space, no permission, or something in the way."""
+
+    def __init__(self, path: object, reason: str, cure: str) -> None:
+        super().__init__(f"{path} to be written", reason, cure)
+        self.path = str(path)
+        self.args = (self.path, reason, cure)
+
+    def __str__(self) -> str:
+        return " ".join(f"cannot write {self.path}: {self.found}; {self.cure}".split())
+
+
 class NoShape(InputError):
     """Inputs were to be made up, and nothing says in which shape."""
 

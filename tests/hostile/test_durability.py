@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import small_disk
 
 import syncpoint as sp
 from syncpoint.errors import CaptureError, FormatError, InputError
@@ -123,21 +123,6 @@ def test_a_writer_that_died_in_its_first_moments_leaves_no_obstacle(tmp_path):
 
 
 # Full disks.
-
-
-@contextmanager
-def small_disk(folder: Path, size: str = "2m"):
-    """A file system of its own that is soon full; needs the rights to mount one."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a small file system")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tmpfs")

@@ -25,6 +25,7 @@ from syncpoint.errors import EXIT_CLOSE
 from syncpoint.metrics.limits import PRESETS, judge
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.inputs import Shape
 from syncpoint.supervision.channel import scratch_folder
@@ -53,7 +54,8 @@ def analyze(
     keep = None
     if out is not None and save_intermediates:
         folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
+        with write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     else:
         keep = scratch_folder()
         folder = Path(keep.name)

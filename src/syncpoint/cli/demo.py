@@ -57,14 +57,14 @@ def demo(
 
 def _prepared(output: Path) -> Path:
     """The folder with the model in it."""
+    from syncpoint.run.outputs import write_errors, write_output
+
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
         raise InputError("an empty folder or an earlier demo", str(output), "choose another -o")
-    try:
+    with write_errors(output):
         output.mkdir(parents=True, exist_ok=True)
-        model.write_text((Path(__file__).parent / "demo_model.py.txt").read_text())
-    except OSError as error:
-        raise InputError(f"a folder that can be written at {output}", str(error)) from error
+        write_output(model, (Path(__file__).parent / "demo_model.py.txt").read_text())
     return model
 
 

@@ -26,6 +26,7 @@ from syncpoint.run.files import one_line
 from syncpoint.run.journal import JournalWriter, frame, read_journal
 from syncpoint.run.lock import RunLock
 from syncpoint.run.model import Part, Role, TensorKey
+from syncpoint.run.outputs import cannot_write
 from syncpoint.run.reader import Run
 from syncpoint.run.records import op_key_from_json, op_key_to_json, parsed, to_text
 
@@ -65,9 +66,7 @@ class ProgressLog:
                 self._release()
                 raise
         except OSError as error:
-            raise InputError(
-                f"a folder that can be written at {folder}", one_line(error)
-            ) from error
+            raise cannot_write(folder, error) from error
 
     @classmethod
     def glimpse(cls, folder: Path) -> ProgressLog:
@@ -182,6 +181,7 @@ class ProgressLog:
     def _open(self, asked: Mapping[str, Any], resume: bool) -> JournalWriter:
         folder = self._folder
         if is_comparison(folder):
+            self._path.unlink(missing_ok=True)  # its writer was killed after it had saved
             cure = f"look at it with: syncpoint report {folder}" if resume else "choose another -o"
             raise InputError(f"no finished comparison at {folder} yet", "one is there", cure)
         if self._path.is_file():
@@ -241,9 +241,7 @@ class ProgressLog:
         try:
             self._journal.append(frame(kind, body))
         except OSError as error:
-            raise InputError(
-                f"room to write {self._path}", one_line(error), "free some space, then --resume"
-            ) from error
+            raise cannot_write(self._path, error, "free space, then --resume") from error
         self._begun = self._begun or kind in _RESULTS
 
     def _release(self) -> None:

@@ -25,9 +25,12 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.files import one_line, replacing
-from syncpoint.run.lock import LOCK
+from syncpoint.run.files import replacing
+from syncpoint.run.lock import LOCK, sole_writer
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
+from syncpoint.run.outputs import write_errors
+from syncpoint.run.partial import Partial, partial_of
+from syncpoint.run.tables import write_parquet
 
 SCHEMA = 1
 JSON_NAME = "comparison.json"
@@ -181,37 +184,50 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 def save(result: Result, path: Path, overwrite: bool = False) -> Path:
-    """Write a comparison; without its JSON, which comes last, the folder is none."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"a folder or nothing at {path}", "a file", "choose another -o")
-    fresh = not path.exists()
-    if not fresh:
-        if is_comparison(path) and not overwrite:
-            raise InputError(
-                f"no comparison at {path} yet", "one is there", "choose another -o or remove it"
-            )
-        if not is_comparison(path) and not all(is_own(entry) for entry in path.iterdir()):
-            raise InputError(
-                f"a comparison or nothing at {path}", "something else", "choose another -o"
-            )
+    """Write a comparison; without its JSON, which comes last, the folder is none.
+
+    Table and JSON of two comparisons never stand together: one process at a time writes, both
+    files are on the disk before either gets its name, and an older JSON goes before the table.
+    """
+    fresh = _check_place(path, overwrite)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with replacing(path / TABLE_NAME) as temporary:
-            result.table.write_parquet(temporary)
-        with replacing(path / JSON_NAME) as temporary:
-            temporary.write_text(json.dumps(_about(result, path), indent=1))
-    except OSError as error:
+        with write_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+            with sole_writer(path):
+                _check_place(path, overwrite)  # another process may have finished meanwhile
+                with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
+                    write_parquet(result.table, table.path)
+                    about.path.write_text(json.dumps(_about(result, path), indent=1))
+                    about.publish_after(table)
+    except BaseException:
         if fresh:
             with suppress(OSError):
                 path.rmdir()
-        raise InputError(f"{path} to be written", one_line(error)) from error
+        raise
     return path
+
+
+def _check_place(path: Path, overwrite: bool) -> bool:
+    """Whether nothing is at `path`; an InputError unless a comparison may be written there."""
+    if not path.exists():
+        return True
+    if not path.is_dir():
+        raise InputError(f"a folder or nothing at {path}", "a file", "choose another -o")
+    if is_comparison(path) and not overwrite:
+        raise InputError(
+            f"no comparison at {path} yet", "one is there", "choose another -o or remove it"
+        )
+    if not is_comparison(path) and not all(is_own(entry) for entry in path.iterdir()):
+        raise InputError(
+            f"a comparison or nothing at {path}", "something else", "choose another -o"
+        )
+    return False
 
 
 def keep_diagnosis(result: Result, path: Path) -> bool:
     """Write what was found into a comparison that is saved already; nothing else is touched.
     What was found with more models at hand stays as it is, and the answer is False."""
-    try:
+    with write_errors(path), sole_writer(path):
         about = json.loads((path / JSON_NAME).read_text())
         known = _diagnosis(about)
         made = result.diagnosis
@@ -221,15 +237,14 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
         about["findings"] = [finding.as_dict() for finding in made.findings]
         with replacing(path / JSON_NAME) as temporary:
             temporary.write_text(json.dumps(about, indent=1))
-    except OSError as error:
-        raise InputError(f"{path} to be written", one_line(error)) from error
     return True
 
 
 def is_own(entry: Path) -> bool:
     """Whether an entry of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
-    return entry.suffix == ".run" or entry.name.removesuffix(".tmp") in names
+    name = partial_of(entry.name) or entry.name.removesuffix(".tmp")
+    return entry.suffix == ".run" or name in names
 
 
 def _about(result: Result, home: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from syncpoint.metrics import Operand, measure
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Edge, Kept, Op, Part, Role, TensorKey
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Inputs
 
@@ -182,7 +183,8 @@ class Bench:
 
     def _save(self, op: Op, edges: tuple[Edge, ...]) -> str:
         assert self.out is not None
-        self.out.mkdir(parents=True, exist_ok=True)
+        with write_errors(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in str(op.key))[-80:]
         part = Part(sample=0) if len(self.samples) > 1 else Part()
         path = self.out / f"cut-{len(self.cuts):02}-{name}.model"

@@ -19,7 +19,7 @@ from syncpoint.dumps.aimodel_metadata import (
     read_metadata,
 )
 from syncpoint.dumps.aimodel_store import NarrowingStore
-from syncpoint.dumps.aimodel_writer import METADATA, PARTIAL, SUFFIX
+from syncpoint.dumps.aimodel_writer import METADATA, SUFFIX
 from syncpoint.dumps.arrays import Lay
 from syncpoint.dumps.flat import Entry
 from syncpoint.dumps.npy_folder import npy_entry
@@ -29,6 +29,7 @@ from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.files import one_line
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.partial import SUFFIX as PARTIAL
 from syncpoint.run.reader import Run
 from syncpoint.run.records import parsed
 

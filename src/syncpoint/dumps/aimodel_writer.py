@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,10 @@ from numpy.typing import NDArray
 
 from syncpoint.dumps.aimodel_facts import KEY
 from syncpoint.errors import InputError
-from syncpoint.run.files import one_line, sync
+from syncpoint.run.outputs import partial_folder, write_errors
 from syncpoint.run.records import plain
 
 SUFFIX = ".aimodelintermediates"
-PARTIAL = ".partial"
 METADATA = "metadata.json"
 CATEGORIES = ("inputs", "outputs", "intermediates")
 _DATA = "data"
@@ -37,18 +34,20 @@ class IntermediatesWriter:
         self._entries: dict[str, dict[str, Any]] = {category: {} for category in CATEGORIES}
         self._number = 0
         _check_new(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._partial = _fresh(path)
-            (self._partial / _DATA).mkdir()
-        except OSError as error:
-            raise InputError(f"leave to write {path}", one_line(error)) from error
+        with write_errors(path):
+            self._folder = partial_folder(path)
+            self._partial = self._folder.path
+            try:
+                (self._partial / _DATA).mkdir()
+            except OSError:
+                self._folder.discard()
+                raise
 
     def __enter__(self) -> IntermediatesWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._partial, ignore_errors=True)  # it is gone after `finish`
+        self._folder.discard()  # does nothing after `finish`
 
     def __contains__(self, name: str) -> bool:
         return any(name in entries for entries in self._entries.values())
@@ -61,12 +60,12 @@ class IntermediatesWriter:
 
     def array(self, file: str, array: NDArray[Any]) -> None:
         """Write an array in the memory order it has."""
-        with (self._partial / file).open("xb") as opened:
+        with write_errors(self.path), (self._partial / file).open("xb") as opened:
             np.save(opened, array, allow_pickle=False)
 
     def pieces(self, file: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Write header and data that come in pieces."""
-        with (self._partial / file).open("xb") as opened:
+        with write_errors(self.path), (self._partial / file).open("xb") as opened:
             for piece in pieces:
                 opened.write(piece)
 
@@ -105,17 +104,9 @@ class IntermediatesWriter:
         if facts is not None:
             body[KEY] = facts
         text = json.dumps(body, indent=2, default=plain)
-        try:
+        with write_errors(self.path):
             (self._partial / METADATA).write_text(text, encoding="ascii")
-            for file in sorted((self._partial / _DATA).iterdir()):
-                sync(file)
-            for made in (self._partial / _DATA, self._partial / METADATA, self._partial):
-                sync(made)
-            _check_new(self.path)
-            self._partial.rename(self.path)
-            sync(self.path.parent)
-        except OSError as error:
-            raise InputError(f"room and leave to write {self.path}", one_line(error)) from error
+            self._folder.publish(new=True)
         return self.path / METADATA
 
 
@@ -124,15 +115,3 @@ def _check_new(path: Path) -> None:
         raise InputError(
             "a new folder for the intermediates", f"{path} exists", "choose another name"
         )
-
-
-def _fresh(path: Path) -> Path:
-    """A folder beside `path` that nobody else uses."""
-    for number in count():
-        found = path.with_name(f".{path.name}.{os.getpid()}-{number}{PARTIAL}")
-        try:
-            found.mkdir()
-        except FileExistsError:
-            continue
-        return found
-    raise AssertionError("numbers do not end")

@@ -18,6 +18,8 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.files import folder, inside, one_line, open_regular
 from syncpoint.run.model import OpKey, TensorKey
+from syncpoint.run.outputs import output_folder
+from syncpoint.run.partial import partial_of
 from syncpoint.run.reader import Run
 
 _SUFFIX = ".npy"
@@ -64,14 +66,14 @@ class NpyFolder:
         """One file a tensor; names that would leave the folder are escaped."""
         values = named_values(run)
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
-        path.mkdir(parents=True)
-        for (name, tensor), header in zip(values, headers, strict=True):
-            file_path = inside(path, escaped(name) + _SUFFIX)
-            file_path.parent.mkdir(parents=True, exist_ok=True)
-            with file_path.open("xb") as file:
-                file.write(header)
-                for chunk in chunks(run, tensor):
-                    file.write(chunk.data)
+        with output_folder(path) as temporary:
+            for (name, tensor), header in zip(values, headers, strict=True):
+                file_path = inside(temporary, escaped(name) + _SUFFIX)
+                file_path.parent.mkdir(parents=True, exist_ok=True)
+                with file_path.open("xb") as file:
+                    file.write(header)
+                    for chunk in chunks(run, tensor):
+                        file.write(chunk.data)
 
 
 def escaped(name: str) -> str:
@@ -93,8 +95,10 @@ def _component(text: str) -> str:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Relative paths of the .npy files; links to folders are not followed."""
-    for parent, _, files in os.walk(root):
+    """Relative paths of the .npy files; links to folders are not followed, and folders that
+    another conversion has not finished are not looked into."""
+    for parent, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not partial_of(name)]
         base = Path(parent).relative_to(root)
         for file in files:
             if file.endswith(_SUFFIX):

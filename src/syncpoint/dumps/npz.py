@@ -60,7 +60,7 @@ class NpzFile:
         """Uncompressed, each array aligned so that it can be mapped."""
         values = named_values(run)
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
-        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        with replacing(path, new=True) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for (name, tensor), header in zip(values, headers, strict=True):
                 member = zipfile.ZipInfo(name + ".npy")
                 start = archive.start_dir + _LOCAL.size + len(member.filename.encode())

@@ -17,6 +17,7 @@ from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.protocol import API, DumpFormat, Saves
 from syncpoint.errors import FormatError, InputError, SyncpointWarning, Unsupported
 from syncpoint.run.files import one_line
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
 
 GROUP = "syncpoint.dumps"
@@ -90,10 +91,8 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
         raise Unsupported("a format that can be written", name, f"these can: {writable}")
     if path.exists() or path.is_symlink():
         raise InputError("a new path to write to", f"{path} exists", "choose another name")
-    try:
+    with write_errors(path):
         target.save(run, path)
-    except OSError as error:
-        raise InputError(f"room and leave to write {path}", one_line(error)) from error
 
 
 @cache

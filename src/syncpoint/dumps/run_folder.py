@@ -11,6 +11,7 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
 from syncpoint.run.folder import RUN_JSON, is_run
 from syncpoint.run.model import Kept
+from syncpoint.run.outputs import output_folder
 from syncpoint.run.reader import Run
 from syncpoint.run.tables import TENSORS
 from syncpoint.run.writer import RunWriter
@@ -35,7 +36,7 @@ class RunFolder:
 
     def save(self, run: Run, path: Path) -> None:
         """A copy of everything: what of a run whose writer died is whole becomes whole."""
-        with RunWriter(path, run.info) as writer:
+        with output_folder(path) as temporary, RunWriter(temporary, run.info) as writer:
             for op in run.ops:
                 writer.op(op)
                 for frame in op.source:

@@ -88,7 +88,7 @@ class SafetensorsFile:
             end += tensor.nbytes
         text = to_text(header).encode("ascii")
         text = text.ljust(len(text) + -(len(text) + _LENGTH.size) % _ALIGNMENT)
-        with replacing(path) as temporary, temporary.open("wb") as file:
+        with replacing(path, new=True) as temporary, temporary.open("wb") as file:
             file.write(_LENGTH.pack(len(text)) + text)
             for _, tensor in values:
                 for chunk in chunks(run, tensor):

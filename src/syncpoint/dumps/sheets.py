@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.run.files import one_line
 
 _FORMULA = ("=", "+", "@", "-", "%", "\t", "\r")
 MAX_ROWS = 1_048_576
@@ -43,7 +42,7 @@ def need_xlsx(flag: str) -> None:
 def write_sheet(
     path: Path, header: Sequence[str], lines: Iterable[tuple[Colour, Sequence[str]]]
 ) -> None:
-    """Write lines, each in its colour; the file must be new."""
+    """Write lines, each in its colour, into the file at `path`."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Font, PatternFill
@@ -67,11 +66,7 @@ def write_sheet(
             cell.fill = fills[colour]
             made.append(cell)
         sheet.append(made)
-    try:
-        with path.open("xb") as file:
-            book.save(file)
-    except OSError as error:
-        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+    book.save(path)
 
 
 def _value(text: str) -> str | float | None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.dumps.ascend.columns import METRICS
-from syncpoint.errors import InputError
 from syncpoint.offline.lines import Line
-from syncpoint.run.files import one_line
+from syncpoint.run.outputs import write_output
 
 _SIMILAR = 0.99
 _COSINE = METRICS.index("CosineSimilarity")
@@ -78,11 +77,7 @@ def advice(lines: Sequence[Line]) -> Advice:
 
 def write_advice(lines: Sequence[Line], path: Path) -> Path:
     """Keep the advice; one from before is replaced."""
-    try:
-        path.write_text(str(advice(lines)), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"room and leave to write {path}", one_line(error)) from error
-    return path
+    return write_output(path, str(advice(lines)))
 
 
 def _off(line: Line) -> bool:

@@ -17,7 +17,7 @@ from syncpoint.matching.ascend.laying import PLAIN
 from syncpoint.matching.ascend.plan import Entry
 from syncpoint.offline.asked import Asked
 from syncpoint.offline.opening import Case
-from syncpoint.run.files import one_line
+from syncpoint.run.outputs import output_folder
 
 _AT_ONCE = 1 << 16
 _COLUMNS = ("NPUDump", "GroundTruth", "AbsoluteError", "RelativeError")
@@ -31,16 +31,15 @@ def write_detail(asked: Asked, case: Case, folder: Path) -> list[Path]:
     if not entries:
         raise InputError("-op with the name of a device op", repr(asked.op), _hint(asked, case))
     made: list[Path] = []
-    try:
-        folder.mkdir()
+    with output_folder(folder) as temporary:
         for entry in entries:
             if entry.reason is None and entry.target is not None and entry.reference is not None:
-                made += _write(asked, case, entry, folder)
-    except OSError as error:
-        raise InputError(f"room and leave to write to {folder}", one_line(error)) from error
-    if not made:
-        raise InputError(f"a tensor of {asked.op} that can be compared", entries[0].words or "none")
-    return made
+                made += _write(asked, case, entry, temporary)
+        if not made:
+            raise InputError(
+                f"a tensor of {asked.op} that can be compared", entries[0].words or "none"
+            )
+    return [folder / path.name for path in made]
 
 
 def _hint(asked: Asked, case: Case) -> str:

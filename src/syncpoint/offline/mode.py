@@ -14,7 +14,6 @@ from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage import save
 from syncpoint.dumps.ascend.rule_file import RuleFile
-from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
 from syncpoint.metrics.verdict import Reason
 from syncpoint.offline.addresses import overwritten
@@ -26,7 +25,7 @@ from syncpoint.offline.lines import ColumnsBeside, lines
 from syncpoint.offline.opening import Case, opened
 from syncpoint.offline.repeats import repeats
 from syncpoint.offline.report import write_report
-from syncpoint.run.files import one_line
+from syncpoint.run.outputs import write_errors
 
 _SHOWN = 5
 """Names in a warning before it says how many more."""
@@ -91,10 +90,8 @@ def compare_offline(
 
 def _names(folder: Path, prefix: str) -> tuple[Path, Path]:
     """Names for the report and the comparison that nothing has yet."""
-    try:
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"a folder to write to at {folder}", one_line(error)) from error
     now = datetime.now()
     while True:
         stem = f"{prefix}result_{now:%Y%m%d%H%M%S}"

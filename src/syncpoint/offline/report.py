@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from syncpoint.dumps.ascend.columns import METRICS
-from syncpoint.errors import InputError
 from syncpoint.offline.lines import Line
-from syncpoint.run.files import one_line
+from syncpoint.run.files import replacing
+from syncpoint.run.outputs import write_errors
 
 _FORMULA = ("=", "+", "@", "-", "%", "\t", "\r")
 
@@ -52,16 +52,18 @@ def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
 def write_report(
     path: Path, lines: Iterable[Line], devices: bool, overflow: bool
 ) -> Iterator[Line]:
-    """Write the lines as they come and pass them on."""
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header(devices, overflow))
-            for line in lines:
-                writer.writerow(cells(line, devices, overflow))
-                yield line
-    except OSError as error:
-        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+    """Write the lines as they come and pass them on; the file, which must be new, appears after
+    the last."""
+    with (
+        write_errors(path),
+        replacing(path, new=True) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header(devices, overflow))
+        for line in lines:
+            writer.writerow(cells(line, devices, overflow))
+            yield line
 
 
 def _text(text: str) -> str:

@@ -24,7 +24,7 @@ from syncpoint.page.opened import Opened
 from syncpoint.page.schema import Side
 from syncpoint.page.states import drift, packed, states
 from syncpoint.page.table import Query
-from syncpoint.run.files import one_line, replacing
+from syncpoint.run.outputs import write_output
 
 PREVIEWS = 24
 """Sync points whose tensors are shown: where the runs part, and the worst."""
@@ -43,13 +43,7 @@ _SIDES: tuple[Side, Side] = ("target", "reference")
 
 def write(opened: Opened, path: Path) -> Path:
     """Write the report of a comparison; the file is whole or not there."""
-    text = html(opened)
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} to be written", one_line(error)) from error
-    return path
+    return write_output(path, html(opened))
 
 
 def html(opened: Opened) -> str:

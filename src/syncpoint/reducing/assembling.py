@@ -15,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.dumps.registry import named
-from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.reducing.ledger import Kept as Known
 from syncpoint.reducing.ledger import Ledger, Record
 from syncpoint.reducing.outcome import Reduced, counted
 from syncpoint.reducing.sources import MsprobeSource, Source
 from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.files import inside, one_line, read_whole, sync
+from syncpoint.run.files import inside, read_whole, sync
 from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
 from syncpoint.run.store import FileStore
 from syncpoint.run.writer import RunWriter
@@ -47,13 +48,11 @@ def assemble(source: Source, ledger: Ledger, to: Kept, outcome: Reduced) -> None
         lost = counted(len(gone - ledger.deleted), "file")
         outcome.notes.append(f"{lost} gone since; what was recorded of them is kept")
     new = ledger.folder / _NEW
-    try:
+    with write_errors(ledger.folder):
         shutil.rmtree(new, ignore_errors=True)
         with _structure(source, records, bool(gone)) as (run, root):
             _write(run, root, records, ledger, to, new, outcome)
         _replace(new, ledger.folder)
-    except OSError as error:
-        raise InputError(f"room and leave to write {ledger.folder}", one_line(error)) from error
 
 
 def _present(source: Source, ledger: Ledger) -> dict[str, Record]:

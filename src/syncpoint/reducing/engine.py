@@ -26,8 +26,9 @@ from syncpoint.reducing.watching import Progress, Watch
 from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import to_bytes
-from syncpoint.run.files import one_line, replacing, sync
+from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import Kept, Role, Tensor
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
 
 _BATCH_FILES = 64
@@ -163,14 +164,11 @@ class Reduction:
         path = folder / digest
         if path.exists():
             return
-        try:
+        with write_errors(path):
             folder.mkdir(exist_ok=True)
             with replacing(path) as temporary, temporary.open("wb") as file:
                 for values in windows(unit.run, tensor, handle):
                     file.write(to_bytes(values, DTYPES[tensor.dtype]).data)
-            sync(folder)
-        except OSError as error:
-            raise InputError(f"room and leave to write {path}", one_line(error)) from error
 
     def _keep(self, source: Source, ledger: Ledger, batch: _Batch) -> None:
         """Have records on the disk, then delete what may go."""

@@ -16,10 +16,11 @@ from typing import Any
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.reducing.units import Place, Stamp
-from syncpoint.run.files import one_line, sync
+from syncpoint.run.files import sync
 from syncpoint.run.journal import JournalWriter, frame, read_journal
 from syncpoint.run.lock import RunLock
 from syncpoint.run.model import Statistics
+from syncpoint.run.outputs import write_errors
 from syncpoint.run.records import STATISTICS, parsed
 
 LEDGER = "reduce.log"
@@ -112,16 +113,10 @@ class Ledger:
                 "choose another name with -o",
             )
         first = frame(_SOURCE, self._facts())
-        try:
+        with write_errors(self.path, "free space, or name a folder on another disk with -o"):
             self._journal = JournalWriter(self.path, first)
             self._end = self.path.stat().st_size
             sync(self.folder)
-        except OSError as error:
-            raise InputError(
-                f"room and leave to write {self.path}",
-                one_line(error),
-                "make room, or name a folder on another disk with -o",
-            ) from error
 
     def _facts(self) -> dict[str, str]:
         return {"source": self.source, "to": self.to, "format": self.format}
@@ -178,20 +173,16 @@ class Ledger:
         self._lock.release()
 
     def _append(self, data: bytes) -> None:
-        try:
+        with write_errors(self.path):
             self._journal.append(data)
             sync(self.path)
-        except OSError as error:
-            raise InputError(f"room and leave to write {self.path}", one_line(error)) from error
         self._end += len(data)
 
 
 def _locked(folder: Path) -> RunLock:
-    try:
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return RunLock(folder)
-    except OSError as error:
-        raise InputError(f"room and leave to write {folder}", one_line(error)) from error
 
 
 def _figures(found: Statistics | None) -> list[float] | None:

@@ -36,8 +36,9 @@ from syncpoint.reducing.units import (
     stamp,
 )
 from syncpoint.reducing.watching import Progress, Watch
-from syncpoint.run.files import inside, one_line, read_whole, sync, write_atomically
+from syncpoint.run.files import inside, read_whole, write_atomically
 from syncpoint.run.model import Role
+from syncpoint.run.outputs import cannot_write, write_errors
 
 _REDUCED = (f"{MIN_MAX}.npy", f"{MIN_MAX}.npz")
 _OTHER = ("run", "msprobe", "npz", "safetensors", "aimodelintermediates")
@@ -125,9 +126,7 @@ class MinMax:
             except SyncpointError as error:
                 self._left[file] = str(error)
             except OSError as error:
-                raise InputError(
-                    f"room and leave to write beside {file} in {self.out}", one_line(error)
-                ) from error
+                raise cannot_write(self.out / _target(file), error) from error
             self.watch.looked_into(file, there[file])
         self._copy_indices()
         if done and self.progress is not None:
@@ -159,7 +158,6 @@ class MinMax:
         data = _as_npy(ends[0]) if file.endswith(".npy") else _as_npz(unit, ends)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data)
-        sync(target.parent)
         if read_whole(target, len(data)) != data:
             raise FormatError(f"what was written to {target}", "something else")
         _count(outcome, unit, seen, target)
@@ -191,8 +189,10 @@ class MinMax:
                 continue
             target = inside(self.out, file)
             if not _is_newer(target, seen):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(target, read_whole(inside(self.root, file), _MAX_INDEX))
+                data = read_whole(inside(self.root, file), _MAX_INDEX)
+                with write_errors(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(target, data)
 
 
 def _target(file: str) -> str:

@@ -17,7 +17,7 @@ from syncpoint.analysis.result import NEARER, AnalysisResult
 from syncpoint.analysis.truth import OutputTruth
 from syncpoint.comparison.result import badness
 from syncpoint.comparison.rows import Row
-from syncpoint.errors import EXIT_UNCOVERED, InputError
+from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.json_report import SCHEMA, as_json, strict
 from syncpoint.reports.numbers import (
@@ -30,6 +30,7 @@ from syncpoint.reports.numbers import (
 )
 from syncpoint.reports.terminal import COLOURS
 from syncpoint.run.model import Role
+from syncpoint.run.outputs import write_output
 
 _NAMED = 6
 
@@ -287,8 +288,4 @@ def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
 
 def write_analysis_json(analysis: AnalysisResult, path: Path) -> Path:
     """Write it."""
-    try:
-        path.write_text(json.dumps(analysis_json(analysis), indent=1, allow_nan=False))
-    except OSError as error:
-        raise InputError(f"{path} to be written", str(error)) from error
-    return path
+    return write_output(path, json.dumps(analysis_json(analysis), indent=1, allow_nan=False))

@@ -7,6 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.run.outputs import write_errors, write_output
+
 if TYPE_CHECKING:
     from syncpoint.diagnosis.bisection import Bisected, Culprit, Cut
 
@@ -37,9 +39,10 @@ def cut_line(cut: Cut) -> str:
 
 def write_json(made: Bisected, path: Path) -> Path:
     """Strict JSON: what is not finite is a string."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_strict(made.as_dict()), indent=1, allow_nan=False) + "\n")
-    return path
+    text = json.dumps(_strict(made.as_dict()), indent=1, allow_nan=False) + "\n"
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return write_output(path, text)
 
 
 def _culprit(culprit: Culprit) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from syncpoint.comparison.result import Result
-from syncpoint.errors import InputError
+from syncpoint.run.outputs import write_output
 
 _FIRST = (
     "verdict",
@@ -42,8 +42,4 @@ def write_csv(result: Result, path: Path) -> Path:
             if isinstance(kind, pl.List)
         ]
     )
-    try:
-        table.write_csv(path)
-    except OSError as error:
-        raise InputError(f"{path} to be written", str(error)) from error
-    return path
+    return write_output(path, table.write_csv())

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Introduced, Row
-from syncpoint.errors import InputError
+from syncpoint.run.outputs import write_output
 
 SCHEMA = 1
 
@@ -113,8 +113,4 @@ def strict(value: Any) -> Any:
 
 def write_json(result: Result, path: Path) -> Path:
     """Write it."""
-    try:
-        path.write_text(json.dumps(as_json(result), indent=1, allow_nan=False))
-    except OSError as error:
-        raise InputError(f"{path} to be written", str(error)) from error
-    return path
+    return write_output(path, json.dumps(as_json(result), indent=1, allow_nan=False))

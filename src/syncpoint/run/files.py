@@ -7,6 +7,7 @@ sizes known before memory is taken, JSON without repeated keys.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import mmap
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError, InputError
+from syncpoint.run.partial import Partial
 
 Bytes = NDArray[np.uint8]
 
@@ -171,21 +173,30 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 class replacing:  # noqa: N801  # reads as a verb where it is used: with replacing(path) as ...
-    """Gives a temporary path; on success syncs it and renames it to `path`."""
+    """Gives a temporary path; on success syncs it and renames it to `path`.
 
-    def __init__(self, path: Path) -> None:
+    For files in folders of our own: a link at `path` is replaced, never followed. Where another
+    writer of the same path is at work, each writes its own file, and the last one stays; with
+    `new` the first one stays, and the others get a FileExistsError.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
         self._path = path
-        self._temporary = path.with_name(path.name + ".tmp")
+        self._new = new
 
     def __enter__(self) -> Path:
-        return self._temporary
+        if self._new and os.path.lexists(self._path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._path))
+        if not self._path.is_symlink() and self._path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self._path))
+        self._partial = Partial(self._path)
+        return self._partial.path
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        sync(self._temporary)
-        self._temporary.replace(self._path)
+            self._partial.discard()
+        else:
+            self._partial.publish(new=self._new)
 
 
 def sync(path: Path) -> None:

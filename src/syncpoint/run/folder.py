@@ -13,6 +13,7 @@ from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.journal import JOURNAL, is_journal
 from syncpoint.run.lock import LOCK
 from syncpoint.run.model import RunInfo
+from syncpoint.run.partial import partial_of, remove_abandoned
 from syncpoint.run.records import info_from_json, info_to_json, parsed, plain
 from syncpoint.run.shards import PARTIAL_NAME, SHARD_NAME
 from syncpoint.run.sources import clear_sources
@@ -91,4 +92,6 @@ def clear_run(path: Path) -> None:
         shard = SHARD_NAME.fullmatch(entry.name) or PARTIAL_NAME.fullmatch(entry.name)
         if (ours or shard) and not entry.is_dir(follow_symlinks=False):
             Path(entry.path).unlink()
+        if partial_of(entry.name) in (OPS, TENSORS, RUN_JSON):
+            remove_abandoned(Path(entry.path))
     clear_sources(path)

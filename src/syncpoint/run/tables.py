@@ -9,6 +9,7 @@ imported on first use: most commands never touch a table.
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,6 @@ def _figures(s: Statistics) -> tuple[float, ...]:
 
 def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]) -> None:
     import polars as pl
-    from polars.exceptions import PolarsError
 
     columns: Iterable[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     series = []
@@ -175,10 +175,19 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
             # A path that is not valid Unicode; the rest of the run is worth more than it.
             series.append(_series(name, _encodable(values), dtype))
     with replacing(path) as temporary:
-        try:
-            pl.DataFrame(series).write_parquet(temporary, compression="zstd")
-        except PolarsError as error:
-            raise OSError(errno.EIO, one_line(error)) from error
+        write_parquet(pl.DataFrame(series), temporary)
+
+
+def write_parquet(table: pl.DataFrame, path: Path) -> None:
+    """Write a table by way of memory: polars does not say whether a disk was full."""
+    from polars.exceptions import PolarsError
+
+    data = io.BytesIO()
+    try:
+        table.write_parquet(data, compression="zstd")
+    except PolarsError as error:
+        raise OSError(errno.EIO, one_line(error)) from error
+    path.write_bytes(data.getbuffer())
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:

@@ -22,11 +22,12 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
-from syncpoint.run.files import Bytes, one_line, sync, write_atomically
+from syncpoint.run.files import Bytes, sync, write_atomically
 from syncpoint.run.folder import RUN_JSON, check_folder, clear_run, run_json
 from syncpoint.run.journal import JOURNAL, JournalWriter, frame
 from syncpoint.run.lock import RunLock
 from syncpoint.run.model import Kept, Op, RunInfo, Tensor, changed
+from syncpoint.run.outputs import cannot_write
 from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
 from syncpoint.run.shards import WRITE_BYTES, ShardWriter
 from syncpoint.run.sources import SourceWriter
@@ -346,11 +347,8 @@ class RunWriter:
         return self._failure
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(
-            f"room and leave to write the run {self.path}",
-            one_line(error),
-            "free some space, choose another folder, or record less",
-        )
+        cure = "free space, choose another folder, or record less"
+        return cannot_write(f"the run {self.path}", error, cure)
 
 
 def _raw(data: object) -> Bytes:

@@ -18,6 +18,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.model import Edge, Part
+from syncpoint.run.outputs import output_files
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.loading import one_line
 from syncpoint.runtimes.onnx_model import Source
@@ -52,7 +53,8 @@ class OnnxCutter:
         source = self._cut(self._names(edges))
         made = path.with_suffix(".onnx")
         data = f"{made.name}.data" if source.folder else None
-        ir.save(source.graph(), made, external_data=data)
+        with output_files(made) as folder:
+            ir.save(source.graph(), folder / made.name, external_data=data)
         return made
 
     def _names(self, edges: Sequence[Edge]) -> list[str]:

@@ -12,6 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from syncpoint.errors import CaptureError, Unsupported
 from syncpoint.run.model import Edge, Part
+from syncpoint.run.outputs import output_files
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.inductor_compile import inductor_config
 from syncpoint.runtimes.loading import one_line
@@ -44,10 +45,11 @@ class TorchCutter:
     def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
         """Keep the cut program."""
         made = path.with_suffix(".pt2")
-        with self._session.in_effect(), quiet():
+        with output_files(made) as folder, self._session.in_effect(), quiet():
             leaves = tuple(self._session.leaves(inputs))
             try:
-                torch.export.save(torch.export.export(self._cut(edges, part), leaves), made)
+                exported = torch.export.export(self._cut(edges, part), leaves)
+                torch.export.save(exported, folder / made.name)
             except Exception as error:
                 raise CaptureError("the cut program to be exported", one_line(error)) from error
         return made

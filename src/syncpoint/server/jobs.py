@@ -23,6 +23,7 @@ from syncpoint.comparison.storage import is_comparison, is_own
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
 from syncpoint.run.files import one_line
+from syncpoint.run.outputs import write_errors
 from syncpoint.server.leftovers import worth_keeping
 from syncpoint.server.memory import Memory
 from syncpoint.server.plan import Plan
@@ -226,17 +227,13 @@ class Jobs:
 
     def _place(self, name: str) -> Path:
         """A new folder of that name; nothing is overwritten, whoever else writes there."""
-        try:
+        with write_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             while True:
                 path = self.free(name)
                 with suppress(FileExistsError):
                     path.mkdir()
                     return path
-        except OSError as error:
-            raise InputError(
-                f"a folder that can be written at {self.out}", one_line(error)
-            ) from error
 
     def _refuse_more(self) -> None:
         waiting = sum(job.state not in OVER for job in self._jobs.values())

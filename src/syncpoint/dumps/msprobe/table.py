@@ -10,8 +10,7 @@ from typing import Any
 from syncpoint.dumps.msprobe.colours import colour
 from syncpoint.dumps.msprobe.columns import columns, lines, task_of
 from syncpoint.dumps.sheets import need_xlsx, write_sheet
-from syncpoint.errors import InputError
-from syncpoint.run.files import one_line, replacing
+from syncpoint.run.outputs import output_file
 from syncpoint.run.reader import Run
 
 Rows = Iterable[Mapping[str, Any]]
@@ -51,27 +50,17 @@ def write_table(
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
-    try:
-        with (
-            replacing(path) as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows([str(cells[name]) for name in header] for cells in rows)
-    except OSError as error:
-        raise InputError(f"{path} to be written", one_line(error)) from error
+    with output_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([str(cells[name]) for name in header] for cells in rows)
 
 
 def _write_xlsx(path: Path, task: str, rows: Rows) -> None:
     header = columns(task)
-    try:
-        with replacing(path) as temporary:
-            temporary.unlink(missing_ok=True)
-            write_sheet(
-                temporary,
-                header,
-                ((colour(cells, task), [str(cells[n]) for n in header]) for cells in rows),
-            )
-    except OSError as error:
-        raise InputError(f"{path} to be written", one_line(error)) from error
+    with output_file(path) as temporary:
+        write_sheet(
+            temporary,
+            header,
+            ((colour(cells, task), [str(cells[n]) for n in header]) for cells in rows),
+        )

@@ -13,7 +13,6 @@ from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.measuring import Progress
 from syncpoint.comparison.storage import save
 from syncpoint.dumps.sheets import need_xlsx
-from syncpoint.errors import InputError
 from syncpoint.matching.ascend.plan import PlanMatcher
 from syncpoint.metrics.verdict import Reason
 from syncpoint.offline.completing import completed
@@ -22,7 +21,7 @@ from syncpoint.offline.torchair.asked import Asked
 from syncpoint.offline.torchair.lines import columns_beside, lines
 from syncpoint.offline.torchair.opening import Case, opened
 from syncpoint.offline.torchair.writing import write_csv, write_xlsx
-from syncpoint.run.files import one_line
+from syncpoint.run.outputs import write_errors
 
 _SHOWN = 5
 """Names in a warning before it says how many more."""
@@ -62,10 +61,8 @@ def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None
 
 def _names(folder: Path, rank: int) -> tuple[Path, Path]:
     """Names for the report and the comparison that nothing has yet."""
-    try:
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"a folder to write to at {folder}", one_line(error)) from error
     now = datetime.now(UTC)
     of = f"_rank{rank}" if rank >= 0 else ""
     while True:

@@ -11,7 +11,8 @@ from syncpoint.errors import InputError
 from syncpoint.offline.torchair import report_26, report_seed
 from syncpoint.offline.torchair.asked import Asked, Dialect
 from syncpoint.offline.torchair.lines import Line
-from syncpoint.run.files import one_line
+from syncpoint.run.files import replacing
+from syncpoint.run.outputs import write_errors
 
 
 def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -27,13 +28,14 @@ def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[lis
 def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
     """Write the report; the file must be new."""
     header, body = rows(asked, lines)
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(body)
-    except OSError as error:
-        raise InputError(f"room and leave to write {path}", one_line(error)) from error
+    with (
+        write_errors(path),
+        replacing(path, new=True) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(body)
 
 
 def write_xlsx(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
@@ -42,4 +44,5 @@ def write_xlsx(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
         raise InputError(f"less than {MAX_ROWS} lines for --xlsx", f"{len(lines)}", "use the CSV")
     header, body = rows(asked, lines)
     colours = (report_seed.colour(line) for line in lines)
-    write_sheet(path, header, zip(colours, body, strict=True))
+    with write_errors(path), replacing(path, new=True) as temporary:
+        write_sheet(temporary, header, zip(colours, body, strict=True))
