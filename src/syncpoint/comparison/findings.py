@@ -11,6 +11,14 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+FAILED = "diagnosis failed: "
+"""How a line about a diagnosis that failed begins, in `Diagnosis.troubles` and in every report."""
+
+
+def failed(reason: str) -> str:
+    """The line of the report that says why there is no diagnosis, or not all of it."""
+    return f"{FAILED}{reason}"
+
 
 class Level(StrEnum):
     """How much a finding weighs."""
@@ -102,11 +110,18 @@ class Diagnosis:
     experiments: tuple[str, ...] = ()
     """What was run to find out."""
     troubles: tuple[str, ...] = field(default=())
-    """What could not be looked at, and why."""
+    """What could not be looked at, and why; a diagnosis that failed, in a line from `failed`."""
     models: tuple[str, ...] = ()
     """The sides whose models could be run again."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Side -> why its run could not be read, where it was not at hand."""
+
+    @property
+    def trouble_lines(self) -> list[str]:
+        """The troubles as lines of a report."""
+        return [
+            text if text.startswith(FAILED) else f"not looked at: {text}" for text in self.troubles
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; the findings are kept beside it."""

@@ -68,8 +68,8 @@ def lines(diagnosis: Diagnosis) -> Iterator[Line]:
         yield Text(), 0, 0
     if diagnosis.experiments:
         yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0, 2
-    for trouble in diagnosis.troubles:
-        yield Text(f"not looked at: {trouble}", "yellow"), 0, 2
+    for line in diagnosis.trouble_lines:
+        yield Text(line, "yellow"), 0, 2
     if diagnosis.absent:
         yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0, 2
 
