@@ -42,8 +42,9 @@ def _diagnosed(case: Case) -> Diagnosis:
         except SyncpointError as error:
             troubles.append(f"{cause.title}: {error}")
         except Exception as error:
-            reason = f"{cause.title}: {_words(error)}"
-            troubles.append(reason if cause in theirs else failed(reason))
+            # What another package does wrong is no failure of the diagnosis.
+            theirs_alone = f"{cause.title}: {one_line(error)}"
+            troubles.append(theirs_alone if cause in theirs else failed(error, cause.title))
     troubles += _left_out(case, late)
     what, summary = symptom(case.result)
     heavy = any(f.level is Level.CAUSE for f in case.found)
@@ -58,10 +59,6 @@ def _diagnosed(case: Case) -> Diagnosis:
         tuple(sorted(case.subjects)),
         dict(case.absent),
     )
-
-
-def _words(error: BaseException) -> str:
-    return "out of memory" if isinstance(error, MemoryError) else one_line(error)
 
 
 def _hedged(case: Case, finding: Finding) -> Finding:
@@ -83,7 +80,7 @@ def _left_out(case: Case, late: list[str]) -> list[str]:
     if late:
         lines.append(
             f"time is up after {case.seconds + EXTRA_SECONDS:.0f} s: {'; '.join(late)};"
-            " give more with --seconds"
+            " give more with: syncpoint diagnose --seconds"
         )
     large = case.budget.too_large
     if large:
