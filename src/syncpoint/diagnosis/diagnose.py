@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom, failed
-from syncpoint.diagnosis.budget import EXTRA_SECONDS, MAX_ELEMENTS, MAX_REGION_ELEMENTS, TimeUp
+from syncpoint.diagnosis import budget
+from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import causes, foreign
 from syncpoint.diagnosis.symptom import symptom
@@ -79,7 +80,7 @@ def _left_out(case: Case, late: list[str]) -> list[str]:
     lines = []
     if late:
         lines.append(
-            f"time is up after {case.seconds + EXTRA_SECONDS:.0f} s: {'; '.join(late)};"
+            f"time is up after {case.seconds + budget.EXTRA_SECONDS:.0f} s: {'; '.join(late)};"
             " give more with: syncpoint diagnose --seconds"
         )
     large = case.budget.too_large
@@ -87,8 +88,8 @@ def _left_out(case: Case, late: list[str]) -> list[str]:
         names = ", ".join(dict.fromkeys(str(key.op) for key in list(large)[:_NAMED]))
         more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
         lines.append(
-            f"values of tensors above {MAX_ELEMENTS:,} elements, and ops that hold more than"
-            f" {MAX_REGION_ELEMENTS:,}: {names}{more}"
+            f"values of tensors above {budget.MAX_ELEMENTS:,} elements, and ops that hold more than"
+            f" {budget.MAX_REGION_ELEMENTS:,}: {names}{more}"
         )
     return lines
 
