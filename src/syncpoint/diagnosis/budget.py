@@ -30,7 +30,7 @@ Places = tuple[NDArray[np.int64], ...]
 
 MAX_ELEMENTS = 1 << 24
 """Elements of the largest tensor that is read whole: 128 MiB in float64."""
-SAMPLE_ELEMENTS = 1 << 22
+SAMPLE_ELEMENTS = 1 << 20
 """Elements of a larger tensor that are looked at, at most."""
 MAX_REGION_ELEMENTS = 1 << 26
 """Elements that the ops behind one sync point read and give, up to which they are computed again:
