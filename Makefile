@@ -68,7 +68,7 @@ test: lint $(PAGE) browser
 # the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
 test-all: lint $(PAGE) browser
 	$(BIN)/python tools/check_arm.py
-	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 $(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 SYNCPOINT_LARGE=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

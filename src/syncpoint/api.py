@@ -230,10 +230,13 @@ def compare(
     PyTorch: it splits each error in what compressing cost and what the runtime adds.
     `confirm` runs both models once more, on another input, if tensors are paired by values alone.
     `diagnose` looks for the causes of what differs; models captured here may be run again for it.
+    It has `syncpoint.diagnosing.SECONDS`; where it fails, `diagnosis.troubles` says so, and the
+    comparison, saved before, stays.
     `progress` is told how many sync points are measured of how many; `watch` of every stage.
     """
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
+    from syncpoint.comparison.storage import is_comparison, keep_diagnosis
 
     if introduced not in ("local", "replay", "off"):
         raise InputError("introduced to be local, replay or off", repr(introduced))
@@ -277,11 +280,16 @@ def compare(
         )
         if through is not None:
             result = split(result, target_run, reference_run, asked, Options(chosen, map_file))
+        comparison = Comparison.of(result)
+        # Saved before the diagnosis, which may fail or be killed; its log goes after that, so that
+        # `resume` knows of a diagnosis that is missing.
+        if out is not None and not is_comparison(Path(out)):
+            comparison.save(out)
         if diagnose:
             result = diagnosed(result, target_run, reference_run, Models.of(asked))
-        comparison = Comparison.of(result)
-        if out is not None:
-            comparison.save(out)
+            comparison = Comparison.of(result)
+            if out is not None:
+                keep_diagnosis(comparison, Path(out))
     return comparison
 
 

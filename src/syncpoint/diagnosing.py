@@ -20,14 +20,16 @@ from syncpoint.supervision.channel import activity
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from syncpoint.comparison.findings import Diagnosis
     from syncpoint.comparison.result import Result
-    from syncpoint.diagnosis.case import Case, Subject
+    from syncpoint.diagnosis.case import Subject
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.protocol import Inputs
 
 SECONDS = 60.0
-"""After so long no more experiments are begun, unless the caller says otherwise."""
+"""After so long no more experiments are begun, unless the caller says otherwise. Values may be
+looked at for `diagnosis.budget.EXTRA_SECONDS` more."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,35 @@ def diagnosed(
     absent: Mapping[str, str] | None = None,
     **asked: Any,
 ) -> Result:
-    """The result with its diagnosis."""
+    """The result with its diagnosis. A diagnosis that fails, for want of memory or by a fault of
+    ours, costs the comparison nothing: it says so in `diagnosis.troubles`."""
+    try:
+        made = _diagnosis(result, target, reference, models, seconds, absent or {}, asked)
+    except Exception as error:
+        made = _failed(result, error)
+    return replace(result, diagnosis=made)
+
+
+def _failed(result: Result, error: Exception) -> Diagnosis:
+    from syncpoint.comparison.findings import Diagnosis, Symptom, failed
+    from syncpoint.diagnosis.symptom import symptom
+
+    try:
+        what, summary = symptom(result)
+    except Exception:
+        what, summary = Symptom.UNKNOWN, "the diagnosis did not come to its end"
+    return Diagnosis(what, summary, troubles=(failed(error),))
+
+
+def _diagnosis(
+    result: Result,
+    target: Run | None,
+    reference: Run | None,
+    models: Models,
+    seconds: float,
+    absent: Mapping[str, str],
+    asked: Mapping[str, Any],
+) -> Diagnosis:
     from syncpoint.diagnosis.case import Case
     from syncpoint.diagnosis.diagnose import diagnose
 
@@ -69,8 +99,7 @@ def diagnosed(
         model = getattr(models, side)
         if model is not None and run is not None:
             subjects[side] = _subject(run, model, getattr(models, f"{side}_options"))
-    case: Case = Case(result, target, reference, absent or {}, subjects, asked, seconds)
-    return replace(result, diagnosis=diagnose(case))
+    return diagnose(Case(result, target, reference, absent, subjects, asked, seconds))
 
 
 def diagnosed_again(

@@ -1,6 +1,8 @@
 """ONNX files that are broken, or that mean harm: one line each, and nothing outside is read."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -136,3 +138,67 @@ def test_a_provider_that_is_not_there(tmp_path):
     onnx.save(model_with(), tmp_path / "m.onnx")
     with pytest.raises(InputError, match=r"found 'Abacus'; these are there: .*CPUExecution"):
         sp.capture(str(tmp_path / "m.onnx"), X, provider="Abacus")
+
+
+# Sub-graphs inside sub-graphs: a small file, and twice as many of them with every level.
+
+MEASURED = """
+import resource, sys
+import numpy as np
+import syncpoint as sp
+from syncpoint.errors import SyncpointError
+
+peak = 0
+for path in sys.argv[1:]:
+    before, peak = peak, peak
+    try:
+        run = sp.capture(path, {"x": np.ones((2, 3), np.float32), "c": np.array(True)})
+        print(len(run.ops), *run.info.notes, sep="; ")
+    except SyncpointError as error:
+        print(error)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(peak - before)
+"""
+
+
+def nested(depth):
+    """`If` inside both branches of `If`, so deep."""
+    value = helper.make_tensor_value_info("r0", TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["r0"])], "g0", [], [value])
+    for level in range(1, depth + 1):
+        value = helper.make_tensor_value_info(f"r{level}", TensorProto.FLOAT, [2, 3])
+        node = helper.make_node(
+            "If", ["c"], [f"r{level}"], then_branch=graph, else_branch=graph, name=f"if{level}"
+        )
+        graph = helper.make_graph([node], f"g{level}", [], [value])
+    graph.input.extend(
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_nested_sub_graphs_do_not_take_memory_without_end(tmp_path):
+    depths = (3, 9, 14)
+    paths = [str(tmp_path / f"{depth}.onnx") for depth in depths]
+    for path, depth in zip(paths, depths, strict=True):
+        onnx.save(nested(depth), path)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *paths], capture_output=True, text=True, check=True
+    )
+    whole, _, hidden, grown, refused, more = done.stdout.splitlines()
+    assert whole == "4"
+    assert hidden == "1; 1022 ops inside sub-graphs were not recorded: If r9"
+    assert f"at most 4,096 sub-graphs (of If, Loop and Scan) in {paths[2]}; found 32,766" in refused
+    # In kB. The file of 14 levels took 4.3 GB.
+    assert int(grown) < 500_000 and int(more) < 200_000
+
+
+def test_values_inside_a_few_levels_of_sub_graphs_are_recorded(tmp_path):
+    onnx.save(nested(5), tmp_path / "m.onnx")
+    run = sp.capture(str(tmp_path / "m.onnx"), {**X, "c": np.array(False)})
+    assert [op.key.op for op in run.ops].count("r0") == 1
+    inner = next(op.key for op in run.ops if op.key.op == "r0")
+    assert inner.path.count("else_branch") == 5

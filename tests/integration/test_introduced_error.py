@@ -516,3 +516,15 @@ def test_one_more_constant_does_not_shift_the_others():
     x = torch.randn(4, 2)
     comparison = sp.compare(*(sp.capture(Adding(more), (x,)) for more in (True, False)))
     assert comparison.verdict is Verdict.CLOSE
+
+
+def test_ops_that_do_not_fit_into_memory_are_not_run_in_float64(references, monkeypatch):
+    from syncpoint.comparison import introduced
+
+    monkeypatch.setattr(introduced, "_ALWAYS_FITS", 1 << 8)
+    monkeypatch.setattr(introduced, "available_bytes", lambda: 32 << 12)
+    found = sp.compare(sp.capture(make_cnn(), cnn_inputs(), dtype="f16"), references["cnn"])
+    unknown = [r for r in op_rows(found) if r.introduced is None]
+    assert unknown and len(unknown) < len(op_rows(found))
+    for row in unknown:
+        assert "elements, above the limit of 4,096 for float64" in row.unknown

@@ -297,7 +297,7 @@ def test_killed_comparisons_go_on_to_the_straight_result(place, tmp_path):
         time.sleep(moments.uniform(0, 0.05))
         process.kill()
         ended(process)
-        if not (out / JSON_NAME).exists():
+        if (out / PROGRESS_LOG).exists() or not (out / JSON_NAME).exists():
             process = started(place, out, "t.run", "r.run", "--resume")
             ended(process)
             assert process.returncode in (0, 1)

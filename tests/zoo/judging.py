@@ -48,6 +48,8 @@ def judged(outcome, work):
     outcome.seconds = round(monotonic() - begun, 1)
     outcome.verdict = str(comparison.verdict)
     diagnosis = comparison.diagnosis
+    if diagnosis is not None and diagnosis.has_failed:
+        raise RuntimeError("; ".join(diagnosis.troubles))
     outcome.symptom = str(diagnosis.symptom) if diagnosis else ""
     heavy = [f for f in comparison.findings if f.level is not Level.NOTE]
     outcome.others = tuple(_words(f) for f in comparison.findings[1:5])

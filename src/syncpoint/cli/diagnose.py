@@ -37,7 +37,10 @@ def diagnose(
         str | None, typer.Option(help="Raw sample for both: an image, .npy, .npz, text, bytes.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0, help="After so long no more experiments are begun.")
+        float,
+        typer.Option(
+            min=0, help="Seconds for experiments; 60 more are for looking at what was recorded."
+        ),
     ] = 60.0,
     no_save: Annotated[
         bool, typer.Option("--no-save", help="Do not keep the findings in the comparison.")
@@ -79,8 +82,11 @@ def diagnose(
     )
     written = []
     if not no_save and not keep_diagnosis(found, comparison):
+        failed = found.diagnosis is not None and found.diagnosis.has_failed
         written.append(
-            "the kept diagnosis stays: it was made with models at hand, which this one had not"
+            "the kept diagnosis stays: this one failed"
+            if failed
+            else "the kept diagnosis stays: it was made with models at hand, which this one had not"
         )
     if json is not None:
         written.append(f"json       {found.to_json(json)}")

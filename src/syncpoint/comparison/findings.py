@@ -11,6 +11,28 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from syncpoint.run.files import one_line
+
+NOT_DIAGNOSED = "not diagnosed: nobody looked for causes"
+"""What reports say of a comparison without a diagnosis."""
+FAILED = "diagnosis failed: "
+"""How a line about a diagnosis that failed begins, in `Diagnosis.troubles` and in every report."""
+
+
+def failed(error: Exception, cause: str = "") -> str:
+    """The line of the report that says why there is no diagnosis, or not all of it: what went
+    wrong, and while which cause was looked for."""
+    name, text = type(error).__name__, one_line(error)
+    words = text if text.startswith(name) else f"{name}: {text}"
+    if isinstance(error, MemoryError):
+        words = "out of memory"
+    return f"{FAILED}{cause}: {words}" if cause else f"{FAILED}{words}"
+
+
+def is_failure(text: str) -> bool:
+    """Whether a trouble is that the diagnosis failed."""
+    return text.startswith(FAILED)
+
 
 class Level(StrEnum):
     """How much a finding weighs."""
@@ -102,11 +124,21 @@ class Diagnosis:
     experiments: tuple[str, ...] = ()
     """What was run to find out."""
     troubles: tuple[str, ...] = field(default=())
-    """What could not be looked at, and why."""
+    """What could not be looked at, and why; a diagnosis that failed, in a line from `failed`."""
     models: tuple[str, ...] = ()
     """The sides whose models could be run again."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Side -> why its run could not be read, where it was not at hand."""
+
+    @property
+    def trouble_lines(self) -> list[str]:
+        """The troubles as lines of a report."""
+        return [text if is_failure(text) else f"not looked at: {text}" for text in self.troubles]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed, or a part of it did."""
+        return any(is_failure(text) for text in self.troubles)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; the findings are kept beside it."""

@@ -7,7 +7,7 @@ at the places they choose, wherever those scores were recorded.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -31,6 +31,8 @@ _INDEX_OUTPUT = {
 """Which output of an op holds indices into its first input."""
 
 
+_PIECE = 1 << 24
+"""Scores that are looked at in one piece, in float64: 128 MiB."""
 _DISTINCT = frozenset({"topk", "sort", "argsort"})
 """Ops that choose no place twice; a target that does is wrong, however good its scores."""
 
@@ -84,21 +86,43 @@ def chosen_scores(
     axis = op.attributes.get("dim")
     if axis is not None and not (isinstance(axis, int) and -scores.ndim <= axis < scores.ndim):
         return None
-    scores = scores.astype(np.float64)
     pick = _pick_pooled if "pool" in op.type else _pick
     mine, theirs = (pick(scores, index, op.attributes) for index in (target, reference))
     if mine is None or theirs is None:
         return None
     if op_kind(op.type) in _DISTINCT and _repeats(target, -1 if axis is None else axis):
         return None
-    finite = np.where(np.isfinite(scores), scores, np.nan)
+    sizes = [size for piece in _pieces(scores, axis) if (size := _sizes(piece, axis)) is not None]
+    if not sizes:
+        return None
+    spread, greatest = (max(size) for size in zip(*sizes, strict=True))
+    preset = preset_of(tensor.dtype)
+    return Scores(mine.astype(np.float64), theirs.astype(np.float64), preset, spread, greatest)
+
+
+def _pieces(scores: NDArray[Any], axis: int | None) -> Iterator[NDArray[Any]]:
+    """The scores in pieces of bounded size, each of which has whole slices along `axis`: a copy of
+    all logits of a language model in float64 takes gigabytes."""
+    others = [a for a in range(scores.ndim) if axis is not None and a != axis % scores.ndim]
+    if scores.size <= _PIECE or not others:
+        yield scores
+        return
+    longest = max(others, key=lambda a: scores.shape[a])
+    step = max(_PIECE * scores.shape[longest] // scores.size, 1)
+    for start in range(0, scores.shape[longest], step):
+        yield scores[(*[slice(None)] * longest, slice(start, start + step))]
+
+
+def _sizes(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
+    """How far scores lie from the mean of their slice, and how large they are, at most."""
+    wide = scores.astype(np.float64)
+    finite = np.where(np.isfinite(wide), wide, np.nan)
     if np.isnan(finite).all():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # slices without a finite score
         spread = np.nanmax(np.abs(finite - np.nanmean(finite, axis=axis, keepdims=True)))
-        greatest = np.nanmax(np.abs(finite))
-    return Scores(mine, theirs, preset_of(tensor.dtype), float(spread), float(greatest))
+        return float(spread), float(np.nanmax(np.abs(finite)))
 
 
 def _repeats(index: NDArray[Any], axis: int) -> bool:

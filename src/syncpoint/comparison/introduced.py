@@ -24,7 +24,7 @@ from syncpoint.comparison.measuring import Sides, is_computed
 from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of, steps_of
 from syncpoint.comparison.precision import Between, rounded
 from syncpoint.comparison.progress_log import ProgressLog
-from syncpoint.comparison.regions import NoRegion, Regions
+from syncpoint.comparison.regions import NoRegion, Regions, RegionTooLarge
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
 from syncpoint.errors import SyncpointError
@@ -33,9 +33,15 @@ from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand, Pair, measure
 from syncpoint.metrics.limits import PRESETS, coarser, coarsest
 from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.memory import available_bytes
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
 from syncpoint.runtimes.protocol import Evaluates, Region
 
+_ALWAYS_FITS = 1 << 24
+"""Elements of a region that is run whatever memory is free."""
+_BYTES_PER_ELEMENT = 32
+"""Memory that a region takes for each element: in float64, once more in float32, and what is
+made of its result."""
 _UNITS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "fp8": "f8_e4m3fn"}
 _INTEGER_UNITS = {"int8": 2.0**-8, "int4": 2.0**-4, "tf32": 2.0**-11}
 """Unit roundoff of the precisions that are no element type of their own."""
@@ -82,8 +88,11 @@ class Introducer:
         session: Evaluates,
         log: ProgressLog | None,
         watch: Watch = unwatched,
+        max_elements: int | None = None,
     ) -> None:
+        """A region of more than `max_elements` is not run; with None, of more than fits memory."""
         self.sides = sides
+        self.max_elements = max_elements
         self.rows = rows
         self.session = session
         self.log = log
@@ -149,6 +158,12 @@ class Introducer:
         if through:
             regions = Regions(self.sides.reference, set(self.by_reference) - through)
         region = regions.behind(op, indices, part)
+        elements = regions.elements(region)
+        limit = self.max_elements
+        if limit is None and elements > _ALWAYS_FITS:
+            limit = available_bytes() // _BYTES_PER_ELEMENT
+        if limit is not None and elements > limit:
+            raise RegionTooLarge(elements, limit)
         inputs = {edge: self.fed(edge, part) for edge in region.inputs}
         inputs |= self._recorded_parameters(region)
         return Exact(region, inputs, self._evaluate(region, inputs))

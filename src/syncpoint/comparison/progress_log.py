@@ -180,9 +180,12 @@ class ProgressLog:
 
     def _open(self, asked: Mapping[str, Any], resume: bool) -> JournalWriter:
         folder = self._folder
-        if is_comparison(folder):
-            self._path.unlink(missing_ok=True)  # its writer was killed after it had saved
+        # One that is saved and still has its log was interrupted during its diagnosis.
+        undiagnosed = is_comparison(folder) and self._path.is_file()
+        if is_comparison(folder) and not (resume and undiagnosed):
             cure = f"look at it with: syncpoint report {folder}" if resume else "choose another -o"
+            if undiagnosed:
+                cure = f"add --resume to finish its diagnosis, or {cure}"
             raise InputError(f"no finished comparison at {folder} yet", "one is there", cure)
         if self._path.is_file():
             if not resume:

@@ -7,7 +7,7 @@ is more where the target fused or lost some.
 
 from __future__ import annotations
 
-from syncpoint.run.model import Edge, OpKey, Part, Role, TensorKey
+from syncpoint.run.model import WHOLE, Edge, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Region
 
@@ -16,13 +16,34 @@ class NoRegion(Exception):
     """Why a region cannot be run, in words for the report."""
 
 
+class RegionTooLarge(NoRegion):
+    """The ops of a region read and give too many elements to be run in float64."""
+
+    def __init__(self, elements: int, limit: int) -> None:
+        self.elements = elements
+        super().__init__(
+            f"its ops hold {elements:,} elements, above the limit of {limit:,} for float64"
+        )
+
+
 class Regions:
     """Finds regions in the reference, given which of its tensors are paired."""
 
     def __init__(self, reference: Run, paired: set[TensorKey]) -> None:
+        self._run = reference
         self._ops = {op.key: op for op in reference.ops}
         self._order = {op.key: i for i, op in enumerate(reference.ops)}
         self._paired = paired
+
+    def elements(self, region: Region) -> int:
+        """How many elements the ops of a region read and give, parameters included."""
+        edges = {*region.outputs, *(edge for key in region.ops for edge in self._ops[key].inputs)}
+        found = 0
+        for edge in edges:
+            part = WHOLE if edge.role is Role.PARAMETER else region.part
+            tensor = self._run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
+            found += tensor.count if tensor is not None else 0
+        return found
 
     def behind(self, op: OpKey, indices: list[int], part: Part) -> Region:
         """The region that ends in outputs `indices` of a reference op."""

@@ -226,12 +226,15 @@ def _check_place(path: Path, overwrite: bool) -> bool:
 
 def keep_diagnosis(result: Result, path: Path) -> bool:
     """Write what was found into a comparison that is saved already; nothing else is touched.
-    What was found with more models at hand stays as it is, and the answer is False."""
+    What was found with more models at hand, or by a diagnosis that did not fail as this one did,
+    stays as it is, and the answer is False."""
     with write_errors(path), sole_writer(path):
         about = json.loads((path / JSON_NAME).read_text())
         known = _diagnosis(about)
         made = result.diagnosis
         if made is None or (known is not None and not set(known.models) <= set(made.models)):
+            return False
+        if known is not None and made.has_failed and not known.has_failed:
             return False
         about["diagnosis"] = made.as_dict()
         about["findings"] = [finding.as_dict() for finding in made.findings]

@@ -120,7 +120,7 @@ def _would_show(case: Case, row: Row) -> bool:
 def holder(case: Case, row: Row, ours: Values) -> Row | None:
     """Another sync point whose reference has the values that the target shows here."""
     reference = case.reference
-    if reference is None or ours.size < 4 or np.ptp(ours) == 0:
+    if reference is None or ours.size < 4 or np.ptp(ours) == 0 or case.is_sampled(row):
         return None
     straight = _upstream(case, row)
     tried = 0

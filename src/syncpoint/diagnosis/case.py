@@ -19,9 +19,11 @@ from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.introduced import Introducer
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import dequantized, fitted, operand_of
-from syncpoint.comparison.regions import NoRegion
+from syncpoint.comparison.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
+from syncpoint.diagnosis import budget
+from syncpoint.diagnosis.budget import Budget
 from syncpoint.diagnosis.evaluator import Either, NumpyEvaluator
 from syncpoint.diagnosis.folded import without_folds
 from syncpoint.diagnosis.local import Local
@@ -31,7 +33,7 @@ from syncpoint.matching.views import View
 from syncpoint.metrics.limits import Numbers
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs
 
@@ -80,7 +82,8 @@ class Case:
     asked: Mapping[str, Any] = field(default_factory=dict)
     """What the caller gave besides: `prepared`, what two pipelines made of one raw sample."""
     seconds: float = 60.0
-    """After this long no more experiments are begun."""
+    """After this long no more experiments are begun, and `budget.EXTRA_SECONDS` later no more
+    values are looked at."""
     found: list[Finding] = field(default_factory=list)
     """What the causes before this one found."""
     experiments: list[str] = field(default_factory=list)
@@ -90,6 +93,7 @@ class Case:
 
     def __post_init__(self) -> None:
         self._begun = monotonic()
+        self.budget = Budget(self._begun + self.seconds + budget.EXTRA_SECONDS)
         self._runs: dict[Any, Run | None] = {}
         self._locals: dict[TensorKey, Local | None] = {}
         self._taken_in: dict[TensorKey, OpKey] = {}
@@ -210,13 +214,55 @@ class Case:
         run = self.run(side)
         return run.op(key) if run is not None else None
 
+    def pair(self, row: Row) -> tuple[Values | None, Values | None]:
+        """Target and reference of a row in float64, as `values` gives them; of tensors that are too
+        large for that a sample, which has the same places of both."""
+        target, reference = (self._tensor(side, row) for side in ("target", "reference"))
+        sizes = [tensor.count for tensor in (target, reference) if tensor is not None]
+        if max(sizes, default=0) <= budget.MAX_ELEMENTS:
+            return self.values("target", row), self.values("reference", row)
+        if target is None or reference is None:
+            return None, None
+        worst = (row.numbers or {}).get("max_abs_index")
+        places = budget.sample_places(reference.shape, None if worst is None else int(worst))
+        try:
+            ours = self._sampled_target(row, target, places)
+            theirs = budget.sampled_tensor(self.reference, reference, places)
+        except (SyncpointError, ValueError, TypeError):
+            ours = theirs = None
+        if ours is None or theirs is None:
+            budget.note_too_large(target.key, max(sizes))
+            return None, None
+        self.budget.samples[row.target.key] = budget.sample_words(places, reference.shape)
+        return ours, theirs
+
+    def _sampled_target(self, row: Row, tensor: Tensor, places: budget.Places) -> Values | None:
+        """The target's values at places of the reference; None where that takes a copy of it."""
+        if self.target is None:
+            return None
+        if not row.view and tensor.shape == row.reference.shape:
+            return budget.sampled_tensor(self.target, tensor, places)
+        if tensor.quantization is not None:
+            return None  # its scales would be undone first, all of them
+        operand = operand_of(self.target, tensor)
+        operand, _ = fitted(operand, View(row.view), row.reference.shape)
+        if operand.array.shape != row.reference.shape:
+            return None
+        return budget.sampled(operand, places)
+
+    def is_sampled(self, row: Row) -> bool:
+        """Whether `pair` gave a sample of this row."""
+        return row.target.key in self.budget.samples
+
     def values(self, side: str, row: Row) -> Values | None:
         """One end of a row in float64, the target's laid over the reference's; None where it
-        was not kept or cannot be read."""
-        run = self.run(side)
-        end: End = row.target if side == "target" else row.reference
-        tensor = run.tensor(end.key) if run is not None else None
-        if run is None or tensor is None or tensor.kept is not Kept.VALUES:
+        was not kept, cannot be read or has more than `budget.MAX_ELEMENTS`."""
+        budget.check_time()
+        run, tensor = self.run(side), self._tensor(side, row)
+        if run is None or tensor is None:
+            return None
+        if tensor.count > budget.MAX_ELEMENTS:
+            budget.note_too_large(tensor.key, tensor.count)
             return None
         try:
             operand = operand_of(run, tensor)
@@ -225,6 +271,13 @@ class Case:
             return np.asarray(dequantized(operand), np.float64)
         except (SyncpointError, ValueError, TypeError):
             return None
+
+    def _tensor(self, side: str, row: Row) -> Tensor | None:
+        """The record of one end of a row, where its values were kept."""
+        run = self.run(side)
+        end: End = row.target if side == "target" else row.reference
+        tensor = run.tensor(end.key) if run is not None else None
+        return tensor if tensor is not None and tensor.kept is Kept.VALUES else None
 
     # What can be computed
 
@@ -249,7 +302,13 @@ class Case:
         """Finds the region behind a row and runs it on the target's values."""
         if self.sides is None or self.evaluator is None:
             return None
-        return Introducer(self.sides, self.rows, self.evaluator, None)
+        return Introducer(
+            self.sides,
+            self.rows,
+            self.evaluator,
+            None,
+            max_elements=budget.MAX_REGION_ELEMENTS,
+        )
 
     def local(self, row: Row) -> Local | None:
         """What the target's op gave beside what the reference's ops make of the same inputs;
@@ -284,12 +343,21 @@ class Case:
         self, row: Row, at: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
     ) -> Local | None:
         introducer = self.introducer
-        target = self.values("target", row)
-        if introducer is None or target is None or at is None:
+        tensor = self._tensor("target", row)
+        if introducer is None or at is None or tensor is None:
+            return None
+        if tensor.count > budget.MAX_ELEMENTS:
+            budget.note_too_large(tensor.key, tensor.count)
             return None
         try:
             exact = introducer.exact(at.op, [at.index], at.part, through)
+        except RegionTooLarge as error:
+            budget.note_too_large(row.target.key, error.elements)
+            return None
         except (NoRegion, SyncpointError, KeyError, ValueError):
+            return None
+        target = self.values("target", row)
+        if target is None:
             return None
         truth = exact.outputs.get(at.index)
         if truth is None or truth.shape != target.shape:

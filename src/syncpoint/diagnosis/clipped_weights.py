@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
-from syncpoint.errors import SyncpointError
+from syncpoint.diagnosis.budget import real_values, stored_values
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
 
@@ -36,11 +35,10 @@ def cut_weight(run: Run, tensor: Tensor, value: Array) -> Cut | None:
     of this weight."""
     if tensor.kept is not Kept.VALUES or tensor.quantization is None or value.ndim < 2:
         return None
-    try:
-        whole = np.asarray(run.values(tensor), np.float64)
-        real = np.asarray(dequantized(operand_of(run, tensor)), np.float64)
-    except (SyncpointError, ValueError):
+    stored, real = stored_values(run, tensor), real_values(run, tensor)
+    if stored is None or real is None:
         return None
+    whole = np.asarray(stored, np.float64)
     if value.ndim == 2 and real.ndim == 2 and _turned(real, value):
         whole, real = whole.T, real.T
     if real.shape != value.shape or not value.size:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
+from dataclasses import replace
+
+from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom, failed
+from syncpoint.diagnosis import budget
+from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import causes, foreign
 from syncpoint.diagnosis.symptom import symptom
@@ -10,23 +14,39 @@ from syncpoint.errors import SyncpointError
 from syncpoint.run.files import one_line
 
 _ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
+_MAX_SAMPLED_CONFIDENCE = 0.85
+"""Confidence of a finding that rests on a sample of a tensor: likely, never sure."""
+_MEASURED = frozenset({("processing", "input")})
+"""Findings that say no more than what was measured over all elements: their cause and kind."""
+_NAMED = 3
+"""Tensors that are named where several are too large to be read."""
 _MOST = 12
 """Findings that are kept; who has read these has other worries than the next."""
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """Ask every cause, and rank what they say."""
+    """Ask every cause, and rank what they say. A cause that fails is a line of the diagnosis."""
+    with case.budget.active():
+        return _diagnosed(case)
+
+
+def _diagnosed(case: Case) -> Diagnosis:
     troubles = []
+    late = []
     theirs = foreign()
     for cause in causes():
         try:
-            case.found.extend(cause.look(case))
+            for finding in cause.look(case):
+                case.found.append(_hedged(case, finding))
+        except TimeUp:
+            late.append(cause.title)
         except SyncpointError as error:
             troubles.append(f"{cause.title}: {error}")
         except Exception as error:
-            if cause not in theirs:
-                raise
-            troubles.append(f"{cause.title}: {one_line(error)}")
+            # What another package does wrong is no failure of the diagnosis.
+            theirs_alone = f"{cause.title}: {one_line(error)}"
+            troubles.append(theirs_alone if cause in theirs else failed(error, cause.title))
+    troubles += _left_out(case, late)
     what, summary = symptom(case.result)
     heavy = any(f.level is Level.CAUSE for f in case.found)
     if what is Symptom.NONE and "prepared" in case.asked and heavy:
@@ -40,6 +60,38 @@ def diagnose(case: Case) -> Diagnosis:
         tuple(sorted(case.subjects)),
         dict(case.absent),
     )
+
+
+def _hedged(case: Case, finding: Finding) -> Finding:
+    """A finding whose sync points were looked at through a sample says so, and is not sure."""
+    keys = [case.rows[row].target.key for row in finding.rows]
+    words = [case.budget.samples[key] for key in keys if key in case.budget.samples]
+    if not words or (finding.cause, finding.kind) in _MEASURED:
+        return finding
+    return replace(
+        finding,
+        confidence=min(finding.confidence, _MAX_SAMPLED_CONFIDENCE),
+        evidence=(words[0], *finding.evidence),
+    )
+
+
+def _left_out(case: Case, late: list[str]) -> list[str]:
+    """What the budget kept the causes from, one line for each reason."""
+    lines = []
+    if late:
+        lines.append(
+            f"time is up after {case.seconds + budget.EXTRA_SECONDS:.0f} s: {'; '.join(late)};"
+            " give more with: syncpoint diagnose --seconds"
+        )
+    large = case.budget.too_large
+    if large:
+        names = ", ".join(dict.fromkeys(str(key.op) for key in list(large)[:_NAMED]))
+        more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
+        lines.append(
+            f"values of tensors above {budget.MAX_ELEMENTS:,} elements, and ops that hold more than"
+            f" {budget.MAX_REGION_ELEMENTS:,}: {names}{more}"
+        )
+    return lines
 
 
 def ranked(found: list[Finding]) -> list[Finding]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.diagnosis.budget import MAX_REGION_ELEMENTS, check_time, note_too_large
 from syncpoint.diagnosis.numpy_ops.reading import Bound
 from syncpoint.diagnosis.numpy_ops.registry import is_known, readings, results
 from syncpoint.errors import SyncpointError, Unsupported
@@ -138,6 +139,10 @@ class NumpyEvaluator:
 
     def _read(self, tensor: Tensor | None) -> Array | None:
         if tensor is None or tensor.kept is not Kept.VALUES:
+            return None
+        check_time()
+        if tensor.count > MAX_REGION_ELEMENTS:
+            note_too_large(tensor.key, tensor.count)
             return None
         try:
             if tensor.quantization is not None:

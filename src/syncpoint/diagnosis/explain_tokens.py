@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.diagnosis.budget import check_time
 from syncpoint.diagnosis.relations import Relation
 
 Values = NDArray[np.float64]
@@ -51,6 +52,7 @@ def _padding(reference: Values, target: Values) -> Iterator[Relation]:
     made = theirs.copy()
     moved = 0
     for row, (old, new) in enumerate(zip(theirs, ours, strict=True)):
+        check_time()
         for side in (1, -1):
             edge = old[-1] if side == 1 else old[0]
             run = int(np.cumprod((old[::-1] if side == 1 else old) == edge).sum())
@@ -93,6 +95,7 @@ def _longer(reference: Values, target: Values) -> Relation | None:
         return None
     who = "more than" if longer is target else "less than"
     for start in range(more + 1):
+        check_time()
         if (longer[..., start : start + shorter.shape[-1]] == shorter).all():
             words = f"has {more} {who} the reference's, {start} of them in front"
             return Relation("length", words, target, exact=False)

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.draws import draws
 from syncpoint.diagnosis.local import Local, wide
 from syncpoint.diagnosis.proof import Proof, against, proof
-from syncpoint.errors import SyncpointError
-from syncpoint.run.model import Edge, Kept, Op, OpKey, Role, TensorKey
+from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.run.reader import Run
 
 Array = NDArray[Any]
@@ -120,9 +118,4 @@ def _within(local: Local, op: Op) -> list[Op]:
 
 def _value(run: Run, op: Op, end: TensorKey) -> Array | None:
     tensor = run.tensor(TensorKey(op.key, part=end.part))
-    if tensor is None or tensor.kept is not Kept.VALUES:
-        return None
-    try:
-        return np.asarray(dequantized(operand_of(run, tensor)), np.float64)
-    except (SyncpointError, ValueError, TypeError):
-        return None
+    return real_values(run, tensor)

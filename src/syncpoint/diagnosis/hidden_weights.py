@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.effective import Effective, effective
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.proof import Proof, against, proof
 from syncpoint.diagnosis.relations import Relation, distance, integers, likeness, related
-from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role, TensorKey
@@ -178,7 +177,9 @@ def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
         tried += 1
         if tried > _OTHERS:
             return
-        values = np.asarray(reference.values(tensor), np.float64)
+        values = real_values(reference, tensor)
+        if values is None:
+            continue
         yield Relation("swapped", f"holds the values of {key.op}", values)
 
 
@@ -233,12 +234,11 @@ def unpaired(
             continue
         if tensor.quantization is not None:
             continue  # a matter of scales first
-        try:
-            mine = dequantized(operand_of(case.target, tensor))
-        except SyncpointError:
+        mine = real_values(case.target, tensor)
+        if mine is None:
             continue
         for edge in edges:
-            for form in _forms(local, edge, np.asarray(mine, np.float64)):
+            for form in _forms(local, edge, mine):
                 proven = against(local, local.fed({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.diagnosis.budget import check_time
 from syncpoint.diagnosis.local import Local
 from syncpoint.diagnosis.numpy_ops.registry import proven, readings, results
 from syncpoint.diagnosis.thinning import LARGE, thinned
@@ -164,6 +165,7 @@ def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
             siblings=local.siblings,
         )
         for hypothesis in variants(_narrowed(seen)):
+            check_time()
             # In the middle of a region what follows would be run for nothing.
             if last or not np.array_equal(hypothesis.value, output, equal_nan=True):
                 yield op, hypothesis
@@ -188,6 +190,7 @@ def _narrowed(seen: Seen) -> Seen:
     error = _rms(_finite(thin.target - thin.output))
     kinds = set()
     for hypothesis in variants(thin):
+        check_time()
         if hypothesis.kind in GENERAL:
             continue
         after = _rms(_finite(thin.target - hypothesis.value))

@@ -10,9 +10,9 @@ import numpy as np
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number, share
+from syncpoint.diagnosis.budget import stored_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.unfused import counterpart, culprit, unfused
-from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept, Op, Role, TensorKey
@@ -118,10 +118,10 @@ def _pairs(case: Case, op: Op) -> tuple[float, float] | None:
             continue
         if len(tensor.shape) < 2:
             continue
-        try:
-            stored = np.abs(case.target.values(tensor).astype(np.int32))
-        except SyncpointError:
+        integers = stored_values(case.target, tensor)
+        if integers is None:
             continue
+        stored = np.abs(integers.astype(np.int32))
         # Products of matrices add up along the first axis of the weight, convolutions along
         # all but the first.
         rows = stored if op_class(op.type) == "matmul" else stored.reshape(len(stored), -1).T

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.budget import check_time
 from syncpoint.errors import SyncpointError
 from syncpoint.run.model import Edge, Op, Role
 from syncpoint.runtimes.protocol import Evaluates, Region
@@ -73,6 +74,7 @@ class Local:
 
     def fed(self, changed: Mapping[Edge, Array]) -> Array | None:
         """What the region gives on other inputs or parameters."""
+        check_time()
         try:
             (found, *_) = self.session.evaluate(self.region, {**self.inputs, **changed}, "f64")
         except (SyncpointError, ValueError):
@@ -84,6 +86,7 @@ class Local:
         known = {**{e: self.values[e] for e in op.inputs if e in self.values}, **changed}
         fed = tuple(dict.fromkeys(e for e in op.inputs if e in known))
         step = Region((op.key,), fed, (Edge(op.key, self._index(op)),), self.region.part)
+        check_time()
         try:
             (found,) = self.session.evaluate(step, known, "f64")
         except (SyncpointError, ValueError):
@@ -111,6 +114,7 @@ class Local:
             if not wanted or op.key in done:
                 continue
             step = Region((op.key,), fed, wanted, self.region.part)
+            check_time()
             try:
                 found = self.session.evaluate(step, {e: known[e] for e in fed}, "f64")
             except (SyncpointError, ValueError):

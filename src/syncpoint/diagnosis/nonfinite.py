@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import number, type_name
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.local import Local
-from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import WHOLE, Edge, Kept, Op, Role, TensorKey
+from syncpoint.run.model import WHOLE, Edge, Op, Role, TensorKey
 
 Places = NDArray[np.bool_]
 _NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "norm", "linalg_vector_norm")
@@ -320,9 +319,6 @@ def _read(case: Case, edge: Edge, key: TensorKey) -> Values | None:
         return None
     part = WHOLE if edge.role is Role.PARAMETER else key.part
     tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
-    if tensor is None or tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is Kind.BOOL:
+    if tensor is None or DTYPES[tensor.dtype].kind is Kind.BOOL:
         return None
-    try:
-        return np.asarray(dequantized(operand_of(run, tensor)), np.float64)
-    except (SyncpointError, ValueError, TypeError):
-        return None
+    return real_values(run, tensor)

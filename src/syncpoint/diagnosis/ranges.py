@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncpoint.comparison.grids import ends_of
-from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.clipping import sync_point
-from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Role, Tensor
@@ -71,10 +70,10 @@ def uneven(case: Case) -> Iterator[Uneven]:
             continue
         if len(tensor.shape) < 2 or tensor.kept is not Kept.VALUES or run is None:
             continue
-        try:
-            real = np.abs(dequantized(operand_of(run, tensor)))
-        except SyncpointError:
+        values = real_values(run, tensor)
+        if values is None:
             continue
+        real = np.abs(values)
         for axis in (0, real.ndim - 1):
             tops = np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1).max(1)
             middle = float(np.median(tops))

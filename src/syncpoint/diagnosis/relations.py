@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.amounts import of_norm
+from syncpoint.diagnosis.budget import check_time
 
 Values = NDArray[np.float64]
 
@@ -44,6 +45,7 @@ class Relation:
 
 def distance(one: Values, other: Values) -> float:
     """Norm of the difference over that of the second; inf where shapes or finiteness differ."""
+    check_time()
     if one.shape != other.shape:
         return float("inf")
     with np.errstate(invalid="ignore", over="ignore"):

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.grids import Grids, ends_of, rms
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.clipping import grids_of
 from syncpoint.diagnosis.local import Local
-from syncpoint.errors import SyncpointError
 from syncpoint.matching.kinds import op_class
 from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
 
@@ -124,8 +123,8 @@ def _read_as(
         tensor = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, grid.key.part)) if run else None
         if run is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
-        read = np.asarray(run.values(tensor), np.float64)
-        if read.shape != value.shape or not np.isfinite(read).all():
+        read = real_values(run, replace(tensor, quantization=None))
+        if read is None or read.shape != value.shape or not np.isfinite(read).all():
             continue
         made = local.fed({edge: read.astype(value.dtype)})
         if made is None or made.shape != local.target.shape or not float(np.ptp(value)):
@@ -207,10 +206,10 @@ def weight_ratio(case: Case, one: Misread, local: Local) -> float | None:
     run = case.target
     if run is None or one.tensor is None or one.tensor.kept is not Kept.VALUES:
         return None
-    try:
-        mine = rms(dequantized(operand_of(run, one.tensor)))
-    except SyncpointError:
+    values = real_values(run, one.tensor)
+    if values is None:
         return None
+    mine = rms(values)
     sizes = [
         rms(v)
         for e, v in local.inputs.items()

@@ -117,4 +117,6 @@ def _equal(added: NDArray[Any], bias: NDArray[Any]) -> bool:
         return False
     mine, theirs = (a.astype(np.float64).reshape(-1) for a in (added, bias))
     allowed = _ROUNDINGS * max(from_numpy(a.dtype).unit for a in (added, bias))
-    return bool(np.abs(mine - theirs).max() <= allowed * np.abs(theirs).max())
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(mine - theirs).max(initial=0.0)
+    return bool(gap <= allowed * np.abs(theirs).max(initial=0.0))

@@ -27,6 +27,9 @@ _LEAST = 6
 _PARTS = 3
 """Executions that are looked at where a run has several: each must agree."""
 
+SAFE_NORM = 1e-150
+"""Norms below this may have lost squares that underflowed."""
+
 Sample = NDArray[np.float64]
 
 
@@ -105,14 +108,31 @@ class Fingerprints:
             return None
         try:
             return informative(_picked(graph.side.run, tensor, view))
-        except (SyncpointError, ValueError):
+        except (SyncpointError, ValueError, IndexError):
             return None
 
 
 def apart(mine: Sample, theirs: Sample) -> float:
-    """Distance of two fingerprints relative to the second."""
+    """Distance of two fingerprints relative to the second; inf where that is zero."""
+    with np.errstate(over="ignore"):
+        gap, norm = float(np.linalg.norm(mine - theirs)), float(np.linalg.norm(theirs))
+    if SAFE_NORM < norm < inf and gap < inf:
+        return gap / norm
+    # The squares of very large and very small numbers are inf and 0.
+    top = max(float(np.max(np.abs(side), initial=0.0)) for side in (mine, theirs))
+    if not 0 < top < inf:
+        return inf
+    mine, theirs = mine / top, theirs / top
     norm = float(np.linalg.norm(theirs))
     return float(np.linalg.norm(mine - theirs)) / norm if norm > 0 else inf
+
+
+def log_norm(sample: Sample) -> float:
+    """Natural logarithm of a fingerprint's norm, whatever its size; 0 where that is zero."""
+    top = float(np.max(np.abs(sample), initial=0.0))
+    if not 0 < top < inf:
+        return 0.0
+    return float(np.log(top) + np.log(np.linalg.norm(sample / top)))
 
 
 def informative(sample: Sample) -> Sample | None:

@@ -308,7 +308,7 @@ def chosen(table: list[list[float]], tolerance: float) -> list[tuple[int, int]]:
     columns = list(zip(*table, strict=True))
     for i, row in enumerate(table):
         for j, best in enumerate(row):
-            if best > tolerance:
+            if not best <= tolerance:
                 continue
             rivals = [d for k, d in enumerate(row) if k != j]
             rivals += [d for k, d in enumerate(columns[j]) if k != i]

@@ -18,7 +18,7 @@ from math import inf
 
 import numpy as np
 
-from syncpoint.matching.fingerprints import Sample, apart
+from syncpoint.matching.fingerprints import Sample, apart, log_norm
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.kinds import TRANSPARENT
 from syncpoint.matching.protocol import Matching, SyncPoint
@@ -169,14 +169,12 @@ class _Index:
                     continue
                 self.work.prints.compared += 1
                 distance = apart(self._sides[TARGET][other], sample)
-                if distance <= self.work.prints.tolerance:
-                    yield (
-                        max(
-                            distance,
-                            self.work.prints.distance(other, slot, self._view(TARGET, other)),
-                        ),
-                        other,
-                    )
+                if not distance <= self.work.prints.tolerance:
+                    continue
+                whole = self.work.prints.distance(other, slot, self._view(TARGET, other))
+                # An execution that tells nothing leaves it open whether they are equal.
+                if whole < inf:
+                    yield max(distance, whole), other
 
     def _is_bare(self, side: int, slot: Slot) -> bool:
         """A product whose bias is added afterwards: it is like another one, but not a whole one,
@@ -185,10 +183,13 @@ class _Index:
         return graph.position.get(slot.op, -1) in graph.completed
 
     def _cell(self, sample: Sample) -> tuple[int, ...]:
-        norm = float(np.linalg.norm(sample))
+        size = log_norm(sample)
+        top = float(np.max(np.abs(sample), initial=0.0))
+        unit = sample / top if top > 0 else sample
+        norm = float(np.linalg.norm(unit))
         directions = _directions(len(sample))
-        spots = directions @ (sample / norm) if norm > 0 else np.zeros(_COORDINATES)
-        spots[0] = np.log(norm) if norm > 0 else 0.0
+        spots = directions @ (unit / norm) if norm > 0 else np.zeros(_COORDINATES)
+        spots[0] = size
         return (len(sample), *(int(np.floor(x / self._width)) for x in spots))
 
 

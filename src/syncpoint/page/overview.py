@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from syncpoint.comparison.engine import NOT_COMPLETE
+from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis
 from syncpoint.comparison.findings import Finding as FoundCause
 from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.metrics import CATALOGUE
@@ -226,7 +227,16 @@ def _trust(opened: Opened) -> list[Trust]:
     if target == reference:
         precision = f"{target} on both sides"
     lines.append(Trust(what="precision", level="close", text=precision))
-    return lines
+    return [*lines, *_diagnosis_lines(opened)]
+
+
+def _diagnosis_lines(opened: Opened) -> list[Trust]:
+    """That nobody looked for causes, or what the diagnosis could not do."""
+    saved = opened.about.get("diagnosis")
+    if not saved:
+        return [Trust(what="diagnosis", level="none", text=NOT_DIAGNOSED)]
+    made = Diagnosis.of_dict(saved, opened.about.get("findings") or [])
+    return [Trust(what="diagnosis", level="moderate", text=line) for line in made.trouble_lines]
 
 
 def _symptom(opened: Opened) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.console import Console
 from rich.text import Text
 
-from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
+from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
+from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.fitting import print_wrapped, say
 from syncpoint.reports.message import unreadable_lines
 from syncpoint.reports.numbers import counted_more, run_text, short_source
@@ -37,7 +38,7 @@ def print_diagnosis(result: Result, console: Console) -> None:
     for line in unreadable_lines(result):
         print_wrapped(Text(line, style=_STYLES[Level.CAUSE]), console, hang=2)
     if result.diagnosis is None:
-        console.print(Text("nobody looked for causes", "dim"))
+        console.print(Text(NOT_DIAGNOSED, "yellow"))
         return
     print_lines(lines(result.diagnosis), console)
 
@@ -68,8 +69,8 @@ def lines(diagnosis: Diagnosis) -> Iterator[Line]:
         yield Text(), 0, 0
     if diagnosis.experiments:
         yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0, 2
-    for trouble in diagnosis.troubles:
-        yield Text(f"not looked at: {trouble}", "yellow"), 0, 2
+    for line in diagnosis.trouble_lines:
+        yield Text(line, "yellow"), 0, 2
     if diagnosis.absent:
         yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0, 2
 
@@ -82,7 +83,7 @@ def _absent(absent: Mapping[str, str]) -> str:
 
 
 def causes(result: Result) -> Iterator[Line]:
-    """The first causes, for the end of a longer report."""
+    """The first causes, and what the diagnosis could not do, for the end of a longer report."""
     found = [f for f in result.findings if f.level is not Level.NOTE]
     for number, finding in enumerate(found[:_FIRST], start=1):
         yield Text(), 0, 0
@@ -90,6 +91,12 @@ def causes(result: Result) -> Iterator[Line]:
     if len(found) > _FIRST:
         more = counted_more(len(found) - _FIRST, "finding")
         yield Text(f"{more}: syncpoint diagnose", "dim"), 0, 2
+    if result.diagnosis is None and result.verdict is not Verdict.CLOSE:
+        yield Text(), 0, 0
+        yield Text(NOT_DIAGNOSED, "dim"), 0, 2
+    if result.diagnosis is not None and result.diagnosis.troubles:
+        yield Text(), 0, 0
+        yield from ((Text(line, "yellow"), 0, 2) for line in result.diagnosis.trouble_lines)
 
 
 def _finding(number: int, finding: Finding) -> Iterator[Line]:

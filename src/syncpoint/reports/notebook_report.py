@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from math import isfinite
 
-from syncpoint.comparison.findings import Finding
+from syncpoint.comparison.findings import NOT_DIAGNOSED, Finding
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import Verdict
@@ -40,6 +40,13 @@ def notebook_html(result: Result) -> str:
         f"{escape(headline(result))}</div>",
     ]
     parts += [_cause(finding) for finding in result.findings[:3] if finding.level != "note"]
+    if result.diagnosis is not None:
+        parts += [
+            f"<div style='color:{_COLOURS[Verdict.MODERATE]}'>{escape(line)}</div>"
+            for line in result.diagnosis.trouble_lines
+        ]
+    elif result.verdict is not Verdict.CLOSE:
+        parts.append(f"<div style='color:{_COLOURS[Verdict.NONE]}'>{escape(NOT_DIAGNOSED)}</div>")
     for row in result.first_divergence[:3]:
         said = "\n".join(divergence(row, result))
         parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{escape(said)}</pre>")

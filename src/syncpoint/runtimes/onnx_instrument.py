@@ -7,6 +7,7 @@ branch that does not have it gives nothing in its place, and a mark tells which 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,9 @@ from syncpoint.runtimes.onnx_graph import is_constant, sub_graphs
 from syncpoint.runtimes.onnx_values import NAMES
 
 _LOOPS = {"Loop": "body", "Scan": "body"}
+MAX_COPIES = 1 << 14
+"""Copies of values inside sub-graphs, up to which they are made outputs: each is an op of the
+captured graph and takes 10 to 20 kB of memory there."""
 
 
 @dataclass
@@ -47,7 +51,7 @@ def instrument(model: ir.Model, deep: bool = True) -> Instrumented:
     sub-graphs are left alone."""
     maker = _Maker(deep)
     graph = model.graph
-    exposed = maker.graph(graph)
+    exposed = maker.top(graph)
     present = {o.name for o in graph.outputs}
     for node in graph:
         if is_constant(node):
@@ -59,16 +63,56 @@ def instrument(model: ir.Model, deep: bool = True) -> Instrumented:
     return Instrumented(ir.to_proto(model), exposed, maker.hidden)
 
 
+def _copies(node: ir.Node) -> tuple[int, int]:
+    """Copies of values that it takes to let those inside a node come out of it: on the way up to
+    its sub-graphs, and out of those."""
+    inside, values = 0, 0
+    bodies = sub_graphs(node)
+    for body in bodies.values():
+        for inner in body:
+            before, own = _copies(inner)
+            inside += before + own
+            # What came out of an inner node is one more value of this sub-graph.
+            values += len(inner.outputs) + own // max(len(sub_graphs(inner)), 1)
+    return inside, values * len(bodies)
+
+
+def _ops_inside(node: ir.Node) -> int:
+    """How many ops lie in the sub-graphs of a node, at any depth."""
+    return sum(
+        1 + _ops_inside(inner)
+        for body in sub_graphs(node).values()
+        for inner in body
+        if not is_constant(inner)
+    )
+
+
 class _Maker:
     def __init__(self, deep: bool) -> None:
         self._deep = deep
         self._number = 0
+        self._copies_left = MAX_COPIES
+        self._empty: dict[tuple[ir.Graph, ir.DataType], ir.Value] = {}
+        """Sub-graph and element type -> a value without elements."""
         self.hidden = 0
 
-    def graph(self, graph: ir.Graph) -> dict[str, Exposed]:
-        """Let the values of all sub-graphs in a graph come out into it."""
-        found = {}
+    def top(self, graph: ir.Graph) -> dict[str, Exposed]:
+        """Let the values of all sub-graphs come out at the top. A value inside n sub-graphs is
+        copied n times on its way, so what would take more than `MAX_COPIES` stays inside."""
+        found: dict[str, Exposed] = {}
         for node in list(graph):
+            copies = sum(_copies(node))
+            if copies > self._copies_left:
+                self.hidden += _ops_inside(node)
+                continue
+            self._copies_left -= copies
+            found |= self.nodes([node])
+        return found
+
+    def nodes(self, nodes: Iterable[ir.Node]) -> dict[str, Exposed]:
+        """Let the values of the sub-graphs of some nodes come out into the graph around them."""
+        found = {}
+        for node in list(nodes):
             bodies = sub_graphs(node)
             if not bodies:
                 continue
@@ -86,7 +130,7 @@ class _Maker:
     def _rounds(self, node: ir.Node, bodies: dict[str, ir.Graph]) -> Exposed:
         exposed = Exposed()
         for name, body in bodies.items():
-            exposed.inner[name] = self.graph(body)
+            exposed.inner[name] = self.nodes(body)
             values = self._values(body)
             for value in values:
                 body.outputs.append(self._copied(body, value))
@@ -100,7 +144,7 @@ class _Maker:
     def _branches(self, node: ir.Node, bodies: dict[str, ir.Graph]) -> Exposed:
         exposed = Exposed()
         for name, body in bodies.items():
-            exposed.inner[name] = self.graph(body)
+            exposed.inner[name] = self.nodes(body)
         values = {name: self._values(body) for name, body in bodies.items()}
         for name, body in bodies.items():
             for other, made in values.items():
@@ -139,15 +183,21 @@ class _Maker:
 
     def _nothing(self, body: ir.Graph, value: ir.Value) -> ir.Value:
         assert value.dtype is not None
+        key = (body, value.dtype)
+        if key not in self._empty:
+            self._empty[key] = self._without_elements(body, value.dtype)
+        return self._copied(body, self._empty[key])
+
+    def _without_elements(self, body: ir.Graph, dtype: ir.DataType) -> ir.Value:
         node = ir.node(
             "ConstantOfShape",
             [self._constant(body, np.zeros(1, np.int64))],
             {"value": ir.tensor(np.zeros(1, np.float32))},
         )
         empty = self._placed(body, node, ir.DataType.FLOAT)
-        if value.dtype == ir.DataType.FLOAT:
+        if dtype == ir.DataType.FLOAT:
             return empty
-        return self._placed(body, ir.node("Cast", [empty], {"to": int(value.dtype)}), value.dtype)
+        return self._placed(body, ir.node("Cast", [empty], {"to": int(dtype)}), dtype)
 
     def _constant(self, body: ir.Graph, array: np.ndarray) -> ir.Value:
         tensor = ir.tensor(array)

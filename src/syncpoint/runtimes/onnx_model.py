@@ -18,12 +18,17 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import FormatError, InputError, Unsupported
 from syncpoint.runtimes.loading import one_line
 from syncpoint.supervision.channel import scratch_folder
 
 _LARGEST_MESSAGE = 1 << 30
 """Bytes of weights up to which a model in memory stays there; protobuf ends at twice that."""
+
+
+MAX_SUB_GRAPHS = 4096
+"""Sub-graphs of a model that is opened. ONNX Runtime takes about 35 kB for each, however small it
+is, in every session: a file of 1.7 MB with 32,766 of them takes more than 1 GB a session."""
 
 
 @dataclass
@@ -105,12 +110,32 @@ def _checked(source: Source) -> Source:
     # Protobuf reads almost anything as a message with nothing in it that it knows.
     if not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise FormatError(f"{source.name} as an ONNX model", "a file without a graph")
+    count = _count_sub_graphs(proto)
+    if count > MAX_SUB_GRAPHS:
+        raise Unsupported(
+            f"at most {MAX_SUB_GRAPHS:,} sub-graphs (of If, Loop and Scan) in {source.name}",
+            f"{count:,}",
+            "simplify the model, such as by folding constant conditions",
+        )
     for tensor in _tensors(proto):
         if _is_external(tensor):
             _check_external(tensor, Path(source.folder), source.name)
     if proto.functions:
         source.proto = _unfolded(source)
     return source
+
+
+def _count_sub_graphs(proto: onnx.ModelProto) -> int:
+    """How many graphs lie inside others, at any depth."""
+    found = 0
+    waiting: list[Any] = [proto.graph.node, *(function.node for function in proto.functions)]
+    while waiting:
+        for node in waiting.pop():
+            for attribute in node.attribute:
+                inner = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+                found += len(inner)
+                waiting += [graph.node for graph in inner]
+    return found
 
 
 def _unfolded(source: Source) -> onnx.ModelProto:

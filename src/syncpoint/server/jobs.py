@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.comparison.stages import Stage
-from syncpoint.comparison.storage import is_comparison, is_own
+from syncpoint.comparison.storage import PROGRESS_LOG, is_comparison, is_own
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
 from syncpoint.run.files import one_line
@@ -390,8 +390,9 @@ def _mark(job: Job) -> None:
 
 def _cleared(job: Job) -> None:
     """Keep what can be gone on from, and nothing else."""
-    job.can_resume = worth_keeping(job.out)
-    if job.can_resume or not job.out.is_dir():
+    keep = worth_keeping(job.out)
+    job.can_resume = keep and (job.out / PROGRESS_LOG).is_file()
+    if keep or not job.out.is_dir():
         return
     if all(is_own(entry) for entry in job.out.iterdir()):
         shutil.rmtree(job.out, ignore_errors=True)

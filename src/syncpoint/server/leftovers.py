@@ -32,8 +32,11 @@ def has_numbers(folder: Path) -> bool:
 
 
 def worth_keeping(folder: Path) -> bool:
-    """Whether the log of a comparison is there, and with it numbers or a run that is whole."""
-    if not can_resume(folder) or is_comparison(folder):
+    """Whether a comparison is there, or the log of one and with it numbers or a run that is
+    whole. One that is saved and still has its log was ended during its diagnosis."""
+    if is_comparison(folder):
+        return True
+    if not can_resume(folder):
         return False
     if has_numbers(folder):
         return True

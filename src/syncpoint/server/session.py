@@ -78,7 +78,7 @@ class Session:
         if job is not None:
             return self.jobs.go_on(job.id)
         spec = self.memory.asked(folder)
-        if spec is None or not can_resume(folder) or is_comparison(folder):
+        if spec is None or not can_resume(folder):
             raise InputError(
                 "an unfinished comparison that was begun on this page",
                 repr(text),

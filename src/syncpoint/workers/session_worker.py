@@ -18,11 +18,15 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from syncpoint.comparison.findings import is_failure
 from syncpoint.comparison.stages import Stage, Step
 from syncpoint.errors import NoShape, SyncpointError
 from syncpoint.runtimes.inputs import Shape
+
+if TYPE_CHECKING:
+    from syncpoint.api import Comparison
 
 DIAGNOSIS = "diagnosis"
 """What comes after the stages of the comparison itself."""
@@ -184,8 +188,14 @@ def _compare(order: dict[str, Any], teller: Teller) -> None:
         "done",
         verdict=comparison.verdict.value,
         headline=headline(comparison),
-        warnings=list(comparison.warnings),
+        warnings=[*comparison.warnings, *_failures(comparison)],
     )
+
+
+def _failures(comparison: Comparison) -> list[str]:
+    """The lines of the report that say that the diagnosis failed."""
+    made = comparison.diagnosis
+    return [text for text in made.troubles if is_failure(text)] if made is not None else []
 
 
 def _line() -> bytes:

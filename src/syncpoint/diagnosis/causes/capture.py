@@ -76,7 +76,7 @@ class Capture:
         named: set[object] = set()
         swapped: set[object] = set()
         for row in case.guilty[:16]:
-            ours, theirs = case.values("target", row), case.values("reference", row)
+            ours, theirs = case.pair(row)
             if ours is None or theirs is None or row.target.key in named | swapped:
                 continue
             if row.preset in ("int8", "int4"):

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import of_norm
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.proof import Proof, proof
 from syncpoint.diagnosis.relations import distance
-from syncpoint.errors import SyncpointError
-from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
+from syncpoint.run.model import OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 Values = NDArray[np.float64]
@@ -157,12 +157,9 @@ class Memory:
 
 
 def _values(run: Run, tensor: Tensor | None) -> Values | None:
-    if tensor is None or tensor.kept is not Kept.VALUES or tensor.quantization is not None:
+    if tensor is None or tensor.quantization is not None:
         return None
-    try:
-        return np.asarray(run.values(tensor), np.float64)
-    except (SyncpointError, TypeError, ValueError):
-        return None
+    return real_values(run, tensor)
 
 
 def _overlaps(run: Run) -> dict[OpKey, tuple[OpKey, str]]:

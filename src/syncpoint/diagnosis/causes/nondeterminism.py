@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.budget import stored_values, windows
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.draws import drawn_for
 from syncpoint.diagnosis.proof import rms
@@ -132,11 +134,8 @@ def _varies(case: Case, again: Run, row: Row) -> bool:
     ours = case.values("target", row)
     wanted = local.truth if local is not None else case.values("reference", row)
     twin = again.tensor(row.target.key)
-    if ours is None or wanted is None or twin is None or twin.kept is not Kept.VALUES:
-        return False
-    try:
-        other = np.asarray(again.values(twin), np.float64)
-    except (SyncpointError, TypeError, ValueError):
+    other = _stored(again, twin)
+    if ours is None or wanted is None or other is None:
         return False
     if other.size != ours.size or wanted.shape != ours.shape:
         return False
@@ -163,15 +162,30 @@ def _noise(one: Run, other: Run) -> dict[TensorKey, float]:
         if twin.shape != tensor.shape or _same(tensor, twin):
             continue
         try:
-            left = np.asarray(one.values(tensor), np.float64)
-            right = np.asarray(other.values(twin), np.float64)
+            gap = _apart(one, tensor, other, twin)
         except (SyncpointError, TypeError, ValueError):
             continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            gap = rms(np.where(np.isfinite(left) & np.isfinite(right), left - right, 0.0))
         if gap > 0:
             found[tensor.key] = gap
     return found
+
+
+def _stored(run: Run, tensor: Tensor | None) -> NDArray[np.float64] | None:
+    values = stored_values(run, tensor)
+    try:
+        return None if values is None else np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _apart(one: Run, tensor: Tensor, other: Run, twin: Tensor) -> float:
+    """Root mean square of what two tensors differ by, where both are finite."""
+    square = 0.0
+    for left, right in zip(windows(one, tensor), windows(other, twin), strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            finite = np.isfinite(left) & np.isfinite(right)
+            square += len(left) * rms(np.where(finite, left - right, 0.0)) ** 2
+    return float(np.sqrt(square / max(tensor.count, 1)))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import of_norm
+from syncpoint.diagnosis.budget import comparable
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.explain_inputs import input_relation
 from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
@@ -66,7 +67,7 @@ class Processing:
             )
 
     def _explained(self, case: Case, row: Row) -> tuple[Relation | None, str]:
-        ours, theirs = case.values("target", row), case.values("reference", row)
+        ours, theirs = case.pair(row)
         if ours is None or theirs is None:
             return None, "differs; its values are not at hand"
         if ours.shape != theirs.shape:
@@ -84,7 +85,7 @@ class Processing:
             shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
             if row.verdict is Verdict.CLOSE or (row.verdict is Verdict.NONE and not shape):
                 continue
-            ours, theirs = case.values("target", row), case.values("reference", row)
+            ours, theirs = case.pair(row)
             if ours is None or theirs is None:
                 continue
             relation = output_relation(theirs, ours, _floor(row))
@@ -132,7 +133,7 @@ class Processing:
         same = []
         for name in (n for n in ours if n in theirs):
             made, wanted = ours[name], theirs[name]
-            one, other = made.astype(np.float64), wanted.astype(np.float64)
+            one, other = comparable(made, wanted)
             if distance(one, other) <= 1e-6:
                 same.append(name)
                 if made.dtype != wanted.dtype:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.amounts import of_norm
+from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.hidden_weights import hidden, unpaired
 from syncpoint.diagnosis.local import Local
@@ -86,7 +87,7 @@ class Weights:
         )
 
     def _one(self, case: Case, row: Row, rows: list[Row]) -> Finding | None:
-        ours, theirs = case.values("target", row), case.values("reference", row)
+        ours, theirs = case.pair(row)
         readers = [g for g in case.guilty if _reads(case, g, row)]
         label = row.reference.label
         relation: Relation | None = None
@@ -261,7 +262,7 @@ def _beyond(case: Case, row: Row) -> bool:
     numbers = row.numbers or {}
     if numbers.get("rel_l2") is not None and numbers["rel_l2"] <= kind.unit:
         return False
-    ours, theirs = case.values("target", row), case.values("reference", row)
+    ours, theirs = case.pair(row)
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return False
     with np.errstate(over="ignore"):
@@ -314,7 +315,9 @@ def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | No
         tried += 1
         if tried > _OTHERS:
             return None
-        values = np.asarray(reference.values(tensor), np.float64)
+        values = real_values(reference, tensor)
+        if values is None:
+            continue
         if distance(values, ours) <= floor and np.ptp(values) > 0:
             return Relation("swapped", f"holds the values of {key.op}", values)
     return None
@@ -332,8 +335,10 @@ def _known_right(case: Case, local: Local) -> set[Edge]:
             for tensor in (
                 t for t in case.target.tensors if t.key.op == edge.op and t.key.role is edge.role
             ):
-                if tensor.kept is Kept.VALUES and tensor.quantization is None:
-                    shown.append(np.asarray(case.target.values(tensor), np.float64))
+                plain = tensor.quantization is None
+                values = real_values(case.target, tensor) if plain else None
+                if values is not None:
+                    shown.append(values)
     for one in local.ops:
         for edge in local.parameters(one):
             mine = np.asarray(local.inputs[edge], np.float64)
