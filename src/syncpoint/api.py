@@ -94,10 +94,12 @@ class Comparison(Result):
         return as_text(self)
 
     def __repr__(self) -> str:
+        from syncpoint.reports.message import verdict_text
+
         coverage = self.coverage
         return (
-            f"<Comparison {self.verdict}: {coverage.compared} of {coverage.target_tensors} target"
-            " tensors compared>"
+            f"<Comparison {verdict_text(self)}: {coverage.compared} of {coverage.target_tensors}"
+            f" target and of {coverage.reference_tensors} reference tensors compared>"
         )
 
 

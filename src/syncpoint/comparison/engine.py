@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.coverage import Accounts, account
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
 from syncpoint.comparison.masking import Masks, summary
@@ -27,7 +28,7 @@ from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.confirming import Again, Confirmation
 from syncpoint.matching.map_file import MapFile
-from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
+from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, statistics
 from syncpoint.metrics.limits import PRESETS, coarser, coarsest
@@ -112,15 +113,18 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
     made = note_reordered(sides, made)
+    unmatched = matching.unmatched()
+    accounts = account(matching, unmatched, made)
     return Result(
         _about(target),
         _about(reference),
         made,
-        _lonely(matching),
+        _lonely(matching, unmatched, accounts),
         options.choice,
         _edges(target, made),
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
+        unkept=accounts.unkept,
     )
 
 
@@ -139,11 +143,14 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
     if options.introduced != "off":
         found = [log.introduced(row) or replace(row, unknown=open_) for row in found]
     found.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    found = judged(found, options.choice)
+    unmatched = matching.unmatched()
+    accounts = account(matching, unmatched, found)
     return Result(
         _about(sides.target),
         _about(sides.reference),
-        judged(found, options.choice),
-        _lonely(matching),
+        found,
+        _lonely(matching, unmatched, accounts),
         options.choice,
         _edges(sides.target, found),
         (
@@ -152,6 +159,7 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
             *_warnings(sides),
         ),
         datetime.now(UTC).isoformat(timespec="seconds"),
+        unkept=accounts.unkept,
     )
 
 
@@ -437,12 +445,14 @@ def _edges(target: Run, made: list[Row]) -> dict[OpKey, tuple[OpKey, ...]]:
     }
 
 
-def _lonely(matching: Matching) -> list[Lonely]:
+def _lonely(
+    matching: Matching, without_partner: list[Unmatched], accounts: Accounts
+) -> list[Lonely]:
     left = []
     runs = {"target": matching.target.run, "reference": matching.reference.run}
     orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
     seen_through = _standing_in(matching)
-    for unmatched in matching.unmatched():
+    for unmatched in without_partner:
         key = unmatched.key
         op = orders[unmatched.side].get(key.op)
         reason = unmatched.reason
@@ -466,6 +476,7 @@ def _lonely(matching: Matching) -> list[Lonely]:
                 reason,
                 unmatched.detail,
                 counted,
+                accounts.of[unmatched.side, key],
             )
         )
     return left

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.comparison.coverage import Account, Coverage, count_missing
 from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
@@ -40,22 +41,8 @@ class Lonely:
     detail: str = ""
     counted: bool = True
     """Whether it carries a value that could have been compared."""
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How much of each run was compared."""
-
-    target: float
-    reference: float
-    target_tensors: int
-    reference_tensors: int
-    paired: int
-    compared: int
-
-    def as_dict(self) -> dict[str, float | int]:
-        """For JSON."""
-        return dict(self.__dict__)
+    account: str = Account.UNKNOWN
+    """Whether it is missing, or an error in it would have shown elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +63,8 @@ class Result:
     """How much of each error is compression and how much runtime, where a run in between tells."""
     diagnosis: Diagnosis | None = None
     """Why, as far as somebody looked."""
+    unkept: Mapping[str, int] = field(default_factory=dict)
+    """By side: results of ops that its run lists and has no value of."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,7 +82,8 @@ class Result:
 
     @cached_property
     def coverage(self) -> Coverage:
-        """Compared tensors over those that carry a value, for both runs."""
+        """Compared tensors over those that carry a value, for both runs; and how many are missing
+        by the rule of METRICS.md."""
         rows = [row for row in self.rows if row.target.key.role in _COMPUTED]
         counted = [row for row in rows if not _out_of_count(row)]
         compared = sum(row.verdict is not Verdict.NONE for row in counted)
@@ -109,7 +99,25 @@ class Result:
             totals["reference"],
             len(rows),
             compared,
+            len(counted) - compared + self._missing("target", "reference"),
+            len(counted) - compared + self._missing("reference", "target"),
+            len(self.uncompared_outputs),
         )
+
+    def _missing(self, side: str, other: str) -> int:
+        """How many tensors without a partner are missing on one side."""
+        accounts = [self.account_of(u) for u in self.unmatched if u.counted and u.side == side]
+        others = [u for u in self.unmatched if u.counted and u.side == other]
+        left = sum(self.account_of(u) is not Account.INSIDE for u in others)
+        return count_missing(accounts, left + self.unkept.get(other, 0))
+
+    def account_of(self, lonely: Lonely) -> Account:
+        """What became of a tensor without a partner. Older comparisons do not say; there a
+        target that shows its graph is taken to hide tensors of the reference."""
+        if lonely.account:
+            return Account(lonely.account)
+        hides = lonely.side == "reference" and any(self.edges.values())
+        return Account.INSIDE if hides else Account.MISSING
 
     @cached_property
     def bases(self) -> dict[str, int]:
@@ -135,7 +143,7 @@ class Result:
     def uncompared_outputs(self) -> list[str]:
         """Model outputs that nothing was said about."""
         rows = [
-            row.target.label
+            f"{row.target.label} ({row.reason.split(':')[0]})"
             for row in self.outputs
             if row.verdict is Verdict.NONE and not row.reason.startswith(Reason.EXCLUDED)
         ]
@@ -144,7 +152,19 @@ class Result:
             for u in self.unmatched
             if u.role == Role.MODEL_OUTPUT and u.counted
         ]
-        return rows + lonely
+        return rows + lonely + self._lost_outputs()
+
+    def _lost_outputs(self) -> list[str]:
+        """The outputs of runs that ended before they had any. A dump of another tool need not
+        hold model outputs."""
+        if self.outputs:
+            return []
+        sides = (("target", self.target), ("reference", self.reference))
+        return [
+            f"those of the {side}, whose run is incomplete"
+            for side, about in sides
+            if not about.get("complete", True) and "format" not in about.get("options", {})
+        ]
 
     def worst(self, count: int = 10, metric: str = "psnr") -> list[Row]:
         """The rows that are furthest off, guilty ones first among equals."""
@@ -207,10 +227,25 @@ class Result:
             return EXIT_DIVERGED
         if any(is_unfinished(row) for row in self.rows):
             return EXIT_UNCOVERED
+        return EXIT_CLOSE if self.is_covered(min_coverage) else EXIT_UNCOVERED
+
+    def is_covered(self, min_coverage: float = 0.5) -> bool:
+        """Whether enough of both runs was compared for the verdict to stand for the whole."""
         coverage = self.coverage
-        if not coverage.compared or coverage.target < min_coverage or self.uncompared_outputs:
-            return EXIT_UNCOVERED
-        return EXIT_CLOSE
+        least = min(coverage.target_covered, coverage.reference_covered)
+        return coverage.compared > 0 and least >= min_coverage and not coverage.outputs_missing
+
+    def missing(self, side: str) -> list[str]:
+        """Names of tensors of one side that were not compared, those first whose errors would
+        not have shown elsewhere."""
+        left = [u for u in self.unmatched if u.side == side and u.counted]
+        left = [u for u in left if self.account_of(u) is not Account.INSIDE]
+        left.sort(key=lambda u: self.account_of(u) is not Account.MISSING)
+        rows = [row for row in self.rows if row.target.key.role in _COMPUTED]
+        unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _out_of_count(r)]
+        names = [f"{u.op}:{u.index}" if u.index else u.op for u in left]
+        names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
+        return list(dict.fromkeys(names))
 
     @property
     def preset_name(self) -> str:

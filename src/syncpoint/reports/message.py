@@ -18,6 +18,8 @@ from syncpoint.run.model import Role
 
 _UNREADABLE = 3
 """Tensors that cannot be read and are named."""
+_MISSING_NAMES = 3
+"""Tensors that were not compared and are named."""
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -167,10 +169,17 @@ def headline(result: Result) -> str:
 
 
 def verdict_text(result: Result) -> str:
-    """The verdict in words. What only statistics speak for is not close as values are."""
-    if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
-        return f"{result.verdict} as far as statistics tell"
-    return result.verdict.value
+    """The verdict in words. What only statistics speak for is not close as values are, and what
+    was compared in part is close only as far as that."""
+    if result.verdict is not Verdict.CLOSE:
+        return result.verdict.value
+    text = result.verdict.value
+    unproven = any(map(is_unproven, result.rows))
+    if unproven:
+        text += " as far as statistics tell"
+    if not result.coverage.is_whole:
+        text += ", and as far as compared" if unproven else " as far as compared"
+    return text
 
 
 def row_text(row: Row) -> str:
@@ -270,12 +279,40 @@ def uncovered(result: Result, min_coverage: float) -> str:
             why = apart[0].reason.partition(": ")[2]
             return f"nothing was compared: {why}; record both sides alike, see docs/modes.md"
         return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
-    if coverage.target < min_coverage:
-        return (
-            f"only {coverage.target:.0%} of the target was compared, {min_coverage:.0%} is asked"
-            " for (--min-coverage)"
-        )
-    return f"a model output was not compared: {', '.join(result.uncompared_outputs)}"
+    outputs = result.uncompared_outputs
+    for side, other, covered in (
+        ("reference", "target", coverage.reference_covered),
+        ("target", "reference", coverage.target_covered),
+    ):
+        if covered < min_coverage:
+            missing = getattr(coverage, f"{side}_missing")
+            also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
+            return (
+                f"only {_percent(covered)} of the {side} was compared and --min-coverage asks for"
+                f" {min_coverage:.0%}: {missing:,} of its tensors have no partner in the {other}"
+                f" ({_listed(result.missing(side))}){also}; {_cure(result, side, other)}, or lower"
+                " --min-coverage"
+            )
+    return (
+        f"a model output was not compared: {_listed(outputs)}; record the outputs on both sides,"
+        " or pair them with --map (docs/matching.md)"
+    )
+
+
+def _cure(result: Result, side: str, other: str) -> str:
+    if result.unkept.get(other):
+        return f"the {other} lists ops without their values, so record all of them (no --filter)"
+    return f"record all of the {other}, pair renamed tensors with --map (docs/matching.md)"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MISSING_NAMES
+    return ", ".join(names[:_MISSING_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _percent(share: float) -> str:
+    """A share that is below a limit, without being rounded up to it."""
+    return f"{int(share * 1000) / 10:.3g}%"
 
 
 def is_output(row: Row) -> bool:

@@ -1,0 +1,288 @@
+"""The coverage rule: which tensors without a partner are missing, and what share was compared.
+
+A tensor without a partner is not missing where an error in it would have shown: fusion hides most
+tensors of a compiled graph, and what it hides flows into what is compared. A dump that lost its
+values looks alike by numbers; the graphs of the two sides tell one from the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from syncpoint.comparison.rows import Row
+from syncpoint.matching.kinds import TRANSPARENT, op_class
+from syncpoint.matching.protocol import Matching, Unmatched
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.model import OpKey, Part, Role, TensorKey
+from syncpoint.run.reader import Run
+
+TARGET, REFERENCE = "target", "reference"
+
+
+class Account(StrEnum):
+    """What became of a tensor that has no partner."""
+
+    MISSING = "missing"
+    """Nothing that was compared would show an error in it."""
+    DOWNSTREAM = "downstream"
+    """Its value flows into a tensor that was compared."""
+    INSIDE = "inside"
+    """An op of the other side that was compared stands for it too, and says so."""
+    UNKNOWN = ""
+    """In comparisons that were saved before this was recorded."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of each run was compared."""
+
+    target: float
+    """Compared tensors over all that carry a value."""
+    reference: float
+    target_tensors: int
+    reference_tensors: int
+    paired: int
+    compared: int
+    target_missing: int = 0
+    """Tensors whose errors nothing that was compared would show."""
+    reference_missing: int = 0
+    outputs_missing: int = 0
+    """Model outputs that nothing was said about."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing; otherwise the verdict is about a part of the runs."""
+        return not (self.target_missing or self.reference_missing or self.outputs_missing)
+
+    @property
+    def target_covered(self) -> float:
+        """Compared tensors over those and the missing ones; what `--min-coverage` asks about."""
+        return _share(self.compared, self.target_missing)
+
+    @property
+    def reference_covered(self) -> float:
+        """As `target_covered`, for the reference."""
+        return _share(self.compared, self.reference_missing)
+
+    def as_dict(self) -> dict[str, float | int]:
+        """For JSON."""
+        return {
+            **self.__dict__,
+            "target_covered": self.target_covered,
+            "reference_covered": self.reference_covered,
+        }
+
+    @classmethod
+    def of_dict(cls, saved: Mapping[str, float | int]) -> Coverage:
+        """Read it back; what older comparisons do not say counts as not missing."""
+        return cls(**{name: saved[name] for name in cls.__dataclass_fields__ if name in saved})  # type: ignore[arg-type]
+
+
+def _share(compared: int, missing: int) -> float:
+    return compared / (compared + missing) if compared else 0.0
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What became of every tensor without a partner, and of ops whose values were not kept."""
+
+    of: Mapping[tuple[str, TensorKey], Account]
+    unkept: Mapping[str, int]
+    """By side: results that ops of the run computed and that are not in it."""
+
+
+def count_missing(accounts: Iterable[Account], others_left: int) -> int:
+    """How many of one side's counted tensors without a partner are missing.
+
+    A tensor that shows downstream could still have been compared if the other side has a tensor
+    left to compare it with, or had one and lost it. So at most `others_left` of them are missing;
+    the rest have no partner because the other side computes no such tensor.
+    """
+    counts = Counter(accounts)
+    return counts[Account.MISSING] + min(counts[Account.DOWNSTREAM], others_left)
+
+
+def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]) -> Accounts:
+    """Decide about each tensor without a partner, given what was compared."""
+    compared = [row for row in rows if row.verdict is not Verdict.NONE]
+    target, reference = _Graph(matching.target.run), _Graph(matching.reference.run)
+    partners = {row.target.key: row.reference.key for row in compared}
+    named = _named_by_compared(target, partners, unmatched)
+    decided: dict[tuple[str, TensorKey], Account] = {}
+    for side, own, other in ((TARGET, target, reference), (REFERENCE, reference, target)):
+        if side == REFERENCE:
+            partners = {row.reference.key: row.target.key for row in compared}
+        left = [u.key for u in unmatched if u.side == side]
+        shown = _shown(left, side, own, other, partners)
+        for key in left:
+            inside = (side, key) in matching.hidden
+            inside |= side == REFERENCE and key.role is Role.OUTPUT and key.op.op in named
+            flows = Account.DOWNSTREAM if key in shown else Account.MISSING
+            decided[side, key] = Account.INSIDE if inside else flows
+    return Accounts(
+        decided, {TARGET: sum(target.unkept.values()), REFERENCE: sum(reference.unkept.values())}
+    )
+
+
+class _Graph:
+    """What the rule asks of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.ops = {op.key: op for op in run.ops}
+        self.live_inputs = {
+            key: [edge for edge in op.inputs if edge.role is not Role.PARAMETER]
+            for key, op in self.ops.items()
+        }
+        self.has_edges = any(op.inputs for op in self.ops.values())
+        self.has_types = any(op.type for op in self.ops.values())
+        self.is_foreign = "format" in run.info.options
+        """Read from the dump of another tool: it holds the ops that were dumped, whichever those
+        are, and not the graph that was executed."""
+        self.unkept = self._unkept()
+
+    def _unkept(self) -> Counter[OpKey]:
+        """Ops that compute something of which the run has no value, with the number of parts
+        that lack it; ops that are read but not listed are among them."""
+        parts: set[Part] = set()
+        kept: dict[OpKey, set[Part]] = {}
+        for tensor in self.run.tensors:
+            if tensor.key.role is Role.OUTPUT:
+                parts.add(tensor.key.part)
+                kept.setdefault(tensor.key.op, set()).add(tensor.key.part)
+        computing = {k for k, op in self.ops.items() if op_class(op.type) not in TRANSPARENT}
+        computing.update(
+            edge.op
+            for inputs in self.live_inputs.values()
+            for edge in inputs
+            if edge.role is Role.OUTPUT and edge.op not in self.ops
+        )
+        lacking = {op: len(parts - kept.get(op, set())) for op in computing}
+        return Counter({op: count for op, count in lacking.items() if count})
+
+
+def _shown(
+    left: Collection[TensorKey],
+    side: str,
+    own: _Graph,
+    other: _Graph,
+    partners: Mapping[TensorKey, TensorKey],
+) -> set[TensorKey]:
+    """Those of the tensors whose value flows into one that was compared.
+
+    They may have no partner because the other run computes them inside its ops, and not because
+    it is a part of a dump. A target must show its graph for that: it has executed all of it. Of a
+    reference it is enough that it says what its ops are: Apple's folders of intermediates hold
+    only some of the ops, by design. Arrays with nothing but names say neither.
+    """
+    if not other.has_types or (side == REFERENCE and not other.has_edges):
+        return set()
+    if own.has_edges:
+        flow = _Flow(own, other, partners)
+        return {key for key in left if flow.shows(key)}
+    return _before_compared(left, own.run, partners) if side == REFERENCE else set()
+
+
+def _before_compared(
+    left: Collection[TensorKey], run: Run, compared: Collection[TensorKey]
+) -> set[TensorKey]:
+    """Without edges the order of the recording is all there is to tell what lies downstream."""
+    place = {tensor.key: index for index, tensor in enumerate(run.tensors)}
+    last: dict[Part, int] = {}
+    for key in compared:
+        if key.role in (Role.OUTPUT, Role.MODEL_OUTPUT):
+            last[key.part] = max(last.get(key.part, -1), place.get(key, -1))
+    computed = (key for key in left if key.role is not Role.MODEL_OUTPUT)
+    return {key for key in computed if place[key] < last.get(key.part, -1)}
+
+
+class _Flow:
+    """Which values of a run flow into compared tensors, through ops that were not compared."""
+
+    def __init__(
+        self, own: _Graph, other: _Graph, partners: Mapping[TensorKey, TensorKey]
+    ) -> None:
+        self._own = own
+        self._read: dict[OpKey, set[int]] = {}
+        for inputs in own.live_inputs.values():
+            for edge in inputs:
+                self._read.setdefault(edge.op, set()).add(edge.index)
+        self._reached: dict[Part, dict[OpKey, set[int]]] = {}
+        self._compared: dict[Part, set[OpKey]] = {}
+        starts: dict[Part, set[OpKey]] = {}
+        by_text = {str(tensor.key): tensor.key for tensor in own.run.tensors}
+        for key, partner in partners.items():
+            if key.role is Role.OUTPUT or key.role is Role.INPUT:
+                self._compared.setdefault(key.part, set()).add(key.op)
+                if _is_connected(own, key.op, other, partner.op):
+                    starts.setdefault(key.part, set()).add(key.op)
+            elif key.role is Role.STATE or key.role is Role.MODEL_OUTPUT:
+                # What a state or a model output holds is the value of the op that made it.
+                tensor = own.run.tensor(key)
+                made = by_text.get(tensor.alias_of) if tensor is not None else None
+                if made is not None:
+                    self._reach(key.part, made.op, made.index)
+                    starts.setdefault(key.part, set()).add(made.op)
+        for part, ops in starts.items():
+            self._spread(part, ops)
+
+    def _reach(self, part: Part, op: OpKey, index: int) -> None:
+        self._reached.setdefault(part, {}).setdefault(op, set()).add(index)
+
+    def _spread(self, part: Part, ops: set[OpKey]) -> None:
+        compared = self._compared.get(part, set())
+        waiting, seen = list(ops), set(ops)
+        while waiting:
+            for edge in self._own.live_inputs.get(waiting.pop(), ()):
+                self._reach(part, edge.op, edge.index)
+                if edge.op not in seen and edge.op not in compared:
+                    seen.add(edge.op)
+                    waiting.append(edge.op)
+
+    def shows(self, key: TensorKey) -> bool:
+        """Whether an error in this tensor would have been seen."""
+        if key.role is Role.MODEL_OUTPUT:
+            return False
+        reached = self._reached.get(key.part, {}).get(key.op, set())
+        is_op_shown = bool(reached) or key.op in self._compared.get(key.part, set())
+        if key.role is Role.INPUT:
+            return is_op_shown
+        # What no op reads beside the op's result, such as the statistics of a norm, goes nowhere.
+        is_unread = bool(key.index) and key.index not in self._read.get(key.op, set())
+        return key.index in reached or (is_op_shown and is_unread)
+
+
+def _is_connected(own: _Graph, op: OpKey, other: _Graph, partner: OpKey) -> bool:
+    """Whether the other side shows where the partner of a compared op got its values from. Where
+    an op that it read was lost with its dump, nothing was seen of what flowed through that op."""
+    if not other.has_edges or op not in own.ops or partner not in other.ops:
+        return True
+    reads, theirs = own.live_inputs[op], other.live_inputs[partner]
+    if any(edge.role is Role.OUTPUT and edge.op not in other.ops for edge in theirs):
+        return False
+    if not other.is_foreign:
+        return True
+    if own.ops[op].type == other.ops[partner].type:
+        return len(theirs) >= len(reads)
+    return bool(theirs) or not reads
+
+
+def _named_by_compared(
+    target: _Graph, compared: Collection[TensorKey], unmatched: Iterable[Unmatched]
+) -> set[str]:
+    """Ops of the reference that compared ops of the target were made from, unless another op of
+    the target was made from them too and was not compared."""
+    compared_ops = {key.op for key in compared if key.role is Role.OUTPUT}
+    open_ops = {u.key.op for u in unmatched if u.side == TARGET and u.key.role is Role.OUTPUT}
+    open_ops.update(target.unkept)
+    named: set[str] = set()
+    claimed: set[str] = set()
+    for key, op in target.ops.items():
+        if key in open_ops:
+            claimed.update(op.origins)
+        elif key in compared_ops:
+            named.update(op.origins)
+    return named - claimed
