@@ -475,7 +475,7 @@ def assert_parity(
     *,
     preset: str = "auto",
     fail_on: str = "large",
-    min_coverage: float = 0.5,
+    min_coverage: float | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare, and raise an AssertionError that says where they part unless nothing is large."""

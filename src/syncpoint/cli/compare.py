@@ -89,7 +89,7 @@ def compare(
     no_diagnose: Annotated[
         bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
     ] = False,
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
     ] = False,

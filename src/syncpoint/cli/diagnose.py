@@ -45,7 +45,7 @@ def diagnose(
     json: options.Json = None,
     html: options.Html = None,
     fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
 ) -> None:
     """Say why a comparison differs: the symptom, the causes, what to do next."""
     from rich.console import Console

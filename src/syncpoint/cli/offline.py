@@ -182,7 +182,7 @@ def compare(
     threads: int,
     shown: Shown,
     fail_on: str,
-    min_coverage: float,
+    min_coverage: float | None,
 ) -> None:
     """Compare as the flags say, print what was found, and leave with its exit code."""
     from syncpoint import api

@@ -18,7 +18,7 @@ def report(
     ] = None,
     limits: options.Limits = None,
     fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
     csv: options.Csv = None,
     json: options.Json = None,
     html: options.Html = None,

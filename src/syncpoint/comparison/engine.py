@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.coverage import Accounts, account
+from syncpoint.comparison.coverage import Accounts, account, role_of_name
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
+from syncpoint.comparison.left_out import left_out_warnings, note_left_out
 from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import Beside, Progress, Sides, measured, rows
 from syncpoint.comparison.on_demand import add_worst_slices
@@ -112,7 +113,8 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
         watch(Step(Stage.INTRODUCED, known, known, True, f"known for {known} sync points"))
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
-    made = note_reordered(sides, made)
+    made = note_left_out(note_reordered(sides, made))
+    warnings += left_out_warnings(made)
     unmatched = matching.unmatched()
     accounts = account(matching, unmatched, made)
     return Result(
@@ -125,6 +127,7 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
+        partial=accounts.partial,
     )
 
 
@@ -160,6 +163,7 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
         ),
         datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
+        partial=accounts.partial,
     )
 
 
@@ -458,7 +462,8 @@ def _lonely(
         reason = unmatched.reason
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
-        counted = key.role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
+        role = role_of_name(key)
+        counted = role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
         counted = counted and unmatched.counted
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
@@ -469,7 +474,7 @@ def _lonely(
             Lonely(
                 unmatched.side,
                 str(key.op),
-                key.role,
+                role,
                 key.index,
                 op.type if op else "",
                 op.module if op else "",

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.comparison.coverage import Account, Coverage, count_missing
+from syncpoint.comparison.coverage import (
+    MIN_COVERAGE,
+    MIN_COVERAGE_OF_PARTIAL,
+    Account,
+    Coverage,
+    count_missing,
+)
 from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from syncpoint.comparison.through import Through
 
 _COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
-_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY})
+_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY, Reason.ALL_MASKED})
 """No verdict for these reasons does not lower the coverage."""
 
 
@@ -65,6 +71,8 @@ class Result:
     """Why, as far as somebody looked."""
     unkept: Mapping[str, int] = field(default_factory=dict)
     """By side: results of ops that its run lists and has no value of."""
+    partial: tuple[str, ...] = ()
+    """Sides that are known to lack tensors which they computed."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -218,8 +226,9 @@ class Result:
         # A dump knows no edges: only the order then tells what came first.
         return [*first, *left] if any(self.edges.values()) else first[:1]
 
-    def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
-        """The exit code of the comparison, as INTERFACE.md defines it."""
+    def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
+        """The exit code of the comparison, as INTERFACE.md defines it; without `min_coverage`
+        the limits of METRICS.md hold."""
         bad = {Verdict.LARGE, Verdict.AMPLIFIED}
         if fail_on == "moderate":
             bad.add(Verdict.MODERATE)
@@ -229,11 +238,19 @@ class Result:
             return EXIT_UNCOVERED
         return EXIT_CLOSE if self.is_covered(min_coverage) else EXIT_UNCOVERED
 
-    def is_covered(self, min_coverage: float = 0.5) -> bool:
+    def is_covered(self, min_coverage: float | None = None) -> bool:
         """Whether enough of both runs was compared for the verdict to stand for the whole."""
         coverage = self.coverage
-        least = min(coverage.target_covered, coverage.reference_covered)
-        return coverage.compared > 0 and least >= min_coverage and not coverage.outputs_missing
+        sides = (("target", coverage.target_covered), ("reference", coverage.reference_covered))
+        enough = all(covered >= self.required(side, min_coverage) for side, covered in sides)
+        return coverage.compared > 0 and enough and not coverage.outputs_missing
+
+    def required(self, side: str, min_coverage: float | None = None) -> float:
+        """The share of a side that must be covered."""
+        if min_coverage is not None:
+            return min_coverage
+        other = "reference" if side == "target" else "target"
+        return MIN_COVERAGE_OF_PARTIAL if other in self.partial else MIN_COVERAGE
 
     def missing(self, side: str) -> list[str]:
         """Names of tensors of one side that were not compared, those first whose errors would

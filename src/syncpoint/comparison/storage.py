@@ -248,6 +248,7 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "through": result.through and result.through.as_dict(),
         "unmatched": [u.__dict__ for u in result.unmatched],
         "unkept": dict(result.unkept),
+        "partial": list(result.partial),
         "edges": [
             [_op_list(op), [_op_list(i) for i in inputs]] for op, inputs in result.edges.items()
         ],
@@ -306,6 +307,7 @@ def load(path: Path) -> Result:
             Through.of_dict(about["through"]) if about.get("through") else None,
             _diagnosis(about),
             about.get("unkept", {}),
+            tuple(about.get("partial", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error

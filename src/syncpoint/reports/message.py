@@ -251,7 +251,7 @@ def unreadable_lines(result: Result) -> list[str]:
     return lines
 
 
-def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -> str:
+def summary(result: Result, fail_on: str = "large", min_coverage: float | None = None) -> str:
     """All that an assertion has to say."""
     lines = [*inputs_lines(result), headline(result)]
     if result.exit_code(fail_on, min_coverage) == EXIT_UNCOVERED:
@@ -267,7 +267,7 @@ def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -
     return "\n".join(lines)
 
 
-def uncovered(result: Result, min_coverage: float) -> str:
+def uncovered(result: Result, min_coverage: float | None = None) -> str:
     """Why too little was compared to pass."""
     coverage = result.coverage
     if not coverage.compared:
@@ -284,12 +284,13 @@ def uncovered(result: Result, min_coverage: float) -> str:
         ("reference", "target", coverage.reference_covered),
         ("target", "reference", coverage.target_covered),
     ):
-        if covered < min_coverage:
+        required = result.required(side, min_coverage)
+        if covered < required:
             missing = getattr(coverage, f"{side}_missing")
             also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
             return (
                 f"only {_percent(covered)} of the {side} was compared and --min-coverage asks for"
-                f" {min_coverage:.0%}: {missing:,} of its tensors have no partner in the {other}"
+                f" {required:.0%}: {missing:,} of its tensors have no partner in the {other}"
                 f" ({_listed(result.missing(side))}){also}; {_cure(result, side, other)}, or lower"
                 " --min-coverage"
             )
