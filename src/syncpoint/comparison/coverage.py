@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.kinds import TRANSPARENT, op_class
@@ -76,6 +77,17 @@ class Coverage:
         """As `target_covered`, for the reference."""
         return _share(self.compared, self.reference_missing)
 
+    def is_enough(self, partial: Collection[str], min_coverage: float | None = None) -> bool:
+        """Whether the verdict on what was compared may stand for the whole."""
+        enough = all(
+            covered >= required_share(side, partial, min_coverage)
+            for side, covered in (
+                (TARGET, self.target_covered),
+                (REFERENCE, self.reference_covered),
+            )
+        )
+        return self.compared > 0 and enough and not self.outputs_missing
+
     def as_dict(self) -> dict[str, float | int]:
         """For JSON."""
         return {
@@ -85,9 +97,26 @@ class Coverage:
         }
 
     @classmethod
-    def of_dict(cls, saved: Mapping[str, float | int]) -> Coverage:
-        """Read it back; what older comparisons do not say counts as not missing."""
-        return cls(**{name: saved[name] for name in cls.__dataclass_fields__ if name in saved})  # type: ignore[arg-type]
+    def of_saved(cls, about: Mapping[str, Any]) -> Coverage:
+        """That of a comparison.json. Older ones do not say what is missing: there a target that
+        shows its graph is taken to hide tensors of the reference."""
+        saved = about["coverage"]
+        known = {name: saved[name] for name in cls.__dataclass_fields__ if name in saved}
+        if "target_missing" not in saved:
+            edges = about.get("edges")
+            hides = edges is None or any(reads for _, reads in edges)
+            left = saved["reference_tensors"] - saved["compared"]
+            known["target_missing"] = saved["target_tensors"] - saved["compared"]
+            known["reference_missing"] = 0 if hides else left
+        return cls(**known)
+
+
+def required_share(side: str, partial: Collection[str], min_coverage: float | None = None) -> float:
+    """The share of a side that must be covered; `partial` are the sides that lack tensors."""
+    if min_coverage is not None:
+        return min_coverage
+    other = REFERENCE if side == TARGET else TARGET
+    return MIN_COVERAGE_OF_PARTIAL if other in partial else MIN_COVERAGE
 
 
 def _share(compared: int, missing: int) -> float:

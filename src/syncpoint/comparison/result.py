@@ -7,13 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.comparison.coverage import (
-    MIN_COVERAGE,
-    MIN_COVERAGE_OF_PARTIAL,
-    Account,
-    Coverage,
-    count_missing,
-)
+from syncpoint.comparison.coverage import Account, Coverage, count_missing
 from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
@@ -240,17 +234,7 @@ class Result:
 
     def is_covered(self, min_coverage: float | None = None) -> bool:
         """Whether enough of both runs was compared for the verdict to stand for the whole."""
-        coverage = self.coverage
-        sides = (("target", coverage.target_covered), ("reference", coverage.reference_covered))
-        enough = all(covered >= self.required(side, min_coverage) for side, covered in sides)
-        return coverage.compared > 0 and enough and not coverage.outputs_missing
-
-    def required(self, side: str, min_coverage: float | None = None) -> float:
-        """The share of a side that must be covered."""
-        if min_coverage is not None:
-            return min_coverage
-        other = "reference" if side == "target" else "target"
-        return MIN_COVERAGE_OF_PARTIAL if other in self.partial else MIN_COVERAGE
+        return self.coverage.is_enough(self.partial, min_coverage)
 
     def missing(self, side: str) -> list[str]:
         """Names of tensors of one side that were not compared, those first whose errors would

@@ -115,7 +115,7 @@ class Opened:
             verdict = self.result.verdict if self._chosen and self.result else None
             # These two are of all rows.
             found.__dict__["verdict"] = verdict or Verdict(self.about["verdict"])
-            found.__dict__["coverage"] = Coverage.of_dict(self.about["coverage"])
+            found.__dict__["coverage"] = Coverage.of_saved(self.about)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"a whole comparison in {self.path}", f"{error!r}") from error
         return found, wanted.to_list()

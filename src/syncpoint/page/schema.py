@@ -128,6 +128,8 @@ class Overview(Schema):
     target: RunInfo
     reference: RunInfo
     verdict: str
+    verdict_text: str
+    """The verdict in words: of the whole, or of the part that was compared."""
     symptom: str
     """What is seen from outside, "" where nobody looked for causes."""
     summary: str
@@ -135,8 +137,13 @@ class Overview(Schema):
     aside: str
     """A second, quieter one."""
     exit_code: int
+    uncovered: str
+    """Why too little was compared to pass, in one sentence; "" where enough was."""
     coverage_target: float
     coverage_reference: float
+    missing_target: int
+    """Tensors whose errors nothing that was compared would show."""
+    missing_reference: int
     target_tensors: int
     reference_tensors: int
     compared: int

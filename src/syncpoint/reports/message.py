@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.comparison.coverage import Coverage, required_share
 from syncpoint.comparison.judging import limits_of
 from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
@@ -171,15 +172,17 @@ def headline(result: Result) -> str:
 def verdict_text(result: Result) -> str:
     """The verdict in words. What only statistics speak for is not close as values are, and what
     was compared in part is close only as far as that."""
-    if result.verdict is not Verdict.CLOSE:
-        return result.verdict.value
-    text = result.verdict.value
-    unproven = any(map(is_unproven, result.rows))
-    if unproven:
-        text += " as far as statistics tell"
-    if not result.coverage.is_whole:
-        text += ", and as far as compared" if unproven else " as far as compared"
-    return text
+    if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
+        text = f"{result.verdict} as far as statistics tell"
+        return text if result.coverage.is_whole else f"{text}, and as far as compared"
+    return qualified(result.verdict.value, result.coverage)
+
+
+def qualified(verdict: str, coverage: Coverage) -> str:
+    """A verdict on the whole, or on that part of it that was compared."""
+    if verdict == Verdict.CLOSE and not coverage.is_whole:
+        return f"{verdict} as far as compared"
+    return verdict
 
 
 def row_text(row: Row) -> str:
@@ -284,7 +287,7 @@ def uncovered(result: Result, min_coverage: float | None = None) -> str:
         ("reference", "target", coverage.reference_covered),
         ("target", "reference", coverage.target_covered),
     ):
-        required = result.required(side, min_coverage)
+        required = required_share(side, result.partial, min_coverage)
         if covered < required:
             missing = getattr(coverage, f"{side}_missing")
             also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
