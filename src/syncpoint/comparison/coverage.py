@@ -159,29 +159,46 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
         shown = _shown(left, side, own, other, partners)
         for key in left:
             inside = (side, key) in matching.hidden
-            inside |= side == REFERENCE and key.role is Role.OUTPUT and key.op.op in named
+            inside |= side == REFERENCE and (key.op.op, key.part) in named
             flows = Account.DOWNSTREAM if key in shown else Account.MISSING
             decided[side, key] = Account.INSIDE if inside else flows
     unkept = {TARGET: sum(target.unkept.values()), REFERENCE: sum(reference.unkept.values())}
-    partial = [
-        side
-        for side, graph in ((TARGET, target), (REFERENCE, reference))
-        if unkept[side] or _is_subset(side, graph, compared, unmatched)
-    ]
+    partial = []
+    for side, graph, other in ((TARGET, target, reference), (REFERENCE, reference, target)):
+        lacking = [u.key for u in unmatched if u.side != side and u.counted]
+        lacking = [key for key in lacking if key.role is Role.OUTPUT]
+        alike = not matching.by_plan and _is_subset(graph, other)
+        if lacking and (alike or _lost_values(graph, other, lacking)):
+            partial.append(side)
     return Accounts(decided, unkept, tuple(partial))
 
 
-def _is_subset(
-    side: str, graph: _Graph, compared: Iterable[Row], unmatched: Iterable[Unmatched]
-) -> bool:
-    """Whether a side is arrays with names, and the other side knows these names. Then both were
-    dumped alike, and a name that this side lacks was not fused into another op: it is lost."""
-    if graph.has_types or graph.has_edges:
+def _lost_values(graph: _Graph, other: _Graph, lacking: Collection[TensorKey]) -> bool:
+    """Whether most of what the other side has and this one lacks are results of ops that this
+    side lists without their values."""
+    names = {key.op for key in graph.unkept}
+    names.update(
+        origin for key in graph.unkept if key in graph.ops for origin in graph.ops[key].origins
+    )
+
+    def is_lost(key: OpKey) -> bool:
+        op = other.ops.get(key)
+        return key.op in names or (op is not None and not names.isdisjoint(op.origins))
+
+    return 2 * sum(is_lost(key.op) for key in lacking) > len(lacking)
+
+
+def _is_subset(graph: _Graph, other: _Graph) -> bool:
+    """Whether a side is a dump, and the other side knows the names in it. Then both were dumped
+    alike, and a name that this side lacks was not fused into another op: it is lost. A dump that
+    has more than names must be of the other's format for that."""
+    formats = [one.run.info.options.get("format") for one in (graph, other)]
+    alike = graph.is_foreign and formats[0] == formats[1]
+    if (graph.has_types or graph.has_edges) and not alike:
         return False
-    computed = [row for row in compared if row.target.key.role is Role.OUTPUT]
-    same = sum(str(row.target.key) == str(row.reference.key) for row in computed)
-    left = sum(u.side == side and u.counted and _is_computed(u.key) for u in unmatched)
-    return bool(computed) and same >= _SAME_NAMES_SHARE * (len(computed) + left)
+    names = [str(t.key) for t in graph.run.tensors if role_of_name(t.key) is Role.OUTPUT]
+    others = {str(t.key) for t in other.run.tensors}
+    return bool(names) and sum(n in others for n in names) >= _SAME_NAMES_SHARE * len(names)
 
 
 class _Graph:
@@ -336,21 +353,21 @@ def _is_connected(own: _Graph, op: OpKey, other: _Graph, partner: OpKey) -> bool
 
 
 def _named_by_compared(
-    target: _Graph, compared: Collection[TensorKey], unmatched: Iterable[Unmatched]
-) -> set[str]:
-    """Ops of the reference that compared ops of the target were made from, unless another op of
-    the target was made from them too and was not compared."""
-    compared_ops = {key.op for key in compared if key.role is Role.OUTPUT}
+    target: _Graph, compared: Mapping[TensorKey, TensorKey], unmatched: Iterable[Unmatched]
+) -> set[tuple[str, Part]]:
+    """Ops of the reference, by name and part, that compared ops of the target were made from,
+    unless another op of the target was made from them too and was not compared."""
     open_ops = {u.key.op for u in unmatched if u.side == TARGET and u.key.role is Role.OUTPUT}
     open_ops.update(target.unkept)
-    named: set[str] = set()
-    claimed: set[str] = set()
-    for key, op in target.ops.items():
-        if key in open_ops:
-            claimed.update(op.origins)
-        elif key in compared_ops:
-            named.update(op.origins)
-    return named - claimed
+    claimed = {
+        origin for key in open_ops if key in target.ops for origin in target.ops[key].origins
+    }
+    named = set()
+    for key, partner in compared.items():
+        op = target.ops.get(key.op) if key.role is Role.OUTPUT else None
+        if op is not None and key.op not in open_ops:
+            named.update((origin, partner.part) for origin in op.origins if origin not in claimed)
+    return named
 
 
 _ROLE_IN_NAME = re.compile(r"!(model-input|parameter|state|input|model-output)(:\d+)?(@\S*)?$")
@@ -363,5 +380,7 @@ def role_of_name(key: TensorKey) -> Role:
     return Role(named[1]) if named else key.role
 
 
-def _is_computed(key: TensorKey) -> bool:
-    return role_of_name(key) in (Role.OUTPUT, Role.MODEL_OUTPUT)
+def is_other_name(key: TensorKey, paired: Collection[str]) -> bool:
+    """Whether such a name is that of a model output whose op has a partner: the same values."""
+    named = _ROLE_IN_NAME.search(key.op.op)
+    return named is not None and key.op.op[: named.start()] in paired

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.coverage import Accounts, account, role_of_name
+from syncpoint.comparison.coverage import Accounts, account, is_other_name, role_of_name
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
 from syncpoint.comparison.left_out import left_out_warnings, note_left_out
@@ -456,6 +456,10 @@ def _lonely(
     runs = {"target": matching.target.run, "reference": matching.reference.run}
     orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
     seen_through = _standing_in(matching)
+    paired = {
+        "target": {str(pair.target) for pair in matching.pairs},
+        "reference": {str(pair.reference) for pair in matching.pairs},
+    }
     for unmatched in without_partner:
         key = unmatched.key
         op = orders[unmatched.side].get(key.op)
@@ -465,6 +469,7 @@ def _lonely(
         role = role_of_name(key)
         counted = role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
         counted = counted and unmatched.counted
+        counted = counted and not is_other_name(key, paired[unmatched.side])
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
             # A dump of intermediates has no model outputs of its own; a model that has some,

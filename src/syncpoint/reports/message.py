@@ -161,8 +161,10 @@ def _index(flat: int, shape: tuple[int, ...]) -> str:
 def headline(result: Result) -> str:
     """The verdict and the coverage, one line."""
     coverage = result.coverage
+    verdict = verdict_text(result)
+    compared = "" if verdict.endswith("compared") else "compared "
     return (
-        f"{result.verdict.glyph} {verdict_text(result)}: compared {coverage.compared} of"
+        f"{result.verdict.glyph} {verdict}: {compared}{coverage.compared} of"
         f" {coverage.target_tensors} target tensors ({coverage.target:.0%}) and of"
         f" {coverage.reference_tensors} reference tensors ({coverage.reference:.0%}),"
         f" preset {preset_text(result)}{_basis_text(result)}"
@@ -292,10 +294,10 @@ def uncovered(result: Result, min_coverage: float | None = None) -> str:
             missing = getattr(coverage, f"{side}_missing")
             also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
             return (
-                f"only {_percent(covered)} of the {side} was compared and --min-coverage asks for"
-                f" {required:.0%}: {missing:,} of its tensors have no partner in the {other}"
-                f" ({_listed(result.missing(side))}){also}; {_cure(result, side, other)}, or lower"
-                " --min-coverage"
+                f"only {_percent(covered)} of the {side} was compared, less than the {required:.0%}"
+                f" that are asked for (--min-coverage): {missing:,} of its tensors have no partner"
+                f" in the {other} ({_listed(result.missing(side))}){also};"
+                f" {_cure(result, side, other)}, or lower --min-coverage"
             )
     return (
         f"a model output was not compared: {_listed(outputs)}; record the outputs on both sides,"
