@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.coverage import Accounts, account, is_other_name, role_of_name
+from syncpoint.comparison.accounting import Accounts, account, is_other_name, role_of_name
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
 from syncpoint.comparison.left_out import left_out_warnings, note_left_out
