@@ -189,6 +189,7 @@ def compare(
             store=None if no_store else kept,
             resume=resume,
             diagnose=not no_diagnose,
+            min_coverage=min_coverage,
             threads=threads,
             progress=progress,
         )
@@ -203,7 +204,7 @@ def compare(
             html=html,
             saved=output,
         )
-    options.finish(comparison, fail_on, min_coverage)
+    options.finish(comparison, fail_on)
 
 
 @contextmanager

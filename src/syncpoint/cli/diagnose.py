@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -74,6 +75,8 @@ def diagnose(
         preprocess=(preprocess[0], preprocess[1]) if preprocess else None,
         raw=raw,
     )
+    if min_coverage is not None:
+        found = replace(found, min_coverage=min_coverage)
     written = []
     if not no_save and not keep_diagnosis(found, comparison):
         written.append(
@@ -89,4 +92,4 @@ def diagnose(
     print_diagnosis(found, console)
     for line in written:
         typer.echo(line)
-    options.finish(found, fail_on, min_coverage)
+    options.finish(found, fail_on)

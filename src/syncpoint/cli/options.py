@@ -150,12 +150,12 @@ def show(
         typer.echo(line)
 
 
-def finish(comparison: Comparison, fail_on: str, min_coverage: float | None) -> None:
+def finish(comparison: Comparison, fail_on: str) -> None:
     """Leave with the exit code of the comparison; where it is not a verdict, say why."""
     from syncpoint.errors import EXIT_UNCOVERED
     from syncpoint.reports.message import uncovered
 
-    code = comparison.exit_code(fail_on, min_coverage)
+    code = comparison.exit_code(fail_on)
     if code == EXIT_UNCOVERED:
-        typer.echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)
+        typer.echo(f"syncpoint: {uncovered(comparison)}", err=True)
     raise typer.Exit(code)

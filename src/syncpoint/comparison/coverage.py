@@ -45,19 +45,19 @@ class Coverage:
     paired: int
     compared: int
     target_missing: int = 0
-    """Tensors whose errors nothing that was compared would show."""
+    """Tensors that were not compared, though the other side has or should have a partner."""
     reference_missing: int = 0
     outputs_missing: int = 0
     """Model outputs that nothing was said about."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is missing; otherwise the verdict is about a part of the runs."""
-        return not (self.target_missing or self.reference_missing or self.outputs_missing)
+    unseen: int = 0
+    """Tensors of both sides whose errors nothing that was compared would show."""
+    target_required: float = MIN_COVERAGE
+    """The share that must be covered."""
+    reference_required: float = MIN_COVERAGE
 
     @property
     def target_covered(self) -> float:
-        """Compared tensors over those and the missing ones; what `--min-coverage` asks about."""
+        """Compared tensors over those and the missing ones: what `--min-coverage` is about."""
         return _share(self.compared, self.target_missing)
 
     @property
@@ -65,16 +65,17 @@ class Coverage:
         """As `target_covered`, for the reference."""
         return _share(self.compared, self.reference_missing)
 
-    def is_enough(self, partial: Collection[str], min_coverage: float | None = None) -> bool:
-        """Whether the verdict on what was compared may stand for the whole."""
-        enough = all(
-            covered >= required_share(side, partial, min_coverage)
-            for side, covered in (
-                (TARGET, self.target_covered),
-                (REFERENCE, self.reference_covered),
-            )
-        )
-        return self.compared > 0 and enough and not self.outputs_missing
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough of both sides was compared to pass."""
+        covered = self.target_covered >= self.target_required
+        covered &= self.reference_covered >= self.reference_required
+        return self.compared > 0 and covered and not self.outputs_missing
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a verdict on what was compared may stand for the whole without a word."""
+        return self.is_enough and not self.unseen
 
     def as_dict(self) -> dict[str, float | int]:
         """For JSON."""
@@ -93,9 +94,9 @@ class Coverage:
         if "target_missing" not in saved:
             edges = about.get("edges")
             hides = edges is None or any(reads for _, reads in edges)
-            left = saved["reference_tensors"] - saved["compared"]
+            left = 0 if hides else saved["reference_tensors"] - saved["compared"]
             known["target_missing"] = saved["target_tensors"] - saved["compared"]
-            known["reference_missing"] = 0 if hides else left
+            known["reference_missing"] = known["unseen"] = left
         return cls(**known)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.comparison.coverage import Account, Coverage, count_missing
+from syncpoint.comparison.coverage import Account, Coverage, count_missing, required_share
 from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
@@ -67,6 +67,8 @@ class Result:
     """By side: results of ops that its run lists and has no value of."""
     partial: tuple[str, ...] = ()
     """Sides that are known to lack tensors which they computed."""
+    min_coverage: float | None = None
+    """The share of each side that the user asks to be covered; None for that of METRICS.md."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -104,14 +106,24 @@ class Result:
             len(counted) - compared + self._missing("target", "reference"),
             len(counted) - compared + self._missing("reference", "target"),
             len(self.uncompared_outputs),
+            len(counted) - compared + self._unseen("target") + self._unseen("reference"),
+            required_share("target", self.partial, self.min_coverage),
+            required_share("reference", self.partial, self.min_coverage),
         )
 
     def _missing(self, side: str, other: str) -> int:
         """How many tensors without a partner are missing on one side."""
-        accounts = [self.account_of(u) for u in self.unmatched if u.counted and u.side == side]
         others = [u for u in self.unmatched if u.counted and u.side == other]
         left = sum(self.account_of(u) is not Account.INSIDE for u in others)
-        return count_missing(accounts, left + self.unkept.get(other, 0))
+        return count_missing(self._accounts(side), left + self.unkept.get(other, 0))
+
+    def _unseen(self, side: str) -> int:
+        """How many of these would have shown an error nowhere else, or were lost."""
+        other = "reference" if side == "target" else "target"
+        return count_missing(self._accounts(side), self.unkept.get(other, 0))
+
+    def _accounts(self, side: str) -> list[Account]:
+        return [self.account_of(u) for u in self.unmatched if u.counted and u.side == side]
 
     def account_of(self, lonely: Lonely) -> Account:
         """What became of a tensor without a partner. Older comparisons do not say; there a
@@ -221,8 +233,8 @@ class Result:
         return [*first, *left] if any(self.edges.values()) else first[:1]
 
     def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
-        """The exit code of the comparison, as INTERFACE.md defines it; without `min_coverage`
-        the limits of METRICS.md hold."""
+        """The exit code of the comparison, as INTERFACE.md defines it; `min_coverage` in place of
+        the one that it was made with."""
         bad = {Verdict.LARGE, Verdict.AMPLIFIED}
         if fail_on == "moderate":
             bad.add(Verdict.MODERATE)
@@ -230,11 +242,8 @@ class Result:
             return EXIT_DIVERGED
         if any(is_unfinished(row) for row in self.rows):
             return EXIT_UNCOVERED
-        return EXIT_CLOSE if self.is_covered(min_coverage) else EXIT_UNCOVERED
-
-    def is_covered(self, min_coverage: float | None = None) -> bool:
-        """Whether enough of both runs was compared for the verdict to stand for the whole."""
-        return self.coverage.is_enough(self.partial, min_coverage)
+        result = self if min_coverage is None else replace(self, min_coverage=min_coverage)
+        return EXIT_CLOSE if result.coverage.is_enough else EXIT_UNCOVERED
 
     def missing(self, side: str) -> list[str]:
         """Names of tensors of one side that were not compared, those first whose errors would

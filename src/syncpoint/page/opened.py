@@ -111,6 +111,7 @@ class Opened:
                 {OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()},
                 unkept=self.about.get("unkept", {}),
                 partial=tuple(self.about.get("partial", ())),
+                min_coverage=self.about.get("min_coverage"),
             )
             verdict = self.result.verdict if self._chosen and self.result else None
             # These two are of all rows.

@@ -61,7 +61,7 @@ def _overview(opened: Opened) -> Overview:
     if unfinished:
         summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
     lonely = about["unmatched"]
-    exit_code = result.exit_code() if result is not None else _exit_code(opened, verdict, coverage)
+    exit_code = result.exit_code() if result is not None else _exit_code(verdict, coverage)
     return Overview(
         id=opened.id,
         name=opened.path.name.removesuffix(".cmp"),
@@ -104,12 +104,11 @@ def _overview(opened: Opened) -> Overview:
     )
 
 
-def _exit_code(opened: Opened, verdict: str, coverage: Coverage) -> int:
+def _exit_code(verdict: str, coverage: Coverage) -> int:
     """The same as `Result.exit_code`, where there are too many rows to look at each."""
     if verdict in ("large", "amplified"):
         return EXIT_DIVERGED
-    covered = coverage.is_enough(opened.about.get("partial", ()))
-    return EXIT_CLOSE if covered else EXIT_UNCOVERED
+    return EXIT_CLOSE if coverage.is_enough else EXIT_UNCOVERED
 
 
 def _metrics() -> list[MetricInfo]:

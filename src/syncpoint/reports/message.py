@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.coverage import Coverage, required_share
+from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.judging import limits_of
 from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
@@ -256,11 +256,11 @@ def unreadable_lines(result: Result) -> list[str]:
     return lines
 
 
-def summary(result: Result, fail_on: str = "large", min_coverage: float | None = None) -> str:
+def summary(result: Result, fail_on: str = "large") -> str:
     """All that an assertion has to say."""
     lines = [*inputs_lines(result), headline(result)]
-    if result.exit_code(fail_on, min_coverage) == EXIT_UNCOVERED:
-        lines.append(uncovered(result, min_coverage))
+    if result.exit_code(fail_on) == EXIT_UNCOVERED:
+        lines.append(uncovered(result))
     shown = result.first_divergence or [
         row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
     ]
@@ -272,7 +272,7 @@ def summary(result: Result, fail_on: str = "large", min_coverage: float | None =
     return "\n".join(lines)
 
 
-def uncovered(result: Result, min_coverage: float | None = None) -> str:
+def uncovered(result: Result) -> str:
     """Why too little was compared to pass."""
     coverage = result.coverage
     if not coverage.compared:
@@ -285,11 +285,10 @@ def uncovered(result: Result, min_coverage: float | None = None) -> str:
             return f"nothing was compared: {why}; record both sides alike, see docs/modes.md"
         return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
     outputs = result.uncompared_outputs
-    for side, other, covered in (
-        ("reference", "target", coverage.reference_covered),
-        ("target", "reference", coverage.target_covered),
+    for side, other, covered, required in (
+        ("reference", "target", coverage.reference_covered, coverage.reference_required),
+        ("target", "reference", coverage.target_covered, coverage.target_required),
     ):
-        required = required_share(side, result.partial, min_coverage)
         if covered < required:
             missing = getattr(coverage, f"{side}_missing")
             also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
