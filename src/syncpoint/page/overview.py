@@ -394,7 +394,7 @@ def _summary(
         if coverage.reference_missing:
             aside += (
                 f" {coverage.reference_missing} of {coverage.reference_tensors} reference tensors"
-                " were not, and nothing that was compared would show an error in them."
+                " are missing."
             )
         if weak:
             aside += " Statistics and digests can prove a difference, hardly equality."

@@ -142,7 +142,7 @@ class Overview(Schema):
     coverage_target: float
     coverage_reference: float
     missing_target: int
-    """Tensors whose errors nothing that was compared would show."""
+    """Tensors that were not compared, though the other side has or should have a partner."""
     missing_reference: int
     target_tensors: int
     reference_tensors: int

@@ -53,7 +53,7 @@ function Coverage({ whole }: { whole: Whole }): JSX.Element {
 /** What becomes of an error in a reference tensor without a partner. */
 function missing(whole: Whole): string {
   if (!whole.missing_reference) return "; errors in them would show in what was compared";
-  return `, and nothing that was compared would show an error in ${count(whole.missing_reference)} of them`;
+  return `, ${count(whole.missing_reference)} of them are missing`;
 }
 
 function Verdicts({ whole }: { whole: Whole }): JSX.Element {
