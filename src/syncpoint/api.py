@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,10 +94,12 @@ class Comparison(Result):
         return as_text(self)
 
     def __repr__(self) -> str:
+        from syncpoint.reports.message import verdict_text
+
         coverage = self.coverage
         return (
-            f"<Comparison {self.verdict}: {coverage.compared} of {coverage.target_tensors} target"
-            " tensors compared>"
+            f"<Comparison {verdict_text(self)}: {coverage.compared} of {coverage.target_tensors}"
+            f" target and of {coverage.reference_tensors} reference tensors compared>"
         )
 
 
@@ -218,6 +220,7 @@ def compare(
     store: str | Path | None = None,
     resume: bool = False,
     diagnose: bool = True,
+    min_coverage: float | None = None,
     threads: int = 0,
     progress: Progress | None = None,
     watch: Watch | None = None,
@@ -232,6 +235,8 @@ def compare(
     `diagnose` looks for the causes of what differs; models captured here may be run again for it.
     It has `syncpoint.diagnosing.SECONDS`; where it fails, `diagnosis.troubles` says so, and the
     comparison, saved before, stays.
+    `min_coverage` is the share of each side that must be compared to pass, by default that of
+    METRICS.md: without it the exit code is 3 and the verdict holds as far as was compared.
     `progress` is told how many sync points are measured of how many; `watch` of every stage.
     """
     from syncpoint.comparison.engine import Options
@@ -240,6 +245,8 @@ def compare(
 
     if introduced not in ("local", "replay", "off"):
         raise InputError("introduced to be local, replay or off", repr(introduced))
+    if min_coverage is not None and not 0 <= min_coverage <= 1:
+        raise InputError("min_coverage from 0 to 1", repr(min_coverage))
     if resume and out is None:
         raise InputError("the folder of a comparison to resume", "none", "name it with -o")
     chosen = choice(preset, limits)
@@ -278,6 +285,7 @@ def compare(
                 watch=watch,
             ),
         )
+        result = replace(result, min_coverage=min_coverage)
         if through is not None:
             result = split(result, target_run, reference_run, asked, Options(chosen, map_file))
         comparison = Comparison.of(result)
@@ -486,15 +494,15 @@ def assert_parity(
     *,
     preset: str = "auto",
     fail_on: str = "large",
-    min_coverage: float = 0.5,
+    min_coverage: float | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare, and raise an AssertionError that says where they part unless nothing is large."""
-    comparison = compare(target, reference, preset=preset, **options)
-    if comparison.exit_code(fail_on, min_coverage):
+    comparison = compare(target, reference, preset=preset, min_coverage=min_coverage, **options)
+    if comparison.exit_code(fail_on):
         from syncpoint.reports.message import summary
 
-        raise AssertionError(summary(comparison, fail_on, min_coverage))
+        raise AssertionError(summary(comparison, fail_on))
     return comparison
 
 

@@ -418,6 +418,15 @@ def test_doctor_lists_runtimes_options_and_formats(place):
     assert "npz" in found and "safetensors" in found
 
 
+def test_a_capture_of_some_ops_does_not_stand_for_the_model(place):
+    capture = ("capture", "net.py:reference", "--inputs", "x.npz", "--filter", "relu", "-o")
+    syncpoint(*capture, "some.run", cwd=place, code=0)
+    found = syncpoint("compare", "some.run", "r.run", "--no-diagnose", cwd=place, code=3)
+    assert "close as far as compared" in found.stdout and "no --filter" in found.stderr
+    syncpoint(*capture, "same.run", cwd=place, code=0)
+    syncpoint("compare", "some.run", "same.run", "--no-diagnose", cwd=place, code=0)
+
+
 def test_demo_runs_the_main_job(tmp_path):
     found = syncpoint("demo", "-o", tmp_path / "demo", cwd=tmp_path, code=0)
     healthy, _, faulty = found.stdout.partition("as it was shipped")

@@ -119,7 +119,7 @@ function Facts({ whole }: { whole: Overview }): JSX.Element {
         <small>Verdict</small>
         <div>
           <Glyph level={level} guilt={guilt} size={11} />
-          <b class={`v-${level}`}>{whole.verdict === "none" ? "no verdict" : whole.verdict}</b>
+          <b class={`v-${level}`}>{whole.verdict === "none" ? "no verdict" : whole.verdict_text}</b>
           <span class="mid cut hide-s">{said.join(", ")}</span>
         </div>
       </div>

@@ -89,7 +89,7 @@ def compare(
     no_diagnose: Annotated[
         bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
     ] = False,
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
     ] = False,
@@ -192,6 +192,7 @@ def compare(
             store=None if no_store else kept,
             resume=resume,
             diagnose=not no_diagnose,
+            min_coverage=min_coverage,
             threads=threads,
             progress=progress,
         )
@@ -206,7 +207,7 @@ def compare(
             html=html,
             saved=output,
         )
-    options.finish(comparison, fail_on, min_coverage)
+    options.finish(comparison, fail_on)
 
 
 @contextmanager

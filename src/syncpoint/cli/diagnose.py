@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,7 @@ def diagnose(
     json: options.Json = None,
     html: options.Html = None,
     fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
 ) -> None:
     """Say why a comparison differs: the symptom, the causes, what to do next."""
     options.set_limits(timeout, memory)
@@ -80,6 +81,8 @@ def diagnose(
         preprocess=(preprocess[0], preprocess[1]) if preprocess else None,
         raw=raw,
     )
+    if min_coverage is not None:
+        found = replace(found, min_coverage=min_coverage)
     written = []
     if not no_save and not keep_diagnosis(found, comparison):
         failed = found.diagnosis is not None and found.diagnosis.has_failed
@@ -98,4 +101,4 @@ def diagnose(
     print_diagnosis(found, console)
     for line in written:
         typer.echo(line)
-    options.finish(found, fail_on, min_coverage)
+    options.finish(found, fail_on)

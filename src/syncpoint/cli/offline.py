@@ -3,7 +3,7 @@ users know."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -182,11 +182,13 @@ def compare(
     threads: int,
     shown: Shown,
     fail_on: str,
-    min_coverage: float,
+    min_coverage: float | None,
 ) -> None:
     """Compare as the flags say, print what was found, and leave with its exit code."""
     from syncpoint import api
     from syncpoint.cli.progress import measuring
+    from syncpoint.errors import EXIT_UNCOVERED
+    from syncpoint.reports.message import uncovered
 
     if said.mode is None:
         raise InputError(
@@ -204,9 +206,13 @@ def compare(
     several = len(found) > 1
     if several and (shown.csv or shown.json or shown.html):
         raise InputError("--csv, --json and --html for one comparison", f"{len(found)} of them")
+    codes = []
     for outcome in found:
+        result = outcome.result
+        if min_coverage is not None:
+            result = replace(result, min_coverage=min_coverage)
         options.show(
-            api.Comparison.of(outcome.result),
+            api.Comparison.of(result),
             metric=shown.metric,
             sort=shown.sort,
             rows=shown.rows,
@@ -219,7 +225,9 @@ def compare(
         typer.echo(f"report     {outcome.report}")
         for path in outcome.others:
             typer.echo(f"also       {path}")
-    codes = [outcome.exit_code(fail_on, min_coverage) for outcome in found]
+        codes.append(result.exit_code(fail_on))
+        if codes[-1] == EXIT_UNCOVERED:
+            typer.echo(f"syncpoint: {uncovered(result)}", err=True)
     # A divergence says more than too little to compare.
     raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))
 

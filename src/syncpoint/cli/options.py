@@ -30,7 +30,13 @@ Preset = Annotated[str, typer.Option(help="auto, f32, tf32, f16, bf16, int8, fp8
 Limits = Annotated[Path | None, typer.Option(help="YAML file with limits of your own.")]
 FailOn = Annotated[str, typer.Option(help="Exit with 1 from this verdict on: large or moderate.")]
 MinCoverage = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Exit with 3 if less of the target was compared.")
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Exit with 3 if less of the target or of the reference was compared (default: 0.5,"
+        " or 0.9 against a dump that is known to be partial).",
+    ),
 ]
 Csv = Annotated[Path | None, typer.Option(help="Write all rows and columns as CSV.")]
 Json = Annotated[Path | None, typer.Option(help="Write everything as strict JSON.")]
@@ -168,12 +174,12 @@ def show(
         typer.echo(line)
 
 
-def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
+def finish(comparison: Comparison, fail_on: str) -> None:
     """Leave with the exit code of the comparison; where it is not a verdict, say why."""
     from syncpoint.errors import EXIT_UNCOVERED
     from syncpoint.reports.message import uncovered
 
-    code = comparison.exit_code(fail_on, min_coverage)
+    code = comparison.exit_code(fail_on)
     if code == EXIT_UNCOVERED:
-        typer.echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)
+        typer.echo(f"syncpoint: {uncovered(comparison)}", err=True)
     raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def report(
     ] = None,
     limits: options.Limits = None,
     fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
     csv: options.Csv = None,
     json: options.Json = None,
     html: options.Html = None,
@@ -33,7 +34,9 @@ def report(
     found = api.open_comparison(comparison)
     if preset is not None or limits is not None:
         found = found.rejudged(api.choice(preset or "auto", limits))
+    if min_coverage is not None:
+        found = replace(found, min_coverage=min_coverage)
     options.show(
         found, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json, html=html
     )
-    options.finish(found, fail_on, min_coverage)
+    options.finish(found, fail_on)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.accounting import Accounts, account, is_other_name, role_of_name
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
+from syncpoint.comparison.left_out import left_out_warnings, note_left_out
 from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import Beside, Progress, Sides, measured, rows
 from syncpoint.comparison.on_demand import add_worst_slices
@@ -27,7 +29,7 @@ from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.confirming import Again, Confirmation
 from syncpoint.matching.map_file import MapFile
-from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side
+from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, statistics
 from syncpoint.metrics.limits import PRESETS, coarser, coarsest
@@ -111,16 +113,21 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
         watch(Step(Stage.INTRODUCED, known, known, True, f"known for {known} sync points"))
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judged(made, options.choice), options.threads)
-    made = note_reordered(sides, made)
+    made = note_left_out(note_reordered(sides, made))
+    warnings += left_out_warnings(made)
+    unmatched = matching.unmatched()
+    accounts = account(matching, unmatched, made)
     return Result(
         _about(target),
         _about(reference),
         made,
-        _lonely(matching),
+        _lonely(matching, unmatched, accounts),
         options.choice,
         _edges(target, made),
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
+        unkept=accounts.unkept,
+        partial=accounts.partial,
     )
 
 
@@ -139,11 +146,14 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
     if options.introduced != "off":
         found = [log.introduced(row) or replace(row, unknown=open_) for row in found]
     found.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    found = judged(found, options.choice)
+    unmatched = matching.unmatched()
+    accounts = account(matching, unmatched, found)
     return Result(
         _about(sides.target),
         _about(sides.reference),
-        judged(found, options.choice),
-        _lonely(matching),
+        found,
+        _lonely(matching, unmatched, accounts),
         options.choice,
         _edges(sides.target, found),
         (
@@ -152,6 +162,8 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
             *_warnings(sides),
         ),
         datetime.now(UTC).isoformat(timespec="seconds"),
+        unkept=accounts.unkept,
+        partial=accounts.partial,
     )
 
 
@@ -437,19 +449,27 @@ def _edges(target: Run, made: list[Row]) -> dict[OpKey, tuple[OpKey, ...]]:
     }
 
 
-def _lonely(matching: Matching) -> list[Lonely]:
+def _lonely(
+    matching: Matching, without_partner: list[Unmatched], accounts: Accounts
+) -> list[Lonely]:
     left = []
     runs = {"target": matching.target.run, "reference": matching.reference.run}
     orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
     seen_through = _standing_in(matching)
-    for unmatched in matching.unmatched():
+    paired = {
+        "target": {str(pair.target) for pair in matching.pairs},
+        "reference": {str(pair.reference) for pair in matching.pairs},
+    }
+    for unmatched in without_partner:
         key = unmatched.key
         op = orders[unmatched.side].get(key.op)
         reason = unmatched.reason
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
-        counted = key.role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
+        role = role_of_name(key)
+        counted = role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
         counted = counted and unmatched.counted
+        counted = counted and not is_other_name(key, paired[unmatched.side])
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
             # A dump of intermediates has no model outputs of its own; a model that has some,
@@ -459,13 +479,14 @@ def _lonely(matching: Matching) -> list[Lonely]:
             Lonely(
                 unmatched.side,
                 str(key.op),
-                key.role,
+                role,
                 key.index,
                 op.type if op else "",
                 op.module if op else "",
                 reason,
                 unmatched.detail,
                 counted,
+                accounts.of[unmatched.side, key],
             )
         )
     return left

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.comparison.coverage import Account, Coverage, count_missing, required_share
 from syncpoint.comparison.findings import Diagnosis, Finding
 from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
 from syncpoint.comparison.rows import Row
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from syncpoint.comparison.through import Through
 
 _COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
-_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY})
+_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY, Reason.ALL_MASKED})
 """No verdict for these reasons does not lower the coverage."""
 
 
@@ -40,22 +41,8 @@ class Lonely:
     detail: str = ""
     counted: bool = True
     """Whether it carries a value that could have been compared."""
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How much of each run was compared."""
-
-    target: float
-    reference: float
-    target_tensors: int
-    reference_tensors: int
-    paired: int
-    compared: int
-
-    def as_dict(self) -> dict[str, float | int]:
-        """For JSON."""
-        return dict(self.__dict__)
+    account: str = Account.UNKNOWN
+    """Whether it is missing, or an error in it would have shown elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +63,12 @@ class Result:
     """How much of each error is compression and how much runtime, where a run in between tells."""
     diagnosis: Diagnosis | None = None
     """Why, as far as somebody looked."""
+    unkept: Mapping[str, int] = field(default_factory=dict)
+    """By side: results of ops that its run lists and has no value of."""
+    partial: tuple[str, ...] = ()
+    """Sides that are known to lack tensors which they computed."""
+    min_coverage: float | None = None
+    """The share of each side that the user asks to be covered; None for that of METRICS.md."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,7 +86,8 @@ class Result:
 
     @cached_property
     def coverage(self) -> Coverage:
-        """Compared tensors over those that carry a value, for both runs."""
+        """Compared tensors over those that carry a value, for both runs; and how many are missing
+        by the rule of METRICS.md."""
         rows = [row for row in self.rows if row.target.key.role in _COMPUTED]
         counted = [row for row in rows if not _out_of_count(row)]
         compared = sum(row.verdict is not Verdict.NONE for row in counted)
@@ -109,7 +103,35 @@ class Result:
             totals["reference"],
             len(rows),
             compared,
+            len(counted) - compared + self._missing("target", "reference"),
+            len(counted) - compared + self._missing("reference", "target"),
+            len(self.uncompared_outputs),
+            len(counted) - compared + self._unseen("target") + self._unseen("reference"),
+            required_share("target", self.partial, self.min_coverage),
+            required_share("reference", self.partial, self.min_coverage),
         )
+
+    def _missing(self, side: str, other: str) -> int:
+        """How many tensors without a partner are missing on one side."""
+        others = [u for u in self.unmatched if u.counted and u.side == other]
+        left = sum(self.account_of(u) is not Account.INSIDE for u in others)
+        return count_missing(self._accounts(side), left + self.unkept.get(other, 0))
+
+    def _unseen(self, side: str) -> int:
+        """How many of these would have shown an error nowhere else, or were lost."""
+        other = "reference" if side == "target" else "target"
+        return count_missing(self._accounts(side), self.unkept.get(other, 0))
+
+    def _accounts(self, side: str) -> list[Account]:
+        return [self.account_of(u) for u in self.unmatched if u.counted and u.side == side]
+
+    def account_of(self, lonely: Lonely) -> Account:
+        """What became of a tensor without a partner. Older comparisons do not say; there a
+        target that shows its graph is taken to hide tensors of the reference."""
+        if lonely.account:
+            return Account(lonely.account)
+        hides = lonely.side == "reference" and any(self.edges.values())
+        return Account.INSIDE if hides else Account.MISSING
 
     @cached_property
     def bases(self) -> dict[str, int]:
@@ -135,7 +157,7 @@ class Result:
     def uncompared_outputs(self) -> list[str]:
         """Model outputs that nothing was said about."""
         rows = [
-            row.target.label
+            f"{row.target.label} ({row.reason.split(':')[0]})"
             for row in self.outputs
             if row.verdict is Verdict.NONE and not row.reason.startswith(Reason.EXCLUDED)
         ]
@@ -144,7 +166,19 @@ class Result:
             for u in self.unmatched
             if u.role == Role.MODEL_OUTPUT and u.counted
         ]
-        return rows + lonely
+        return rows + lonely + self._lost_outputs()
+
+    def _lost_outputs(self) -> list[str]:
+        """The outputs of runs that ended before they had any. A dump of another tool need not
+        hold model outputs."""
+        if self.outputs:
+            return []
+        sides = (("target", self.target), ("reference", self.reference))
+        return [
+            f"those of the {side}, whose run is incomplete"
+            for side, about in sides
+            if not about.get("complete", True) and "format" not in about.get("options", {})
+        ]
 
     def worst(self, count: int = 10, metric: str = "psnr") -> list[Row]:
         """The rows that are furthest off, guilty ones first among equals."""
@@ -198,8 +232,9 @@ class Result:
         # A dump knows no edges: only the order then tells what came first.
         return [*first, *left] if any(self.edges.values()) else first[:1]
 
-    def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
-        """The exit code of the comparison, as INTERFACE.md defines it."""
+    def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
+        """The exit code of the comparison, as INTERFACE.md defines it; `min_coverage` in place of
+        the one that it was made with."""
         bad = {Verdict.LARGE, Verdict.AMPLIFIED}
         if fail_on == "moderate":
             bad.add(Verdict.MODERATE)
@@ -207,10 +242,20 @@ class Result:
             return EXIT_DIVERGED
         if any(is_unfinished(row) for row in self.rows):
             return EXIT_UNCOVERED
-        coverage = self.coverage
-        if not coverage.compared or coverage.target < min_coverage or self.uncompared_outputs:
-            return EXIT_UNCOVERED
-        return EXIT_CLOSE
+        result = self if min_coverage is None else replace(self, min_coverage=min_coverage)
+        return EXIT_CLOSE if result.coverage.is_enough else EXIT_UNCOVERED
+
+    def missing(self, side: str) -> list[str]:
+        """Names of tensors of one side that were not compared, those first whose errors would
+        not have shown elsewhere."""
+        left = [u for u in self.unmatched if u.side == side and u.counted]
+        left = [u for u in left if self.account_of(u) is not Account.INSIDE]
+        left.sort(key=lambda u: self.account_of(u) is not Account.MISSING)
+        rows = [row for row in self.rows if row.target.key.role in _COMPUTED]
+        unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _out_of_count(r)]
+        names = [f"{u.op}:{u.index}" if u.index else u.op for u in left]
+        names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
+        return list(dict.fromkeys(names))
 
     @property
     def preset_name(self) -> str:

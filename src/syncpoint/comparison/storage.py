@@ -265,6 +265,9 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "through": result.through and result.through.as_dict(),
         "unmatched": [u.__dict__ for u in result.unmatched],
+        "unkept": dict(result.unkept),
+        "partial": list(result.partial),
+        "min_coverage": result.min_coverage,
         "edges": [
             [_op_list(op), [_op_list(i) for i in inputs]] for op, inputs in result.edges.items()
         ],
@@ -322,6 +325,9 @@ def load(path: Path) -> Result:
             about["created"],
             Through.of_dict(about["through"]) if about.get("through") else None,
             _diagnosis(about),
+            about.get("unkept", {}),
+            tuple(about.get("partial", ())),
+            about.get("min_coverage"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error

@@ -151,6 +151,8 @@ class _Review:
                 why = "has other values while what follows agrees: something was folded in"
                 self.work.explain(TARGET, target, f"made from {reference}; {why}")
                 self.work.explain(REFERENCE, reference, f"something was folded into it in {target}")
+                self.work.hide(TARGET, target)
+                self.work.hide(REFERENCE, reference)
 
     def _doubtful(self, target: Slot, reference: Slot) -> bool:
         """Whether a pair might belong elsewhere; the others are not read here."""

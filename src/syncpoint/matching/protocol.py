@@ -85,6 +85,11 @@ class Matching:
     uncounted: set[tuple[str, TensorKey]] = field(default_factory=set)
     """Unpaired tensors that hold no result of their own: constants, and views, casts and copies
     of what is compared elsewhere."""
+    hidden: set[tuple[str, TensorKey]] = field(default_factory=set)
+    """Unpaired tensors that an op of the other side is known to stand for, though its result has
+    other values: what a compiler fused or folded."""
+    by_plan: bool = False
+    """A plan says what belongs together, whatever the names are."""
     refused: set[tuple[str, TensorKey]] = field(default_factory=set)
     """Tensors that no later matcher may pair either."""
     ops: dict[OpKey, OpKey] = field(default_factory=dict)

@@ -171,6 +171,11 @@ class Workspace:
         """Say what is odd about the pair of a target slot; `settle` writes it down."""
         self._notes[target] = text
 
+    def hide(self, side: int, slot: Slot) -> None:
+        """Say that a slot has no partner because the other side's op holds more than it."""
+        keys = ((SIDES[side], tensor.key) for tensor in self.graphs[side].slots.get(slot, ()))
+        self.matching.hidden.update(keys)
+
     def explain(self, side: int, slot: Slot, detail: str, final: bool = False) -> None:
         """Say why a slot has no partner."""
         say = self.matching.refuse if final else self.matching.explain

@@ -13,6 +13,7 @@ from typing import Any
 
 from syncpoint.metrics.limits import Limits, Numbers
 from syncpoint.metrics.limits import bound as limit
+from syncpoint.metrics.nothing_left import reason_of_statistics
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Statistics
 
@@ -127,8 +128,9 @@ def _decibel(signal: float, noise: float) -> float:
 
 def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     """Large or moderate where that is proven; close only says that nothing was seen."""
-    if not numbers["count"]:
-        return Verdict.NONE, Reason.EMPTY
+    nothing_left = reason_of_statistics(numbers)
+    if nothing_left is not None:
+        return Verdict.NONE, nothing_left
     if numbers.get("same_bytes"):
         return Verdict.CLOSE, SAME_BYTES
     if numbers["mismatched"]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.metrics.nothing_left import reason_of_values
+from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 
 Numbers = Mapping[str, Any]
@@ -132,15 +133,14 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     The worst of psnr, sqnr, the greatest difference, and values that are non-finite or masked
     on one side only.
     """
-    if not numbers["count"]:
-        return Verdict.NONE, Reason.EMPTY
     if numbers["mismatched"]:
         return Verdict.LARGE, f"{numbers['mismatched']} non-finite or masked on one side only"
+    nothing_left = reason_of_values(numbers)
+    if nothing_left is not None:
+        return Verdict.NONE, nothing_left
     if limits.exact:
         unequal = numbers["count"] - numbers["equal"]
         return (Verdict.LARGE, f"{unequal} unequal") if unequal else (Verdict.CLOSE, "")
-    if not numbers["compared"]:
-        return Verdict.NONE, Reason.EMPTY
     worst = max(_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
     reasons = []
     bounds = [bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]

@@ -41,7 +41,7 @@ class Outcome:
     others: tuple[Path, ...] = ()
     """The advisor's summary and the files of a single op."""
 
-    def exit_code(self, fail_on: str = "large", min_coverage: float = 0.5) -> int:
+    def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
         """As for every comparison."""
         return self.result.exit_code(fail_on, min_coverage)
 

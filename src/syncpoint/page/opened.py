@@ -13,8 +13,9 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.result import Coverage, Lonely, Result
+from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.storage import (
     COLUMNS,
     JSON_NAME,
@@ -108,11 +109,14 @@ class Opened:
                 [Lonely(**lonely) for lonely in self.about["unmatched"]],
                 self.limits or "auto",
                 {OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()},
+                unkept=self.about.get("unkept", {}),
+                partial=tuple(self.about.get("partial", ())),
+                min_coverage=self.about.get("min_coverage"),
             )
             verdict = self.result.verdict if self._chosen and self.result else None
             # These two are of all rows.
             found.__dict__["verdict"] = verdict or Verdict(self.about["verdict"])
-            found.__dict__["coverage"] = Coverage(**self.about["coverage"])
+            found.__dict__["coverage"] = Coverage.of_saved(self.about)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"a whole comparison in {self.path}", f"{error!r}") from error
         return found, wanted.to_list()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.engine import NOT_COMPLETE
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis
 from syncpoint.comparison.findings import Finding as FoundCause
 from syncpoint.comparison.findings import Level as CauseLevel
+from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.opened import Opened
@@ -26,6 +28,7 @@ from syncpoint.page.schema import (
 )
 from syncpoint.page.states import places_before
 from syncpoint.page.table import GUILTS, LEVELS, ROLES
+from syncpoint.reports.message import qualified, uncovered
 from syncpoint.reports.numbers import metric_text, ratio_text
 
 CHOOSABLE = (
@@ -47,7 +50,7 @@ def overview(opened: Opened) -> Overview:
 
 def _overview(opened: Opened) -> Overview:
     about, table = opened.about, opened.table
-    coverage = about["coverage"]
+    coverage = Coverage.of_saved(about)
     result = opened.telling[0] if opened.telling else None
     first = first_divergence(opened)
     findings = _findings(opened, first)
@@ -59,6 +62,7 @@ def _overview(opened: Opened) -> Overview:
     if unfinished:
         summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
     lonely = about["unmatched"]
+    exit_code = result.exit_code() if result is not None else _exit_code(verdict, coverage)
     return Overview(
         id=opened.id,
         name=opened.path.name.removesuffix(".cmp"),
@@ -66,18 +70,20 @@ def _overview(opened: Opened) -> Overview:
         target=_run(opened, "target"),
         reference=_run(opened, "reference"),
         verdict=verdict,
+        verdict_text=qualified(verdict, coverage),
         symptom=_symptom(opened),
         summary=summary,
         aside=aside,
-        exit_code=result.exit_code()
-        if result is not None
-        else int(verdict in ("large", "amplified")),
-        coverage_target=coverage["target"],
-        coverage_reference=coverage["reference"],
-        target_tensors=coverage["target_tensors"],
-        reference_tensors=coverage["reference_tensors"],
-        compared=coverage["compared"],
-        paired=coverage["paired"],
+        exit_code=exit_code,
+        uncovered=uncovered(result) if result and exit_code == EXIT_UNCOVERED else "",
+        coverage_target=coverage.target,
+        coverage_reference=coverage.reference,
+        missing_target=coverage.target_missing,
+        missing_reference=coverage.reference_missing,
+        target_tensors=coverage.target_tensors,
+        reference_tensors=coverage.reference_tensors,
+        compared=coverage.compared,
+        paired=coverage.paired,
         rows=table.size,
         counts=counts,
         bases=_tally(
@@ -97,6 +103,13 @@ def _overview(opened: Opened) -> Overview:
         warnings=[text for text in warnings if text != unfinished],
         unfinished=unfinished,
     )
+
+
+def _exit_code(verdict: str, coverage: Coverage) -> int:
+    """The same as `Result.exit_code`, where there are too many rows to look at each."""
+    if verdict in ("large", "amplified"):
+        return EXIT_DIVERGED
+    return EXIT_CLOSE if coverage.is_enough else EXIT_UNCOVERED
 
 
 def _metrics() -> list[MetricInfo]:
@@ -386,7 +399,13 @@ def _summary(
         weak = sum(
             count for name, count in _tally(table.frame, "basis").items() if name != "values"
         )
-        aside = f"{total} of {opened.about['coverage']['target_tensors']} target tensors compared."
+        coverage = Coverage.of_saved(opened.about)
+        aside = f"{total} of {coverage.target_tensors} target tensors compared."
+        if coverage.reference_missing:
+            aside += (
+                f" {coverage.reference_missing} of {coverage.reference_tensors} reference tensors"
+                " are missing."
+            )
         if weak:
             aside += " Statistics and digests can prove a difference, hardly equality."
         if counts["none"]:

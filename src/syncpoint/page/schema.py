@@ -135,6 +135,8 @@ class Overview(Schema):
     target: RunInfo
     reference: RunInfo
     verdict: str
+    verdict_text: str
+    """The verdict in words: of the whole, or of the part that was compared."""
     symptom: str
     """What is seen from outside, "" where nobody looked for causes."""
     summary: str
@@ -142,8 +144,13 @@ class Overview(Schema):
     aside: str
     """A second, quieter one."""
     exit_code: int
+    uncovered: str
+    """Why too little was compared to pass, in one sentence; "" where enough was."""
     coverage_target: float
     coverage_reference: float
+    missing_target: int
+    """Tensors that were not compared, though the other side has or should have a partner."""
+    missing_reference: int
     target_tensors: int
     reference_tensors: int
     compared: int

@@ -10,6 +10,7 @@ from typing import Any
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Introduced, Row
+from syncpoint.reports.message import headline
 from syncpoint.run.outputs import write_output
 
 SCHEMA = 1
@@ -20,6 +21,7 @@ def as_json(result: Result) -> dict[str, Any]:
     data = {
         "schema": SCHEMA,
         "verdict": result.verdict.value,
+        "headline": headline(result),
         "coverage": result.coverage.as_dict(),
         "bases": result.bases,
         "preset": result.preset_name,
@@ -38,6 +40,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "module": u.module,
                 "reason": u.reason,
                 "detail": u.detail,
+                "account": result.account_of(u).value,
             }
             for u in result.unmatched
         ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.judging import limits_of
 from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
@@ -18,6 +19,8 @@ from syncpoint.run.model import Role
 
 _UNREADABLE = 3
 """Tensors that cannot be read and are named."""
+_MISSING_NAMES = 3
+"""Tensors that were not compared and are named."""
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -158,8 +161,10 @@ def _index(flat: int, shape: tuple[int, ...]) -> str:
 def headline(result: Result) -> str:
     """The verdict and the coverage, one line."""
     coverage = result.coverage
+    verdict = verdict_text(result)
+    compared = "" if verdict.endswith("compared") else "compared "
     return (
-        f"{result.verdict.glyph} {verdict_text(result)}: compared {coverage.compared} of"
+        f"{result.verdict.glyph} {verdict}: {compared}{coverage.compared} of"
         f" {coverage.target_tensors} target tensors ({coverage.target:.0%}) and of"
         f" {coverage.reference_tensors} reference tensors ({coverage.reference:.0%}),"
         f" preset {preset_text(result)}{_basis_text(result)}"
@@ -167,10 +172,19 @@ def headline(result: Result) -> str:
 
 
 def verdict_text(result: Result) -> str:
-    """The verdict in words. What only statistics speak for is not close as values are."""
+    """The verdict in words. What only statistics speak for is not close as values are, and what
+    was compared in part is close only as far as that."""
     if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
-        return f"{result.verdict} as far as statistics tell"
-    return result.verdict.value
+        text = f"{result.verdict} as far as statistics tell"
+        return text if result.coverage.is_whole else f"{text}, and as far as compared"
+    return qualified(result.verdict.value, result.coverage)
+
+
+def qualified(verdict: str, coverage: Coverage) -> str:
+    """A verdict on the whole, or on that part of it that was compared."""
+    if verdict == Verdict.CLOSE and not coverage.is_whole:
+        return f"{verdict} as far as compared"
+    return verdict
 
 
 def row_text(row: Row) -> str:
@@ -242,11 +256,11 @@ def unreadable_lines(result: Result) -> list[str]:
     return lines
 
 
-def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -> str:
+def summary(result: Result, fail_on: str = "large") -> str:
     """All that an assertion has to say."""
     lines = [*inputs_lines(result), headline(result)]
-    if result.exit_code(fail_on, min_coverage) == EXIT_UNCOVERED:
-        lines.append(uncovered(result, min_coverage))
+    if result.exit_code(fail_on) == EXIT_UNCOVERED:
+        lines.append(uncovered(result))
     shown = result.first_divergence or [
         row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
     ]
@@ -258,7 +272,7 @@ def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -
     return "\n".join(lines)
 
 
-def uncovered(result: Result, min_coverage: float) -> str:
+def uncovered(result: Result) -> str:
     """Why too little was compared to pass."""
     coverage = result.coverage
     if not coverage.compared:
@@ -270,12 +284,40 @@ def uncovered(result: Result, min_coverage: float) -> str:
             why = apart[0].reason.partition(": ")[2]
             return f"nothing was compared: {why}; record both sides alike, see docs/modes.md"
         return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
-    if coverage.target < min_coverage:
-        return (
-            f"only {coverage.target:.0%} of the target was compared, {min_coverage:.0%} is asked"
-            " for (--min-coverage)"
-        )
-    return f"a model output was not compared: {', '.join(result.uncompared_outputs)}"
+    outputs = result.uncompared_outputs
+    for side, other, covered, required in (
+        ("reference", "target", coverage.reference_covered, coverage.reference_required),
+        ("target", "reference", coverage.target_covered, coverage.target_required),
+    ):
+        if covered < required:
+            missing = getattr(coverage, f"{side}_missing")
+            also = f", among them model outputs: {_listed(outputs)}" if outputs else ""
+            return (
+                f"only {_percent(covered)} of the {side} was compared, less than the {required:.0%}"
+                f" that are asked for (--min-coverage): {missing:,} of its tensors have no partner"
+                f" in the {other} ({_listed(result.missing(side))}){also};"
+                f" {_cure(result, side, other)}, or lower --min-coverage"
+            )
+    return (
+        f"a model output was not compared: {_listed(outputs)}; record the outputs on both sides,"
+        " or pair them with --map (docs/matching.md)"
+    )
+
+
+def _cure(result: Result, side: str, other: str) -> str:
+    if result.unkept.get(other):
+        return f"the {other} lists ops without their values, so record all of them (no --filter)"
+    return f"record all of the {other}, pair renamed tensors with --map (docs/matching.md)"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MISSING_NAMES
+    return ", ".join(names[:_MISSING_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _percent(share: float) -> str:
+    """A share that is below a limit, without being rounded up to it."""
+    return f"{int(share * 1000) / 10:.3g}%"
 
 
 def is_output(row: Row) -> bool:

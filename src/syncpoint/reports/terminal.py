@@ -194,7 +194,9 @@ def _unmatched_lines(result: Result) -> Iterator[str]:
         )
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
         tensors = "tensor" if len(left) == 1 else "tensors"
-        yield f"no counterpart for {len(left)} {side} {tensors}: {names}{more}"
+        missing = getattr(result.coverage, f"{side}_missing")
+        shown = "" if missing else " (errors in them would show in what was compared)"
+        yield f"no counterpart for {len(left)} {side} {tensors}{shown}: {names}{more}"
 
 
 def _what_matters(result: Result) -> Iterator[Text]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.storage import (
     JSON_NAME,
     PROGRESS_LOG,
@@ -24,6 +25,7 @@ from syncpoint.comparison.storage import (
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.page.opened import damaged, name_of
 from syncpoint.page.schema import Level, Number, Problem, number
+from syncpoint.reports.message import qualified
 from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.journal import first_frame
@@ -137,6 +139,7 @@ class PastList:
             target_facts="",
             reference="",
             verdict="none",
+            verdict_text="none",
             level="none",
             guilt="",
             first="",
@@ -173,6 +176,7 @@ class PastList:
         guilty = frame.filter(_GUILTY).height if known else None
         try:
             target, reference = about["target"], about["reference"]
+            coverage = Coverage.of_saved(about)
             return PastComparison(
                 id=name_of(path),
                 name=path.name.removesuffix(".cmp"),
@@ -184,11 +188,12 @@ class PastList:
                 ),
                 reference=_label(reference),
                 verdict=verdict,
+                verdict_text=qualified(verdict, coverage),
                 level="large" if verdict == "amplified" else level,
                 guilt="amplified" if verdict == "amplified" else "",
                 first=_first(path, frame, verdict),
                 output=_output(frame),
-                coverage=float(about["coverage"]["target"]),
+                coverage=min(coverage.target_covered, coverage.reference_covered),
                 guilty=guilty,
                 rows=frame.height,
                 problem=None,

@@ -221,6 +221,8 @@ class PastComparison(Schema):
     target_facts: str
     reference: str
     verdict: str
+    verdict_text: str
+    """The verdict in words: of the whole, or of the part that was compared."""
     level: Level
     guilt: Guilt
     first: str
@@ -228,6 +230,7 @@ class PastComparison(Schema):
     output: Number
     """PSNR of the worst model output in dB."""
     coverage: float | None
+    """Share of the side that is covered less."""
     guilty: int | None
     """Null where introduced error is not known."""
     rows: int

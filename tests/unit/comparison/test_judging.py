@@ -77,10 +77,21 @@ def test_non_finite_on_both_sides_is_no_difference(bad):
     assert judge(numbers(r, r), PRESETS["f32"])[0] is Verdict.CLOSE
 
 
-@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.full(4, nan), np.full(4, -inf)])
-def test_what_cannot_be_measured_is_never_a_pass(array):
-    verdict, reason = judge(numbers(array, array), PRESETS["f32"])
-    assert (verdict, reason) == (Verdict.NONE, "empty")
+@pytest.mark.parametrize("preset_name", ["f32", "exact"])
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((0, 3)), "empty"),
+        (np.full(4, nan), "all NaN on both sides"),
+        (np.full(4, inf), "all infinite on both sides"),
+        (np.array([nan, inf, nan, inf]), "nothing finite on both sides"),
+        (np.full(4, -inf), "all masked on both sides"),
+        (np.full(4, np.finfo(np.float32).min, np.float32), "all masked on both sides"),
+    ],
+)
+def test_what_cannot_be_measured_is_never_a_pass_and_says_why(array, words, preset_name):
+    verdict, reason = judge(numbers(array, array), PRESETS[preset_name])
+    assert (verdict, reason) == (Verdict.NONE, words)
 
 
 def test_a_zero_reference_is_close_only_to_zero():

@@ -1111,6 +1111,8 @@ export interface components {
             reference: components["schemas"]["RunInfo"];
             /** Verdict */
             verdict: string;
+            /** Verdict Text */
+            verdict_text: string;
             /** Symptom */
             symptom: string;
             /** Summary */
@@ -1119,10 +1121,16 @@ export interface components {
             aside: string;
             /** Exit Code */
             exit_code: number;
+            /** Uncovered */
+            uncovered: string;
             /** Coverage Target */
             coverage_target: number;
             /** Coverage Reference */
             coverage_reference: number;
+            /** Missing Target */
+            missing_target: number;
+            /** Missing Reference */
+            missing_reference: number;
             /** Target Tensors */
             target_tensors: number;
             /** Reference Tensors */
@@ -1201,6 +1209,8 @@ export interface components {
             reference: string;
             /** Verdict */
             verdict: string;
+            /** Verdict Text */
+            verdict_text: string;
             /**
              * Level
              * @enum {string}

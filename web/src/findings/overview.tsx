@@ -34,8 +34,13 @@ function Coverage({ whole }: { whole: Whole }): JSX.Element {
       </div>
       <p class="mid">
         Reference {percent(whole.coverage_reference)}
-        {whole.unmatched_reference > 0 && whole.compared > 0 && `: ${count(whole.unmatched_reference)} of its tensors have no partner, which fusion makes normal`}.
+        {whole.unmatched_reference > 0 && whole.compared > 0 && `: ${count(whole.unmatched_reference)} of its tensors have no partner${missing(whole)}`}.
       </p>
+      {whole.uncovered && (
+        <p class="mid" data-testid="uncovered">
+          Exit code {whole.exit_code}: {whole.uncovered}.
+        </p>
+      )}
       {bases.map(([name, number]) => (
         <p class="mid">
           {count(number)} by {name}, which {name === "digest" ? "tell equal from unequal only" : "can prove a difference, hardly equality"}.
@@ -43,6 +48,12 @@ function Coverage({ whole }: { whole: Whole }): JSX.Element {
       ))}
     </section>
   );
+}
+
+/** What becomes of an error in a reference tensor without a partner. */
+function missing(whole: Whole): string {
+  if (!whole.missing_reference) return "; errors in them would show in what was compared";
+  return `, ${count(whole.missing_reference)} of them are missing`;
 }
 
 function Verdicts({ whole }: { whole: Whole }): JSX.Element {

@@ -105,7 +105,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
           <td>
             <div class="cells">
               <Glyph level={one.level} guilt={one.guilt} />
-              <span>{one.verdict === "none" ? "no verdict" : one.verdict}</span>
+              <span>{one.verdict === "none" ? "no verdict" : one.verdict_text}</span>
             </div>
           </td>
           <td class="mid cut">{one.first || "–"}</td>

@@ -121,4 +121,20 @@ class PlanMatcher:
                 matching.uncounted.add(("target", entry.target.key))
         for key, why in self._plan.excluded:
             matching.refuse("target", key, Reason.EXCLUDED, why)
+        matching.by_plan = True
+        matching.hidden.update(self._stood_for(matching))
         return ()
+
+    def _stood_for(self, matching: Matching) -> Iterator[tuple[str, TensorKey]]:
+        """Tensors of the original model that are inside a group of ops whose result is paired."""
+        names = {
+            (name, entry.reference.key.part)
+            for entry in self._plan.entries
+            if entry.target is not None and entry.reference is not None
+            for name in entry.reference_names
+        }
+        for op, tensors in matching.reference.outputs.items():
+            for tensor in tensors:
+                inside = (op.op, tensor.key.part) in names
+                if inside and matching.free_reference(tensor.key):
+                    yield "reference", tensor.key
