@@ -88,7 +88,7 @@ def read_whole(path: Path, limit: int) -> bytes:
         size = os.fstat(handle).st_size
         if size > limit:
             raise FormatError(f"at most {limit} bytes in {path}", f"{size}")
-        return file.read(limit)
+        return file.read(size)
 
 
 def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:

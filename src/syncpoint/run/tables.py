@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncpoint.run.checksums import FileRecord, record_of
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import (
     Op,
@@ -148,23 +149,24 @@ def tensor_row(t: Tensor) -> tuple[Any, ...]:
 _NO_FIGURES = (None,) * len(STATISTICS)
 
 
-def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
     """Write `ops.parquet`, whole or not at all, from rows that `op_row` made."""
-    _write(path, op_schema(), rows)
+    return _write(path, op_schema(), rows)
 
 
-def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
     """Write `tensors.parquet`, whole or not at all, from rows that `tensor_row` made."""
-    _write(path, tensor_schema(), rows)
+    return _write(path, tensor_schema(), rows)
 
 
 def _figures(s: Statistics) -> tuple[float, ...]:
     return (s.count, s.min, s.max, s.mean, s.std, s.l2, s.nan, s.inf, s.zero)
 
 
-def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]) -> None:
+def _write(
+    path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]
+) -> FileRecord:
     import polars as pl
-    from polars.exceptions import PolarsError
 
     columns: Iterable[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     series = []
@@ -174,11 +176,19 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
         except UnicodeEncodeError:
             # A path that is not valid Unicode; the rest of the run is worth more than it.
             series.append(_series(name, _encodable(values), dtype))
+    return write_table(path, pl.DataFrame(series))
+
+
+def write_table(path: Path, table: pl.DataFrame) -> FileRecord:
+    """Write a table, whole or not at all; its size and checksum."""
+    from polars.exceptions import PolarsError
+
     with replacing(path) as temporary:
         try:
-            pl.DataFrame(series).write_parquet(temporary, compression="zstd")
+            table.write_parquet(temporary, compression="zstd")
         except PolarsError as error:
             raise OSError(errno.EIO, one_line(error)) from error
+        return record_of(temporary.read_bytes())
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
