@@ -149,12 +149,12 @@ def test_a_newer_schema_is_a_format_error_with_a_cure(path):
 @pytest.mark.parametrize("schema", [0, "1", None, True])
 def test_a_schema_that_never_was_is_damage(path, schema):
     edit_json(path, schema=schema)
-    refused(FormatError, Run.open, path, match="damaged file: its schema is")
+    refused(FormatError, Run.open, path, match="run.json damaged: its schema is")
 
 
 def test_counts_that_disagree_with_the_tables_are_a_format_error(path):
     edit_json(path, counts={"ops": 2, "tensors": 3})
-    refused(FormatError, Run.open, path, match="damaged file: 2 rows instead of 3")
+    refused(FormatError, Run.open, path, match="tensors.parquet damaged: 2 rows instead of 3")
 
 
 @pytest.mark.parametrize("table", ["ops.parquet", "tensors.parquet"])
@@ -174,7 +174,7 @@ def test_a_table_that_is_missing_damaged_or_no_table_is_a_format_error(path, tab
         (path / table).write_bytes(data)
         reseal(path)
     (path / table).unlink()
-    refused(FormatError, Run.open, path, match="damaged file: it is missing")
+    refused(FormatError, Run.open, path, match="damaged: it is missing")
 
 
 def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):

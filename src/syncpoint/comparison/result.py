@@ -57,6 +57,11 @@ class Coverage:
         """For JSON."""
         return dict(self.__dict__)
 
+    @classmethod
+    def of_dict(cls, body: Mapping[str, Any]) -> Coverage:
+        """Read back; keys that are not known are those of another version."""
+        return cls(**{name: body[name] for name in cls.__dataclass_fields__ if name in body})
+
 
 @dataclass(frozen=True)
 class Result:
@@ -76,6 +81,8 @@ class Result:
     """How much of each error is compression and how much runtime, where a run in between tells."""
     diagnosis: Diagnosis | None = None
     """Why, as far as somebody looked."""
+    unverified: str = ""
+    """Why the files it was read from could not be verified; "" where they were."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

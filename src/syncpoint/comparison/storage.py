@@ -1,7 +1,8 @@
 """A comparison on disk: `NAME.cmp/` with `comparison.json` and `syncpoints.parquet`.
 
 The table is what ordinary tools read; together with the JSON it gives back the whole result, so
-that it can be judged and shown again without its runs.
+that it can be judged and shown again without its runs. Both are verified by their checksums before
+they are parsed; comparisons of schema 1, which have none, open as unverified.
 """
 
 from __future__ import annotations
@@ -21,15 +22,28 @@ from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.through import Through
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.files import one_line, replacing
+from syncpoint.run.checksums import (
+    UNVERIFIED,
+    Document,
+    damaged,
+    files_to_json,
+    read_document,
+    sealed,
+)
+from syncpoint.run.files import one_line, write_atomically
 from syncpoint.run.lock import LOCK
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
+from syncpoint.run.parquet import ParquetTable
+from syncpoint.run.tables import TENSOR_KEY, write_table
 
-SCHEMA = 1
+SCHEMA = 2
+"""Schema 1 had no checksums; it is still read."""
+RESTORE = "restore it from a copy, or compare the two runs again"
+"""What to do about a damaged comparison."""
 JSON_NAME = "comparison.json"
 TABLE_NAME = "syncpoints.parquet"
 PROGRESS_LOG = "progress.log"
@@ -120,6 +134,11 @@ COLUMNS: dict[str, Any] = {
 }
 """Every column of the table, in order, with its type."""
 
+ADDED_COLUMNS: dict[str, int] = {}
+"""Columns that were added later, with the schema that added them: in files of an older schema they
+are null. Whoever adds a column to the table adds it here too."""
+_KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
+
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
 _BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
@@ -196,10 +215,11 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
             )
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with replacing(path / TABLE_NAME) as temporary:
-            result.table.write_parquet(temporary)
-        with replacing(path / JSON_NAME) as temporary:
-            temporary.write_text(json.dumps(_about(result, path), indent=1))
+        # An older JSON goes first: it must not stand beside a table that is not its own.
+        (path / JSON_NAME).unlink(missing_ok=True)
+        about = _about(result, path)
+        about["files"] = files_to_json({TABLE_NAME: write_table(path / TABLE_NAME, result.table)})
+        write_atomically(path / JSON_NAME, sealed(json.dumps(about, indent=1)))
     except OSError as error:
         if fresh:
             with suppress(OSError):
@@ -212,15 +232,17 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
     """Write what was found into a comparison that is saved already; nothing else is touched.
     What was found with more models at hand stays as it is, and the answer is False."""
     try:
-        about = json.loads((path / JSON_NAME).read_text())
+        document = read_about(path)
+        about = document.body
         known = _diagnosis(about)
         made = result.diagnosis
         if made is None or (known is not None and not set(known.models) <= set(made.models)):
             return False
         about["diagnosis"] = made.as_dict()
         about["findings"] = [finding.as_dict() for finding in made.findings]
-        with replacing(path / JSON_NAME) as temporary:
-            temporary.write_text(json.dumps(about, indent=1))
+        text = json.dumps(about, indent=1)
+        # What could not be verified gets no checksum now: it would vouch for damage.
+        write_atomically(path / JSON_NAME, sealed(text) if document.is_verified else text.encode())
     except OSError as error:
         raise InputError(f"{path} to be written", one_line(error)) from error
     return True
@@ -239,6 +261,9 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "created": result.created,
+        "rows": len(result.rows),
+        "files": {},
+        "unverified": result.unverified,
         "verdict": result.verdict.value,
         "coverage": result.coverage.as_dict(),
         "limits": choice,
@@ -269,8 +294,8 @@ def is_comparison(path: Path) -> bool:
     return (path / JSON_NAME).is_file()
 
 
-def load(path: Path) -> Result:
-    """Read a comparison back."""
+def read_about(path: Path, before: bytes = b"") -> Document:
+    """The verified `comparison.json` of a comparison; with `before` only its first keys."""
     if not is_comparison(path):
         if (path / PROGRESS_LOG).is_file():
             raise InputError(
@@ -280,23 +305,42 @@ def load(path: Path) -> Result:
             )
         raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
     try:
-        about = json.loads((path / JSON_NAME).read_text())
-        table = pl.read_parquet(path / TABLE_NAME)
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise FormatError(f"a whole comparison in {path}", str(error).splitlines()[0]) from error
-    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        found = about.get("schema") if isinstance(about, dict) else type(about).__name__
-        raise FormatError(
-            f"schema {SCHEMA} in {path / JSON_NAME}", repr(found), "use a newer syncpoint"
-        )
-    missing = [name for name in COLUMNS if name not in table.columns]
-    if missing:
-        raise FormatError(f"all columns in {path / TABLE_NAME}", f"no {missing[0]}")
+        return read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
+    except OSError as error:
+        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+
+
+def open_table(path: Path, document: Document) -> ParquetTable:
+    """The verified table of a comparison, with all its columns and one row a sync point."""
+    record = document.files.get(TABLE_NAME)
+    if record is None and document.is_verified:
+        raise damaged(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
+    try:
+        table = ParquetTable(path / TABLE_NAME, record, RESTORE)
+    except OSError as error:
+        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+    if document.is_verified:
+        table.check_rows(document.body.get("rows"))
+    newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
+    table.check_columns(COLUMNS, newer)
+    table.check_keys(_KEY)
+    return table
+
+
+def why_unverified(document: Document) -> str:
+    """Why a comparison could not be verified, it or the one it was made from; "" if it was."""
+    return str(document.body.get("unverified") or ("" if document.is_verified else UNVERIFIED))
+
+
+def load(path: Path) -> Result:
+    """Read a comparison back."""
+    document = read_about(path)
+    about, table = document.body, open_table(path, document)
     try:
         return Result(
             _with_path(about["target"], lambda run: os.path.normpath(path / run)),
             _with_path(about["reference"], lambda run: os.path.normpath(path / run)),
-            [row_of(flat) for flat in table.iter_rows(named=True)],
+            [row_of(flat) for some in table.slices(COLUMNS) for flat in some.iter_rows(named=True)],
             [Lonely(**u) for u in about["unmatched"]],
             _choice(about["limits"]),
             {OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},
@@ -304,9 +348,10 @@ def load(path: Path) -> Result:
             about["created"],
             Through.of_dict(about["through"]) if about.get("through") else None,
             _diagnosis(about),
+            why_unverified(document),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
 
 
 def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:

@@ -242,9 +242,14 @@ def unreadable_lines(result: Result) -> list[str]:
     return lines
 
 
+def unverified_lines(result: Result) -> list[str]:
+    """One line where the files that the comparison was read from could not be verified."""
+    return [f"this comparison is unverified: {result.unverified}"] if result.unverified else []
+
+
 def summary(result: Result, fail_on: str = "large", min_coverage: float = 0.5) -> str:
     """All that an assertion has to say."""
-    lines = [*inputs_lines(result), headline(result)]
+    lines = [*inputs_lines(result), *unverified_lines(result), headline(result)]
     if result.exit_code(fail_on, min_coverage) == EXIT_UNCOVERED:
         lines.append(uncovered(result, min_coverage))
     shown = result.first_divergence or [

@@ -66,7 +66,7 @@ class Document:
 
 def damaged(path: Path, detail: str, cure: str) -> FormatError:
     """The error for a file that is not what was written."""
-    return FormatError(f"{path} as it was written", f"a damaged file: {detail}", cure)
+    return FormatError(f"{path.parent} as it was written", f"{path.name} damaged: {detail}", cure)
 
 
 def checksum_of(data: bytes) -> str:
@@ -104,12 +104,15 @@ def verify_seal(data: bytes, path: Path, cure: str) -> bool:
     return True
 
 
-def read_document(path: Path, newest: int, cure: str, format_name: str = "") -> Document:
+def read_document(
+    path: Path, newest: int, cure: str, format_name: str = "", before: bytes = b""
+) -> Document:
     """A document of our own, verified where its schema knows checksums.
 
     `newest` is the newest schema that this version reads, `format_name` what the key `format` must
-    say where there is one. `cure` says what to do about damage. A file that is there and may not
-    be read is an OSError.
+    say where there is one. `cure` says what to do about damage. With `before`, the bytes at which a
+    key begins, all of it is verified but only the keys in front of that one are parsed. A file
+    that is there and may not be read is an OSError.
     """
     try:
         data = read_whole(path, _MAX_DOCUMENT)
@@ -117,7 +120,7 @@ def read_document(path: Path, newest: int, cure: str, format_name: str = "") -> 
         raise damaged(path, "it is missing", cure) from error
     is_sealed = verify_seal(data, path, cure)
     try:
-        body = parse_json(data, str(path))
+        body = parse_json(_head(data, before) if before else data, str(path))
     except FormatError as error:
         raise damaged(path, error.found, cure) from error
     if not isinstance(body, dict):
@@ -136,6 +139,12 @@ def read_document(path: Path, newest: int, cure: str, format_name: str = "") -> 
     body.pop("checksum", None)
     files = _files(body.get("files", {}), path, cure) if is_sealed else {}
     return Document(body, schema, is_sealed, files)
+
+
+def _head(data: bytes, before: bytes) -> bytes:
+    """The object with the keys in front of `before`; all of them where that is not there."""
+    head, mark, _ = data.partition(before)
+    return head.rstrip().rstrip(b",") + b"}" if mark else data
 
 
 def _files(body: Any, path: Path, cure: str) -> dict[str, FileRecord]:
