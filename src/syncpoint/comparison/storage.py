@@ -137,6 +137,11 @@ COLUMNS: dict[str, Any] = {
 ADDED_COLUMNS: dict[str, int] = {}
 """Columns that were added later, with the schema that added them: in files of an older schema they
 are null. Whoever adds a column to the table adds it here too."""
+_ROW_BYTES, _NUMBERS_BYTES = 1_500, 4_500
+"""Memory that a row takes as an object, and in addition where it was measured by values."""
+_MAX_ROWS_BYTES, _MAX_EXPANSION = 1_250_000_000, 200
+"""Rows may take so much memory, or so many times the size of their file: numbers that were measured
+are hard to compress, so a table that would take far more is not one that we wrote."""
 _KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
 
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
@@ -327,6 +332,18 @@ def open_table(path: Path, document: Document) -> ParquetTable:
     return table
 
 
+def _check_memory(table: ParquetTable) -> None:
+    """An InputError where the rows would take more memory as objects than is reasonable."""
+    measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
+    needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
+    if needed > max(_MAX_ROWS_BYTES, _MAX_EXPANSION * table.size):
+        raise InputError(
+            f"sync points that fit into {_MAX_ROWS_BYTES / 1e9:g} GB of memory in {table.path}",
+            f"{table.rows:,}, which take {needed / 1e9:.1f} GB",
+            "look at them with syncpoint view, or read the table with Polars",
+        )
+
+
 def why_unverified(document: Document) -> str:
     """Why a comparison could not be verified, it or the one it was made from; "" if it was."""
     return str(document.body.get("unverified") or ("" if document.is_verified else UNVERIFIED))
@@ -336,6 +353,7 @@ def load(path: Path) -> Result:
     """Read a comparison back."""
     document = read_about(path)
     about, table = document.body, open_table(path, document)
+    _check_memory(table)
     try:
         return Result(
             _with_path(about["target"], lambda run: os.path.normpath(path / run)),

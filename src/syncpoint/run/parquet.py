@@ -52,6 +52,11 @@ class ParquetTable:
         if self.rows > _MAX_ROWS:
             raise FormatError(f"at most {_MAX_ROWS:,} rows in {path}", f"{self.rows:,}")
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self._data)
+
     def check_rows(self, recorded: object) -> None:
         """A FormatError unless there are as many rows as are recorded."""
         if recorded != self.rows:
