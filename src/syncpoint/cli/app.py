@@ -24,6 +24,7 @@ from syncpoint.cli.inspect import inspect
 from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 from syncpoint.cli.session import session
+from syncpoint.cli.verify import verify
 from syncpoint.cli.view import view
 
 app = typer.Typer(
@@ -54,6 +55,6 @@ def _all(
 
 for command in (
     *(capture, compare, diagnose, bisect, analyze, report, view, session),
-    *(inspect, convert, reduce, doctor, demo),
+    *(inspect, verify, convert, reduce, doctor, demo),
 ):
     app.command()(command)
