@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.document_check import broken_key
 from syncpoint.comparison.findings import Diagnosis
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
@@ -137,6 +138,10 @@ COLUMNS: dict[str, Any] = {
 ADDED_COLUMNS: dict[str, int] = {}
 """Columns that were added later, with the schema that added them: in files of an older schema they
 are null. Whoever adds a column to the table adds it here too."""
+_MAY_BE_NULL = frozenset({*METRIC_COLUMNS, *_COARSE, *_ON_DEMAND, *_INTRODUCED}) - {
+    "introduced_unknown",
+    "introduced_verdict",
+}
 _ROW_BYTES, _NUMBERS_BYTES = 1_500, 4_500
 """Memory that a row takes as an object, and in addition where it was measured by values."""
 _MAX_ROWS_BYTES, _MAX_EXPANSION = 1_250_000_000, 200
@@ -310,9 +315,13 @@ def read_about(path: Path, before: bytes = b"") -> Document:
             )
         raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
     try:
-        return read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
+        document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
         raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+    broken = broken_key(document.body, is_whole=not before)
+    if broken:
+        raise damaged(path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE)
+    return document
 
 
 def open_table(path: Path, document: Document) -> ParquetTable:
@@ -328,6 +337,9 @@ def open_table(path: Path, document: Document) -> ParquetTable:
         table.check_rows(document.body.get("rows"))
     newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
     table.check_columns(COLUMNS, newer)
+    if not document.is_verified:
+        never_null = [name for name in COLUMNS if name not in {*_MAY_BE_NULL, *newer}]
+        table.check_no_nulls({name: COLUMNS[name] for name in never_null})
     table.check_keys(_KEY)
     return table
 

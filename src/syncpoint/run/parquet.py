@@ -74,6 +74,13 @@ class ParquetTable:
                 detail = f"column {name!r} is {self._schema[name]}, not {dtype}"
                 raise damaged(self.path, detail, self._cure)
 
+    def check_no_nulls(self, columns: Mapping[str, Any]) -> None:
+        """A FormatError where one of these columns has a gap."""
+        for some in self.slices(columns):
+            for name in columns:
+                if some[name].null_count():
+                    raise damaged(self.path, f"column {name!r} has a gap", self._cure)
+
     def check_keys(self, key: Sequence[str]) -> None:
         """A FormatError where a long table repeats a key, found before all of it is decoded."""
         if self.rows <= SLICE_ROWS:

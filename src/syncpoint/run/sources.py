@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.run.checksums import FileRecord, record_of
+from syncpoint.run.checksums import FileRecord, damaged, record_of
 from syncpoint.run.files import inside, one_line, parse_json, read_whole, write_atomically
 
 FOLDER = "source"
@@ -110,7 +110,11 @@ class Sources:
         path = self._folder / INDEX
         try:
             data = read_whole(path, _MAX_INDEX)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            # Without the whole folder somebody has removed the sources, which may be secret.
+            if f"{FOLDER}/{INDEX}" in self._records and self._folder.exists():
+                cure = "restore it from a copy of the run"
+                raise damaged(path, "it is missing", cure) from error
             return {}
         except OSError as error:
             raise FormatError(f"the index of sources {path}", one_line(error)) from error
