@@ -104,6 +104,7 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
         [sys.executable, "-c", abort], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     monkeypatch.setattr(table_probe, "_running", prober)
+    monkeypatch.setattr(table_probe, "_decodable", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
     assert listed.problem.found == (
         "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
@@ -121,6 +122,7 @@ def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):
         stdout=subprocess.PIPE,
     )
     monkeypatch.setattr(table_probe, "_running", prober)
+    monkeypatch.setattr(table_probe, "_decodable", set())
     monkeypatch.setattr(table_probe, "_MAX_SECONDS", 0.1)
     with pytest.raises(FormatError, match="could not be decoded within"):
         sp.open_comparison(older)
@@ -177,3 +179,15 @@ def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, mon
     with pytest.raises(InputError, match="a comparison"):
         sp.open_comparison(current)
     assert sp.open_comparison(comparison.save(current)).verdict == comparison.verdict
+
+
+def test_a_server_has_tables_with_a_checksum_decoded_elsewhere_too(current, monkeypatch):
+    """A table that is made to harm can have a checksum that fits."""
+    asked = []
+    monkeypatch.setattr("syncpoint.run.parquet.probe", lambda path, _: asked.append(path) or "")
+    sp.open_comparison(current)
+    assert not asked
+    monkeypatch.setattr(table_probe, "_every_table", False)
+    table_probe.probe_every_table()
+    sp.open_comparison(current)
+    assert asked == [current / TABLE_NAME]

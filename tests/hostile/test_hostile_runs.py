@@ -19,7 +19,7 @@ from syncpoint.run.files import parse_json
 from syncpoint.run.journal import JOURNAL, MAGIC, frame
 from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.records import info_to_json, tensor_to_json
+from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
 from syncpoint.run.writer import RunWriter
 
 SHARD = "tensors-00000.safetensors"
@@ -358,6 +358,19 @@ def test_a_journal_frame_of_giant_length_ends_the_run_there(tmp_path):
     run = Run.open(path)
     assert "ends inside a frame" in run.info.missing
     assert not run.info.complete
+
+
+@pytest.mark.parametrize("position", [0, 3, 6, 40])
+def test_a_journal_damaged_before_its_end_is_called_damaged(tmp_path, position):
+    """A writer that died leaves a frame that breaks off, and none behind it."""
+    frames = [frame("op", op_to_json(Op(OpKey(name), "T"))) for name in "abc"]
+    path = journal(tmp_path, *frames)
+    data = bytearray((path / JOURNAL).read_bytes())
+    data[len(data) - len(frames[2]) - len(frames[1]) + position] ^= 4
+    (path / JOURNAL).write_bytes(data)
+    run = Run.open(path)
+    assert [op.key.op for op in run.ops] == ["a"]
+    assert "damaged at byte" in run.info.missing and "whole frames follow" in run.info.missing
 
 
 def test_a_journal_that_says_it_is_complete_is_not_believed(tmp_path):

@@ -93,15 +93,16 @@ def sealed(text: str) -> bytes:
     return body + f',\n "checksum": "{checksum_of(body)}"\n}}\n'.encode()
 
 
-def verify_seal(data: bytes, path: Path, cure: str) -> bool:
-    """Whether a document is sealed; one whose seal does not fit is a FormatError."""
-    start = max(0, len(data) - _SEAL_BYTES)
-    seal = _SEAL.search(data, start)
+def unsealed(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
+    """A document without its checksum, and whether it had one; one that does not fit is a
+    FormatError."""
+    seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
     if seal is None:
-        return False
-    if xxhash.xxh3_128_hexdigest(memoryview(data)[: seal.start()]) != seal[1].decode():
+        return data, False
+    body = data[: seal.start()]
+    if xxhash.xxh3_128_hexdigest(body) != seal[1].decode():
         raise damaged(path, "its checksum differs", cure)
-    return True
+    return body + b"}", True
 
 
 def read_document(
@@ -118,7 +119,7 @@ def read_document(
         data = read_whole(path, _MAX_DOCUMENT)
     except FileNotFoundError as error:
         raise damaged(path, "it is missing", cure) from error
-    is_sealed = verify_seal(data, path, cure)
+    data, is_sealed = unsealed(data, path, cure)
     try:
         body = parse_json(_head(data, before) if before else data, str(path))
     except FormatError as error:
@@ -136,7 +137,6 @@ def read_document(
         )
     if schema >= FIRST_SEALED_SCHEMA and not is_sealed:
         raise damaged(path, "its checksum is missing", cure)
-    body.pop("checksum", None)
     files = _files(body.get("files", {}), path, cure) if is_sealed else {}
     return Document(body, schema, is_sealed, files)
 

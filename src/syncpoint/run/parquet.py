@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.errors import FormatError
 from syncpoint.run.checksums import FileRecord, damaged
 from syncpoint.run.files import one_line, read_whole
-from syncpoint.run.table_probe import probe
+from syncpoint.run.table_probe import is_every_table_probed, probe
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,7 +42,7 @@ class ParquetTable:
             raise damaged(path, "it is missing", cure) from error
         if record is not None:
             record.verify(self._data, path, cure)
-        else:
+        if record is None or is_every_table_probed():
             damage = probe(path, self._data)
             if damage:
                 raise damaged(path, damage, cure)

@@ -2,8 +2,9 @@
 
 A damaged Parquet file makes Polars panic, or ask for so much memory that the process is aborted. A
 checksum finds damage before that. Files that are older than checksums are decoded here first: the
-process that aborts is this one, and what called it goes on with an error. One process serves all
-tables; it ends with the one that started it.
+process that aborts is this one, and what called it goes on with an error. A server has every table
+decoded here first, since a table that is made to harm can have a checksum that fits. One process
+serves all tables; it ends with the one that started it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,33 @@ _MAX_DETAIL = 200
 
 def probe(path: Path, data: bytes) -> str:
     """What is wrong with a table whose bytes, read from `path`, are `data`; "" if it decodes."""
+    digest = xxhash.xxh3_128_hexdigest(data)
     with _lock:
-        return _prober().ask(path, data)
+        if digest in _decodable:
+            return ""
+        damage = _prober().ask(path, data, digest)
+        if not damage:
+            if len(_decodable) >= _MAX_REMEMBERED:
+                _decodable.clear()
+            _decodable.add(digest)
+        return damage
 
 
+def probe_every_table() -> None:
+    """Probe tables with a checksum too: for a process that goes on when one of them is hostile."""
+    global _every_table
+    _every_table = True
+
+
+def is_every_table_probed() -> bool:
+    """Whether tables with a checksum are probed as well."""
+    return _every_table
+
+
+_every_table = False
+_decodable: set[str] = set()
+"""Digests of tables that were decoded without trouble."""
+_MAX_REMEMBERED = 10_000
 _lock = threading.Lock()
 _running: _Prober | None = None
 
@@ -62,7 +86,7 @@ class _Prober:
         """Whether it still runs, and is this process's own."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def ask(self, path: Path, data: bytes) -> str:
+    def ask(self, path: Path, data: bytes, digest: str) -> str:
         """Have the table decoded."""
         process = self._process
         assert process.stdin is not None
@@ -82,7 +106,7 @@ class _Prober:
         said = json.loads(answer)
         if said["damage"]:
             return str(said["damage"])
-        if said["digest"] != xxhash.xxh3_128_hexdigest(data):
+        if said["digest"] != digest:
             return "it was changed while it was read"
         return ""
 
