@@ -142,8 +142,9 @@ _MAY_BE_NULL = frozenset({*METRIC_COLUMNS, *_COARSE, *_ON_DEMAND, *_INTRODUCED})
     "introduced_unknown",
     "introduced_verdict",
 }
-_ROW_BYTES, _NUMBERS_BYTES = 1_500, 4_500
-"""Memory that a row takes as an object, and in addition where it was measured by values."""
+_COLUMNS_BYTES, _ROW_BYTES, _NUMBERS_BYTES = 1_100, 1_500, 4_500
+"""Memory that a row takes in columns, as an object, and in addition as an object that was measured
+by values."""
 _MAX_ROWS_BYTES, _MAX_EXPANSION = 1_250_000_000, 200
 """Rows may take so much memory, or so many times the size of their file: numbers that were measured
 are hard to compress, so a table that would take far more is not one that we wrote."""
@@ -344,15 +345,28 @@ def open_table(path: Path, document: Document) -> ParquetTable:
     return table
 
 
-def _check_memory(table: ParquetTable) -> None:
-    """An InputError where the rows would take more memory as objects than is reasonable."""
+def read_columns(path: Path, document: Document) -> pl.DataFrame:
+    """The verified table of a comparison with all its columns."""
+    table = open_table(path, document)
+    _check_memory(table, table.rows * _COLUMNS_BYTES, "read some of its columns with Polars")
+    return table.read(COLUMNS)
+
+
+def _read_rows(table: ParquetTable) -> list[Row]:
+    """The rows as objects, made from some of the table at a time."""
     measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
     needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
+    _check_memory(table, needed, "look at it with syncpoint view, which needs less")
+    return [row_of(flat) for some in table.slices(COLUMNS) for flat in some.iter_rows(named=True)]
+
+
+def _check_memory(table: ParquetTable, needed: int, cure: str) -> None:
+    """An InputError where a table would take more memory than is reasonable for its size."""
     if needed > max(_MAX_ROWS_BYTES, _MAX_EXPANSION * table.size):
         raise InputError(
             f"sync points that fit into {_MAX_ROWS_BYTES / 1e9:g} GB of memory in {table.path}",
             f"{table.rows:,}, which take {needed / 1e9:.1f} GB",
-            "look at them with syncpoint view, or read the table with Polars",
+            cure,
         )
 
 
@@ -365,12 +379,11 @@ def load(path: Path) -> Result:
     """Read a comparison back."""
     document = read_about(path)
     about, table = document.body, open_table(path, document)
-    _check_memory(table)
     try:
         return Result(
             _with_path(about["target"], lambda run: os.path.normpath(path / run)),
             _with_path(about["reference"], lambda run: os.path.normpath(path / run)),
-            [row_of(flat) for some in table.slices(COLUMNS) for flat in some.iter_rows(named=True)],
+            _read_rows(table),
             [Lonely(**u) for u in about["unmatched"]],
             _choice(about["limits"]),
             {OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},

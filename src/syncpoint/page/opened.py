@@ -15,12 +15,12 @@ import polars as pl
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.result import Coverage, Lonely, Result
 from syncpoint.comparison.storage import (
-    COLUMNS,
     JSON_NAME,
     is_comparison,
     load,
     open_table,
     read_about,
+    read_columns,
     row_of,
     why_unverified,
 )
@@ -120,7 +120,7 @@ class Opened:
     def _frame(self) -> pl.DataFrame:
         if self._chosen and self.result is not None:
             return self.result.table
-        return open_table(self.path, self._document).read(COLUMNS)
+        return read_columns(self.path, self._document)
 
     def run(self, side: str) -> Run | None:
         """The run of one side, opened when first asked for; `why_not` says why there is none."""
