@@ -83,7 +83,7 @@ def test_a_small_table_of_many_rows_takes_little_memory(current, tmp_path):
     )
     equal_error, distinct_error, megabytes = done.stdout.splitlines()
     assert "damaged: 500,000 rows with repeated keys" in equal_error
-    assert "500,000, which take 3.0 GB" in distinct_error
+    assert "500,000 rows, which take 3.0 GB" in distinct_error
     assert float(megabytes) < 700
 
 

@@ -275,6 +275,13 @@ def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
     refused(FormatError, Run.open, path, match="at most 1 rows")
 
 
+def test_a_table_that_would_take_far_more_memory_than_its_size_is_refused(path, monkeypatch):
+    monkeypatch.setattr("syncpoint.run.parquet._MAX_MEMORY", 100)
+    Run.open(path)
+    monkeypatch.setattr("syncpoint.run.table_reader._ROW_BYTES", 10**9)
+    refused(InputError, Run.open, path, match="2 rows, which take 2.0 GB")
+
+
 # The folder itself.
 
 

@@ -145,9 +145,9 @@ _MAY_BE_NULL = frozenset({*METRIC_COLUMNS, *_COARSE, *_ON_DEMAND, *_INTRODUCED})
 _COLUMNS_BYTES, _ROW_BYTES, _NUMBERS_BYTES = 1_100, 1_500, 4_500
 """Memory that a row takes in columns, as an object, and in addition as an object that was measured
 by values."""
-_MAX_ROWS_BYTES, _MAX_EXPANSION = 1_250_000_000, 200
-"""Rows may take so much memory, or so many times the size of their file: numbers that were measured
-are hard to compress, so a table that would take far more is not one that we wrote."""
+_MAX_EXPANSION = 200
+"""How many times the size of its file the rows may take: numbers that were measured are hard to
+compress, so a table that would take far more is not one that we wrote."""
 _KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
 
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
@@ -348,7 +348,8 @@ def open_table(path: Path, document: Document) -> ParquetTable:
 def read_columns(path: Path, document: Document) -> pl.DataFrame:
     """The verified table of a comparison with all its columns."""
     table = open_table(path, document)
-    _check_memory(table, table.rows * _COLUMNS_BYTES, "read some of its columns with Polars")
+    needed = table.rows * _COLUMNS_BYTES
+    table.check_memory(needed, _MAX_EXPANSION, "read some of its columns with Polars")
     return table.read(COLUMNS)
 
 
@@ -356,18 +357,9 @@ def _read_rows(table: ParquetTable) -> list[Row]:
     """The rows as objects, made from some of the table at a time."""
     measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
     needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
-    _check_memory(table, needed, "look at it with syncpoint view, which needs less")
+    cure = "look at it with syncpoint view, which needs less"
+    table.check_memory(needed, _MAX_EXPANSION, cure)
     return [row_of(flat) for some in table.slices(COLUMNS) for flat in some.iter_rows(named=True)]
-
-
-def _check_memory(table: ParquetTable, needed: int, cure: str) -> None:
-    """An InputError where a table would take more memory than is reasonable for its size."""
-    if needed > max(_MAX_ROWS_BYTES, _MAX_EXPANSION * table.size):
-        raise InputError(
-            f"sync points that fit into {_MAX_ROWS_BYTES / 1e9:g} GB of memory in {table.path}",
-            f"{table.rows:,}, which take {needed / 1e9:.1f} GB",
-            cure,
-        )
 
 
 def why_unverified(document: Document) -> str:

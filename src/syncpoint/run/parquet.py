@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import FormatError
+from syncpoint.errors import FormatError, InputError
 from syncpoint.run.checksums import FileRecord, damaged
 from syncpoint.run.files import one_line, read_whole
 from syncpoint.run.table_probe import is_every_table_probed, probe
@@ -27,6 +27,7 @@ SLICE_ROWS = 100_000
 """Rows of a long table that are decoded at once."""
 _MAX_ROWS = 50_000_000
 _MAX_BYTES = 8 << 30
+_MAX_MEMORY = 1_250_000_000
 
 
 class ParquetTable:
@@ -52,11 +53,6 @@ class ParquetTable:
         if self.rows > _MAX_ROWS:
             raise FormatError(f"at most {_MAX_ROWS:,} rows in {path}", f"{self.rows:,}")
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return len(self._data)
-
     def check_rows(self, recorded: object) -> None:
         """A FormatError unless there are as many rows as are recorded."""
         if recorded != self.rows:
@@ -73,6 +69,16 @@ class ParquetTable:
             elif self._schema[name] != dtype:
                 detail = f"column {name!r} is {self._schema[name]}, not {dtype}"
                 raise damaged(self.path, detail, self._cure)
+
+    def check_memory(self, needed: int, max_expansion: int, cure: str) -> None:
+        """An InputError where the table would take `needed` bytes of memory, more than any table
+        may, and more than `max_expansion` times its size, which no table that we wrote does."""
+        if needed > max(_MAX_MEMORY, max_expansion * len(self._data)):
+            raise InputError(
+                f"a table that takes at most {_MAX_MEMORY / 1e9:g} GB of memory at {self.path}",
+                f"{self.rows:,} rows, which take {needed / 1e9:.1f} GB",
+                cure,
+            )
 
     def check_no_nulls(self, columns: Mapping[str, Any]) -> None:
         """A FormatError where one of these columns has a gap."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ROLES = {role.value: role for role in Role}
 _KEPT = {kept.value: kept for kept in Kept}
+_ROW_BYTES, _MAX_EXPANSION = 450, 1_000
+"""Memory that a row takes in columns, and how many times the size of its file a table may take:
+ops that differ in a number alone take one byte each in the file."""
 _CHUNK = 2048
 """Records made at once."""
 
@@ -260,6 +263,7 @@ class _Parsed:
 def _read(table: ParquetTable, schema: dict[str, pl.DataType], key: Sequence[str]) -> pl.DataFrame:
     table.check_columns(schema)
     table.check_keys(key)
+    table.check_memory(table.rows * _ROW_BYTES, _MAX_EXPANSION, "read it with Polars, by columns")
     frame = table.read(schema)
     for name in schema:
         if name not in MAY_BE_NULL and frame[name].null_count():
