@@ -25,7 +25,7 @@ from syncpoint.server.files import Folders
 from syncpoint.server.past import PastList
 
 OLDER = Path(__file__).parents[1] / "data" / "older"
-ROWS = 500_000
+ROWS = 250_000
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_a_small_table_of_many_rows_takes_little_memory(current, tmp_path):
         check=True,
     )
     equal_error, distinct_error, megabytes = done.stdout.splitlines()
-    assert "damaged: 500,000 rows with repeated keys" in equal_error
-    assert "500,000 rows, which take 3.0 GB" in distinct_error
-    assert float(megabytes) < 700
+    assert "damaged: 250,000 rows with repeated keys" in equal_error
+    assert "250,000 rows, which take 1.5 GB" in distinct_error
+    assert float(megabytes) < 500
 
 
 def test_more_rows_than_the_document_says_are_damage(current):

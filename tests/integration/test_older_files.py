@@ -70,6 +70,8 @@ def test_an_older_run_is_unverified_unless_its_journal_has_checksums():
     for name in ("values", "statistics"):
         assert "before files had checksums" in sp.open_run(OLDER / f"{name}.run").unverified
     assert sp.open_run(OLDER / "journal.run").unverified == ""
+    said = CliRunner().invoke(app, ["inspect", str(OLDER / "values.run")]).stdout
+    assert "unverified it was written before files had checksums" in said
 
 
 def test_an_older_comparison_says_what_it_said():
@@ -92,6 +94,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
     assert line in as_text(comparison)
     assert as_json(comparison)["unverified"] == "it was written before files had checksums"
     assert line in overview(Opened(path)).warnings
+    assert line in comparison._repr_html_()
     for arguments in (["report", str(path)], ["report", str(path), "-q"]):
         assert line in CliRunner().invoke(app, arguments).stdout
     # A copy with checksums does not become more trustworthy than what it was made from.

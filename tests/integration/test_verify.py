@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import syncpoint as sp
+from msprobe_dumps import REAL
 from syncpoint.cli.app import app
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role, RunInfo
@@ -134,6 +135,13 @@ def test_the_members_of_an_npz_are_checked_stored_or_deflated(tmp_path):
 def test_a_format_without_checksums_cannot_be_verified(tmp_path):
     np.save(tmp_path / "a.npy", np.ones(4))
     assert "1 tensor without a checksum" in verify(tmp_path / "a.npy", 3)
+
+
+def test_tensors_with_a_recorded_digest_are_verified_and_the_index_is_not():
+    found = sp.verify(REAL / "tensor_target")
+    assert (found.exit_code(), found.kind, found.damaged) == (3, "msprobe", [])
+    assert found.tensors == sum(1 for tensor in sp.open_run(found.path).tensors if tensor.count)
+    assert "dump.json" in {Path(file).name for file in found.unverified}
 
 
 def test_a_file_cut_short_is_damage_whatever_its_format(tmp_path):
