@@ -64,11 +64,11 @@ test: lint $(PAGE) browser
 	$(BIN)/python -m pytest --ignore=tests/browser --numprocesses $(JOBS) --dist loadfile
 	$(BIN)/python -m pytest tests/browser || $(BIN)/python -m pytest tests/browser --last-failed
 
-# The whole suite with longer searches and many more captures and comparisons killed midway, and
-# the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
+# The whole suite with longer searches, many more captures and comparisons killed midway and files
+# damaged, and the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
 test-all: lint $(PAGE) browser
 	$(BIN)/python tools/check_arm.py
-	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 SYNCPOINT_LARGE=1 $(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=thorough SYNCPOINT_KILLS=200 SYNCPOINT_DAMAGES=2000 SYNCPOINT_LARGE=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

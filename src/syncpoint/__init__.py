@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         record,
         reduce,
         save_intermediates,
+        verify,
     )
     from syncpoint.recording import Recording
 
@@ -51,6 +52,7 @@ __all__ = [
     "record",
     "reduce",
     "save_intermediates",
+    "verify",
 ]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from syncpoint.recording import Recording
     from syncpoint.reducing.outcome import Reduced
     from syncpoint.runtimes.inputs import Shape
+    from syncpoint.verification import Verification
     from syncpoint.viewing import View
 
 Progress = Callable[[int, int], None]
@@ -139,6 +140,14 @@ def open_comparison(path: str | Path) -> Comparison:
     from syncpoint.comparison.storage import load
 
     return Comparison.of(load(Path(path)))
+
+
+def verify(path: str | Path) -> Verification:
+    """Compute every checksum of a run, a dump or a comparison again: what is damaged, what was
+    verified, and what has no checksum."""
+    from syncpoint.verification import verify as verify_path
+
+    return verify_path(path)
 
 
 def record(

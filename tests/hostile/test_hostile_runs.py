@@ -13,12 +13,13 @@ import polars as pl
 import pytest
 import xxhash
 
+from resealing import reseal
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.run.files import parse_json
 from syncpoint.run.journal import JOURNAL, MAGIC, frame
 from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.records import info_to_json, tensor_to_json
+from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
 from syncpoint.run.writer import RunWriter
 
 SHARD = "tensors-00000.safetensors"
@@ -50,11 +51,11 @@ def edit_table(path: Path, **columns: pl.Expr) -> None:
     table = pl.read_parquet(path / "tensors.parquet")
     changed = table.with_columns(**columns).cast({k: table.schema[k] for k in columns})
     changed.write_parquet(path / "tensors.parquet")
+    reseal(path)
 
 
 def edit_json(path: Path, **changes: object) -> None:
-    body = json.loads((path / "run.json").read_text()) | changes
-    (path / "run.json").write_text(json.dumps(body))
+    reseal(path, **changes)
 
 
 # Values: the run opens, the values that are gone raise, the others read.
@@ -122,16 +123,17 @@ def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("{", "valid JSON"),
-        ("", "valid JSON"),
-        ("[1, 2]", "another document"),
+        ("{", "damaged"),
+        ("", "damaged"),
+        ("[1, 2]", "damaged"),
         ('{"format": "other"}', "another document"),
-        ("[" * 200_000, "valid JSON"),
+        ("[" * 200_000, "damaged"),
         ('{"format": "syncpoint-run", "format": "syncpoint-run"}', "'format' twice"),
         ('{"format": "syncpoint-run", "schema": 1, "notes": 5}', "a record of schema 1"),
         ('{"format": "syncpoint-run", "schema": 1, "record": "all"}', "a record of schema 1"),
         ('{"format": "syncpoint-run", "schema": 1}', "counts"),
-        ("\udcff", "valid JSON"),
+        ('{"format": "syncpoint-run", "schema": 2}', "damaged.*its checksum is missing"),
+        ("\udcff", "damaged"),
     ],
 )
 def test_a_run_json_that_is_not_one_is_a_format_error(path, text, match):
@@ -139,15 +141,20 @@ def test_a_run_json_that_is_not_one_is_a_format_error(path, text, match):
     refused(FormatError, Run.open, path, match=match)
 
 
-@pytest.mark.parametrize("schema", [2, 0, "1", None])
-def test_an_unknown_schema_is_a_format_error_with_a_cure(path, schema):
+def test_a_newer_schema_is_a_format_error_with_a_cure(path):
+    edit_json(path, schema=3)
+    refused(FormatError, Run.open, path, match="schema 2 or older .* use a newer syncpoint")
+
+
+@pytest.mark.parametrize("schema", [0, "1", None, True])
+def test_a_schema_that_never_was_is_damage(path, schema):
     edit_json(path, schema=schema)
-    refused(FormatError, Run.open, path, match="schema 1 .* open it with the version")
+    refused(FormatError, Run.open, path, match="run.json damaged: its schema is")
 
 
 def test_counts_that_disagree_with_the_tables_are_a_format_error(path):
     edit_json(path, counts={"ops": 2, "tensors": 3})
-    refused(FormatError, Run.open, path, match="3 tensors as .* found 2")
+    refused(FormatError, Run.open, path, match="tensors.parquet damaged: 2 rows instead of 3")
 
 
 @pytest.mark.parametrize("table", ["ops.parquet", "tensors.parquet"])
@@ -161,9 +168,13 @@ def test_a_table_that_is_missing_damaged_or_no_table_is_a_format_error(path, tab
         data[:-4] + b"XXXX",
     ):
         (path / table).write_bytes(broken)
-        refused(FormatError, Run.open, path, match="a readable table")
+        refused(FormatError, Run.open, path, match="damaged")
+        reseal(path)
+        refused(FormatError, Run.open, path, match="damaged")
+        (path / table).write_bytes(data)
+        reseal(path)
     (path / table).unlink()
-    refused(FormatError, Run.open, path, match="a readable table")
+    refused(FormatError, Run.open, path, match="damaged: it is missing")
 
 
 def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
@@ -174,6 +185,8 @@ def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
         for position in rng.integers(0, len(data), 5):
             broken[position] = rng.integers(0, 256)
         (path / "tensors.parquet").write_bytes(broken)
+        refused(FormatError, Run.open, path, match="damaged")
+        reseal(path)
         try:
             run = Run.open(path)
             for tensor in run.tensors:
@@ -185,16 +198,20 @@ def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
 def test_a_missing_or_wrongly_typed_column_is_a_format_error(path):
     table = pl.read_parquet(path / "tensors.parquet")
     table.drop("offset").write_parquet(path / "tensors.parquet")
-    refused(FormatError, Run.open, path, match="a column 'offset'")
+    reseal(path)
+    refused(FormatError, Run.open, path, match="no column 'offset'")
     table.with_columns(offset=pl.lit("0")).write_parquet(path / "tensors.parquet")
-    refused(FormatError, Run.open, path, match="column 'offset' .* as Int64; found String")
+    reseal(path)
+    refused(FormatError, Run.open, path, match="column 'offset' is String, not Int64")
     table.with_columns(dtype=pl.lit(None, pl.String)).write_parquet(path / "tensors.parquet")
+    reseal(path)
     refused(FormatError, Run.open, path, match="a value in each row")
 
 
 def test_a_column_that_is_not_known_is_ignored(path):
     table = pl.read_parquet(path / "tensors.parquet")
     table.with_columns(extra=pl.lit(1)).write_parquet(path / "tensors.parquet")
+    reseal(path)
     assert len(Run.open(path).tensors) == 2
 
 
@@ -206,6 +223,7 @@ def test_a_key_that_occurs_twice_is_a_format_error(path):
 def test_an_op_that_occurs_twice_is_a_format_error(path):
     table = pl.read_parquet(path / "ops.parquet")
     table.with_columns(op=pl.lit("a")).write_parquet(path / "ops.parquet")
+    reseal(path)
     refused(FormatError, Run.open, path, match="each key once")
 
 
@@ -213,6 +231,7 @@ def test_attributes_that_are_no_object_are_told_when_the_op_is_asked_for(path):
     table = pl.read_parquet(path / "ops.parquet")
     for text in ("{", "[1]", '{"a":1,"a":2}'):
         table.with_columns(attributes=pl.lit(text)).write_parquet(path / "ops.parquet")
+        reseal(path)
         run = Run.open(path)
         assert run.values(run.tensors[1]).max() == ord("b")
         with pytest.raises(FormatError):
@@ -252,8 +271,15 @@ def test_a_row_that_breaks_a_rule_is_a_format_error(path, column, value, match):
 
 
 def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.table_reader._MAX_ROWS", 1)
+    monkeypatch.setattr("syncpoint.run.parquet._MAX_ROWS", 1)
     refused(FormatError, Run.open, path, match="at most 1 rows")
+
+
+def test_a_table_that_would_take_far_more_memory_than_its_size_is_refused(path, monkeypatch):
+    monkeypatch.setattr("syncpoint.run.parquet._MAX_MEMORY", 100)
+    Run.open(path)
+    monkeypatch.setattr("syncpoint.run.table_reader._ROW_BYTES", 10**9)
+    refused(InputError, Run.open, path, match="2 rows, which take 2.0 GB")
 
 
 # The folder itself.
@@ -339,6 +365,19 @@ def test_a_journal_frame_of_giant_length_ends_the_run_there(tmp_path):
     run = Run.open(path)
     assert "ends inside a frame" in run.info.missing
     assert not run.info.complete
+
+
+@pytest.mark.parametrize("position", [0, 3, 6, 40])
+def test_a_journal_damaged_before_its_end_is_called_damaged(tmp_path, position):
+    """A writer that died leaves a frame that breaks off, and none behind it."""
+    frames = [frame("op", op_to_json(Op(OpKey(name), "T"))) for name in "abc"]
+    path = journal(tmp_path, *frames)
+    data = bytearray((path / JOURNAL).read_bytes())
+    data[len(data) - len(frames[2]) - len(frames[1]) + position] ^= 4
+    (path / JOURNAL).write_bytes(data)
+    run = Run.open(path)
+    assert [op.key.op for op in run.ops] == ["a"]
+    assert "damaged at byte" in run.info.missing and "whole frames follow" in run.info.missing
 
 
 def test_a_journal_that_says_it_is_complete_is_not_believed(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import syncpoint as sp
+from resealing import reseal
 from syncpoint.cli.app import app
 from syncpoint.comparison.findings import Level, Symptom
 from syncpoint.diagnosis import registry
@@ -98,9 +99,7 @@ def test_it_is_kept_only_if_wanted(kept, tmp_path):
 
     path = tmp_path / "copy.cmp"
     shutil.copytree(kept[0], path)
-    file = path / "comparison.json"
-    bare = json.loads(file.read_text()) | {"diagnosis": None, "findings": []}
-    file.write_text(json.dumps(bare))
+    reseal(path, diagnosis=None, findings=[])
     called("diagnose", path, "--no-save")
     assert sp.open_comparison(path).diagnosis is None
     called("diagnose", path)

@@ -188,6 +188,7 @@ def test_the_public_names_are_those_of_the_interface():
         "record",
         "reduce",
         "save_intermediates",
+        "verify",
     }
     for name in sp.__all__:
         assert getattr(sp, name) is not None

@@ -24,7 +24,7 @@ import syncpoint as sp
 from ascend_files import DATA, dump, input_, output
 from msprobe_dumps import REAL
 from oracle_statistics import figures
-from syncpoint.errors import InputError, Unsupported
+from syncpoint.errors import FormatError, InputError, Unsupported
 from syncpoint.reducing import sources, watching
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import Run
@@ -754,6 +754,24 @@ def test_a_copy_that_kept_the_time_of_its_original_is_reduced_again(tmp_path):
     os.utime(folder / "l0.npy", (1, 1))
     sp.reduce(folder, "min-max")
     assert np.load(folder / "l0_min_max.npy").tolist() == [0, 63]
+
+
+def test_a_log_damaged_before_its_end_is_not_cut_off(tmp_path):
+    """It stands in for files that are deleted; a log that only breaks off is gone on with."""
+    source = tmp_path / "dump"
+    source.mkdir()
+    for name in "abcd":
+        np.save(source / f"{name}.npy", np.full(100, ord(name), np.float32))
+    sp.reduce(source, out=tmp_path / "small.run", delete=True)
+    log = tmp_path / "small.run" / "reduce.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    np.save(source / "e.npy", np.ones(3))
+    with pytest.raises(FormatError, match=r"reduce.log damaged: .* whole frames follow"):
+        sp.reduce(source, out=tmp_path / "small.run", delete=True)
+    assert log.read_bytes() == data
+    assert (source / "e.npy").exists()
 
 
 def test_a_full_disk_is_one_line(tmp_path):

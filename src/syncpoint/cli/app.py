@@ -26,6 +26,7 @@ from syncpoint.cli.inspect import inspect
 from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 from syncpoint.cli.session import session
+from syncpoint.cli.verify import verify
 from syncpoint.cli.view import view
 from syncpoint.errors import contain_exit
 
@@ -79,6 +80,6 @@ def _contained(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (
     *(capture, compare, diagnose, bisect, analyze, report, view, session),
-    *(inspect, convert, reduce, doctor, demo),
+    *(inspect, verify, convert, reduce, doctor, demo),
 ):
     app.command()(_contained(command))

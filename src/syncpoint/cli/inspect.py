@@ -52,6 +52,8 @@ def _list(run: Run) -> None:
         typer.echo(f"{'observer':10} same bits as an uninstrumented run: {equal}")
     if not info.complete:
         typer.echo(f"{'incomplete':10} {info.missing or 'its writer died'}")
+    if run.unverified:
+        typer.echo(f"{'unverified':10} {run.unverified}")
     for note in info.notes:
         typer.echo(f"{'note':10} {note}")
     roles = {role: sum(t.key.role is role for t in run.tensors) for role in Role}

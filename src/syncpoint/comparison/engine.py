@@ -270,6 +270,8 @@ def _warnings(sides: Sides) -> list[str]:
     for name, run in (("target", sides.target), ("reference", sides.reference)):
         if not run.info.complete:
             said.append(f"the {name} run is incomplete: {run.info.missing or 'its writer died'}")
+        if run.unverified:
+            said.append(f"the {name} run is unverified: {run.unverified}")
         if run.info.observer is not None and not run.info.observer.equal:
             said.append(
                 f"capturing changed the {name}: its outputs differ from an uninstrumented run"

@@ -69,6 +69,8 @@ class Result:
     """Sides that are known to lack tensors which they computed."""
     min_coverage: float | None = None
     """The share of each side that the user asks to be covered; None for that of METRICS.md."""
+    unverified: str = ""
+    """Why the files it was read from could not be verified; "" where they were."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

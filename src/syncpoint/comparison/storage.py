@@ -1,7 +1,8 @@
 """A comparison on disk: `NAME.cmp/` with `comparison.json` and `syncpoints.parquet`.
 
 The table is what ordinary tools read; together with the JSON it gives back the whole result, so
-that it can be judged and shown again without its runs.
+that it can be judged and shown again without its runs. Both are verified by their checksums before
+they are parsed; comparisons of schema 1, which have none, open as unverified.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from syncpoint.comparison.document_check import broken_key
 from syncpoint.comparison.findings import Diagnosis
 from syncpoint.comparison.judging import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
@@ -25,14 +27,26 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.files import replacing
+from syncpoint.run.checksums import (
+    UNVERIFIED,
+    Document,
+    damaged,
+    files_to_json,
+    read_document,
+    sealed,
+)
+from syncpoint.run.files import one_line, write_atomically
 from syncpoint.run.lock import LOCK, sole_writer
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
 from syncpoint.run.outputs import write_errors
+from syncpoint.run.parquet import ParquetTable
 from syncpoint.run.partial import Partial, partial_of
-from syncpoint.run.tables import write_parquet
+from syncpoint.run.tables import TENSOR_KEY, write_parquet
 
-SCHEMA = 1
+SCHEMA = 2
+"""Schema 1 had no checksums; it is still read."""
+RESTORE = "restore it from a copy, or compare the two runs again"
+"""What to do about a damaged comparison."""
 JSON_NAME = "comparison.json"
 TABLE_NAME = "syncpoints.parquet"
 PROGRESS_LOG = "progress.log"
@@ -123,6 +137,21 @@ COLUMNS: dict[str, Any] = {
 }
 """Every column of the table, in order, with its type."""
 
+ADDED_COLUMNS: dict[str, int] = {}
+"""Columns that were added later, with the schema that added them: in files of an older schema they
+are null. Whoever adds a column to the table adds it here too."""
+_MAY_BE_NULL = frozenset({*METRIC_COLUMNS, *_COARSE, *_ON_DEMAND, *_INTRODUCED}) - {
+    "introduced_unknown",
+    "introduced_verdict",
+}
+_COLUMNS_BYTES, _ROW_BYTES, _NUMBERS_BYTES = 1_100, 1_500, 4_500
+"""Memory that a row takes in columns, as an object, and in addition as an object that was measured
+by values."""
+_MAX_EXPANSION = 200
+"""How many times the size of its file the rows may take: numbers that were measured are hard to
+compress, so a table that would take far more is not one that we wrote."""
+_KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
+
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
 _BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
@@ -196,8 +225,9 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
             with sole_writer(path):
                 _check_place(path, overwrite)  # another process may have finished meanwhile
                 with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
-                    write_parquet(result.table, table.path)
-                    about.path.write_text(json.dumps(_about(result, path), indent=1))
+                    record = write_parquet(result.table, table.path)
+                    body = {**_about(result, path), "files": files_to_json({TABLE_NAME: record})}
+                    about.path.write_bytes(sealed(json.dumps(body, indent=1)))
                     about.publish_after(table)
     except BaseException:
         if fresh:
@@ -229,7 +259,8 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
     What was found with more models at hand, or by a diagnosis that did not fail as this one did,
     stays as it is, and the answer is False."""
     with write_errors(path), sole_writer(path):
-        about = json.loads((path / JSON_NAME).read_text())
+        document = read_about(path)
+        about = document.body
         known = _diagnosis(about)
         made = result.diagnosis
         if made is None or (known is not None and not set(known.models) <= set(made.models)):
@@ -238,8 +269,9 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
             return False
         about["diagnosis"] = made.as_dict()
         about["findings"] = [finding.as_dict() for finding in made.findings]
-        with replacing(path / JSON_NAME) as temporary:
-            temporary.write_text(json.dumps(about, indent=1))
+        text = json.dumps(about, indent=1)
+        # What could not be verified gets no checksum now: it would vouch for damage.
+        write_atomically(path / JSON_NAME, sealed(text) if document.is_verified else text.encode())
     return True
 
 
@@ -257,6 +289,9 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "created": result.created,
+        "rows": len(result.rows),
+        "files": {},
+        "unverified": result.unverified,
         "verdict": result.verdict.value,
         "coverage": result.coverage.as_dict(),
         "limits": choice,
@@ -290,8 +325,8 @@ def is_comparison(path: Path) -> bool:
     return (path / JSON_NAME).is_file()
 
 
-def load(path: Path) -> Result:
-    """Read a comparison back."""
+def read_about(path: Path, before: bytes = b"") -> Document:
+    """The verified `comparison.json` of a comparison; with `before` only its first keys."""
     if not is_comparison(path):
         if (path / PROGRESS_LOG).is_file():
             raise InputError(
@@ -301,23 +336,74 @@ def load(path: Path) -> Result:
             )
         raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
     try:
-        about = json.loads((path / JSON_NAME).read_text())
-        table = pl.read_parquet(path / TABLE_NAME)
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise FormatError(f"a whole comparison in {path}", str(error).splitlines()[0]) from error
-    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        found = about.get("schema") if isinstance(about, dict) else type(about).__name__
-        raise FormatError(
-            f"schema {SCHEMA} in {path / JSON_NAME}", repr(found), "use a newer syncpoint"
-        )
-    missing = [name for name in COLUMNS if name not in table.columns]
-    if missing:
-        raise FormatError(f"all columns in {path / TABLE_NAME}", f"no {missing[0]}")
+        document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
+    except OSError as error:
+        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+    broken = broken_key(document.body, is_whole=not before)
+    if broken:
+        raise damaged(path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE)
+    return document
+
+
+def open_table(path: Path, document: Document) -> ParquetTable:
+    """The verified table of a comparison, with all its columns and one row a sync point."""
+    record = document.files.get(TABLE_NAME)
+    if record is None and document.is_verified:
+        raise damaged(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
+    try:
+        table = ParquetTable(path / TABLE_NAME, record, RESTORE)
+    except OSError as error:
+        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+    if document.is_verified:
+        table.check_rows(document.body.get("rows"))
+    newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
+    table.check_columns(COLUMNS, newer)
+    if not document.is_verified:
+        never_null = [name for name in COLUMNS if name not in {*_MAY_BE_NULL, *newer}]
+        table.check_no_nulls({name: COLUMNS[name] for name in never_null})
+    table.check_keys(_KEY)
+    return table
+
+
+def read_columns(path: Path, document: Document) -> pl.DataFrame:
+    """The verified table of a comparison with all its columns."""
+    table = open_table(path, document)
+    needed = table.rows * _COLUMNS_BYTES
+    table.check_memory(needed, _MAX_EXPANSION, "read some of its columns with Polars")
+    return table.read(COLUMNS)
+
+
+def _read_rows(table: ParquetTable) -> list[Row]:
+    """The rows as objects, made from some of the table at a time."""
+    measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
+    needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
+    cure = "look at it with syncpoint view, which needs less"
+    table.check_memory(needed, _MAX_EXPANSION, cure)
+    return [row_of(flat) for some in table.slices(COLUMNS) for flat in some.iter_rows(named=True)]
+
+
+def why_unverified(document: Document) -> str:
+    """Why a comparison could not be verified, it or the one it was made from; "" if it was."""
+    return str(document.body.get("unverified") or ("" if document.is_verified else UNVERIFIED))
+
+
+def load(path: Path) -> Result:
+    """Read a comparison back."""
+    document = read_about(path)
+    try:
+        table = open_table(path, document)
+    except FormatError:
+        # Another process may have replaced both files between the two looks.
+        stale, document = document, read_about(path)
+        if document == stale:
+            raise
+        table = open_table(path, document)
+    about = document.body
     try:
         return Result(
             _with_path(about["target"], lambda run: os.path.normpath(path / run)),
             _with_path(about["reference"], lambda run: os.path.normpath(path / run)),
-            [row_of(flat) for flat in table.iter_rows(named=True)],
+            _read_rows(table),
             [Lonely(**u) for u in about["unmatched"]],
             _choice(about["limits"]),
             {OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},
@@ -328,9 +414,10 @@ def load(path: Path) -> Result:
             about.get("unkept", {}),
             tuple(about.get("partial", ())),
             about.get("min_coverage"),
+            why_unverified(document),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
 
 
 def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:

@@ -37,6 +37,9 @@ class RunFolder:
     def save(self, run: Run, path: Path) -> None:
         """A copy of everything: what of a run whose writer died is whole becomes whole."""
         with output_folder(path) as temporary, RunWriter(temporary, run.info) as writer:
+            if run.unverified:
+                # The copy has checksums: without this it would pass for verified.
+                writer.note(f"copied from a run that was unverified: {run.unverified}")
             for op in run.ops:
                 writer.op(op)
                 for frame in op.source:

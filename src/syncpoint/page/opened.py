@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Mapping
@@ -17,19 +16,21 @@ from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.storage import (
-    COLUMNS,
     JSON_NAME,
-    SCHEMA,
-    TABLE_NAME,
     is_comparison,
     load,
+    open_table,
+    read_about,
+    read_columns,
     row_of,
+    why_unverified,
 )
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.table import Table
+from syncpoint.run.checksums import Document
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 
@@ -43,22 +44,16 @@ def name_of(path: Path) -> str:
     return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
 
 
-def damaged(folder: Path, file: str, error: Exception) -> FormatError:
-    """What to say of a comparison one of whose files cannot be read."""
-    if not (folder / file).exists():
-        found = f"no {file} in it"
-    else:
-        found = f"{file} is cut off or damaged ({str(error).splitlines()[0]})"
-    return FormatError(f"a whole comparison in {folder}", found, "compare the two runs again")
-
-
 class Opened:
     """A comparison as the page sees it. Reading only; safe to use from several threads."""
 
     def __init__(self, path: Path, limits: str = "") -> None:
         self.path = path
         self.id = name_of(path)
-        self.about = _about(path)
+        self._document = _document(path)
+        self.about: Mapping[str, Any] = self._document.body
+        self.unverified = why_unverified(self._document)
+        """Why its files could not be verified; "" where they were."""
         self.runs: dict[str, Run | None] = {}
         """Those opened so far; None where a run cannot be read."""
         self.why_not: dict[str, str] = {}
@@ -124,15 +119,12 @@ class Opened:
     @cached_property
     def rows_on_disk(self) -> int:
         """How many sync points there are."""
-        return int(pl.scan_parquet(self.path / TABLE_NAME).select(pl.len()).collect().item())
+        return open_table(self.path, self._document).rows
 
     def _frame(self) -> pl.DataFrame:
         if self._chosen and self.result is not None:
             return self.result.table
-        try:
-            return pl.read_parquet(self.path / TABLE_NAME, columns=list(COLUMNS))
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise damaged(self.path, TABLE_NAME, error) from error
+        return read_columns(self.path, self._document)
 
     def run(self, side: str) -> Run | None:
         """The run of one side, opened when first asked for; `why_not` says why there is none."""
@@ -196,20 +188,10 @@ def _recorded(path: Path) -> Run:
     return found.open(path)
 
 
-def _about(path: Path) -> Mapping[str, Any]:
+def _document(path: Path) -> Document:
     if not is_comparison(path):
         raise InputError(f"a comparison (a folder with {JSON_NAME})", *_instead(path))
-    try:
-        about = json.loads((path / JSON_NAME).read_text())
-    except (OSError, ValueError) as error:
-        raise damaged(path, JSON_NAME, error) from error
-    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        other = about.get("schema") if isinstance(about, dict) else type(about).__name__
-        raise FormatError(f"schema {SCHEMA} in {path / JSON_NAME}", repr(other))
-    missing = [key for key in ("target", "reference", "limits", "unmatched") if key not in about]
-    if missing:
-        raise FormatError(f"a whole comparison in {path}", f"no {missing[0]}")
-    return about
+    return read_about(path)
 
 
 def _instead(path: Path) -> tuple[str, str]:

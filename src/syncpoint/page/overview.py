@@ -58,6 +58,8 @@ def _overview(opened: Opened) -> Overview:
     verdict = result.verdict.value if result is not None else about["verdict"]
     summary, aside = _summary(opened, first, counts, verdict)
     warnings = [str(text) for text in about.get("warnings", [])]
+    if opened.unverified:
+        warnings.insert(0, f"this comparison is unverified: {opened.unverified}")
     unfinished = next((text for text in warnings if text.startswith(NOT_COMPLETE)), "")
     if unfinished:
         summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"

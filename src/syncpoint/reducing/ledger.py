@@ -16,6 +16,7 @@ from typing import Any
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.reducing.units import Place, Stamp
+from syncpoint.run.checksums import damaged
 from syncpoint.run.files import sync
 from syncpoint.run.journal import JournalWriter, frame, read_journal
 from syncpoint.run.lock import RunLock
@@ -100,6 +101,11 @@ class Ledger:
     def _open(self) -> None:
         if self.path.exists():
             journal = read_journal(self.path)
+            if journal.is_damaged_inside:
+                # Going on would cut off what is known of files that may be deleted by now.
+                raise damaged(
+                    self.path, journal.damage, "restore it from a copy, or reduce into another -o"
+                )
             for kind, body in journal.frames:
                 self._take(kind, body)
             self._end = journal.end

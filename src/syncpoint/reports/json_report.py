@@ -28,6 +28,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "target": dict(result.target),
         "reference": dict(result.reference),
         "warnings": list(result.warnings),
+        "unverified": result.unverified or None,
         "first_divergence": [str(row.target.key) for row in result.first_divergence],
         "sync_points": [_row(row) for row in result.rows],
         "unmatched": [

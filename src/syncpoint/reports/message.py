@@ -256,9 +256,14 @@ def unreadable_lines(result: Result) -> list[str]:
     return lines
 
 
+def unverified_lines(result: Result) -> list[str]:
+    """One line where the files that the comparison was read from could not be verified."""
+    return [f"this comparison is unverified: {result.unverified}"] if result.unverified else []
+
+
 def summary(result: Result, fail_on: str = "large") -> str:
     """All that an assertion has to say."""
-    lines = [*inputs_lines(result), headline(result)]
+    lines = [*inputs_lines(result), *unverified_lines(result), headline(result)]
     if result.exit_code(fail_on) == EXIT_UNCOVERED:
         lines.append(uncovered(result))
     shown = result.first_divergence or [

@@ -12,7 +12,7 @@ from syncpoint.comparison.findings import NOT_DIAGNOSED, Finding
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.message import divergence, headline, inputs_lines
+from syncpoint.reports.message import divergence, headline, inputs_lines, unverified_lines
 from syncpoint.reports.numbers import metric_text, ratio_text, run_text
 from syncpoint.run.model import Role
 
@@ -35,7 +35,10 @@ def notebook_html(result: Result) -> str:
         _picture(result),
         f"<div><b>target</b> {escape(run_text(result.target))} &nbsp; "
         f"<b>reference</b> {escape(run_text(result.reference))}</div>",
-        *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in inputs_lines(result)),
+        *(
+            f"<div style='color:#b0231c'>{escape(line)}</div>"
+            for line in [*inputs_lines(result), *unverified_lines(result)]
+        ),
         f"<div style='color:{_COLOURS[result.verdict]};font-weight:600'>"
         f"{escape(headline(result))}</div>",
     ]

@@ -90,7 +90,7 @@ def read_whole(path: Path, limit: int) -> bytes:
         size = os.fstat(handle).st_size
         if size > limit:
             raise FormatError(f"at most {limit} bytes in {path}", f"{size}")
-        return file.read(limit)
+        return file.read(size)
 
 
 def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
@@ -101,14 +101,17 @@ def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"the file {path}", one_line(error)) from error
+        cure = ""
+        if isinstance(error, FileNotFoundError):
+            cure = "the recording is damaged; restore the file, or record it again"
+        raise FormatError(f"the file {path}", one_line(error), cure) from error
     try:
         size = os.fstat(handle).st_size
         if offset < 0 or nbytes < 0 or offset + nbytes > size:
             raise FormatError(
                 f"{nbytes} bytes at offset {offset} of {path}",
                 f"a file of {size} bytes",
-                "it is truncated or its index is wrong; record it again",
+                "it is damaged (truncated), or its index is wrong; record it again",
             )
         if nbytes == 0:
             return _frozen(np.empty(0, np.uint8))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.errors import InputError, SyncpointError
+from syncpoint.run.checksums import FileRecord, damaged, files_to_json, read_document, sealed
 from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.journal import JOURNAL, is_journal
 from syncpoint.run.lock import LOCK
@@ -21,7 +23,10 @@ from syncpoint.run.tables import OPS, TENSORS
 
 RUN_JSON = "run.json"
 FORMAT = "syncpoint-run"
-SCHEMA = 1
+SCHEMA = 2
+"""Schema 1 had no checksums; it is still read."""
+RESTORE = "restore it from a copy, or record the run again"
+"""What to do about a damaged run."""
 BEGUN = frozenset({LOCK, f"{JOURNAL}.tmp"})
 """All that a writer that died in its first moments leaves behind."""
 _MAX_JSON = 64 << 20
@@ -60,28 +65,45 @@ def check_folder(path: Path, overwrite: bool) -> None:
         )
 
 
-def run_json(info: RunInfo, counts: Mapping[str, int]) -> bytes:
-    """The text of `run.json`."""
-    body = {"format": FORMAT, "schema": SCHEMA, **info_to_json(info), "counts": dict(counts)}
-    return json.dumps(body, default=plain, indent=2).encode() + b"\n"
+def run_json(info: RunInfo, counts: Mapping[str, int], files: Mapping[str, FileRecord]) -> bytes:
+    """The bytes of `run.json`, which speaks for the tables and sources in `files`."""
+    body = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        **info_to_json(info),
+        "counts": dict(counts),
+        "files": files_to_json(files),
+    }
+    return sealed(json.dumps(body, default=plain, indent=1))
 
 
-def read_run_json(path: Path) -> tuple[RunInfo, dict[str, Any]]:
-    """The facts in a `run.json` and its counts."""
-    body = parse_json(read_whole(path, _MAX_JSON), str(path))
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise FormatError(f'"format": "{FORMAT}" in {path}', "another document")
-    if body.get("schema") != SCHEMA:
-        raise FormatError(
-            f"schema {SCHEMA} in {path}",
-            f"schema {body.get('schema')!r}",
-            "open it with the version of syncpoint that wrote it, or a newer one",
-        )
-    info = parsed(info_from_json, body, str(path))
-    counts = body.get("counts")
+@dataclass(frozen=True)
+class RunDocument:
+    """What `run.json` says."""
+
+    info: RunInfo
+    counts: Mapping[str, Any]
+    files: Mapping[str, FileRecord]
+    """Tables and sources, by their path below the run's folder; none in schema 1."""
+    is_verified: bool
+
+    def record(self, folder: Path, name: str) -> FileRecord | None:
+        """What is recorded of a table; None where the run is older than checksums."""
+        if not self.is_verified:
+            return None
+        if name not in self.files:
+            raise damaged(folder / RUN_JSON, f"it records no checksum of {name}", RESTORE)
+        return self.files[name]
+
+
+def read_run_json(path: Path) -> RunDocument:
+    """Read and verify a `run.json`."""
+    document = read_document(path, SCHEMA, RESTORE, FORMAT)
+    info = parsed(info_from_json, document.body, str(path))
+    counts = document.body.get("counts")
     if not isinstance(counts, dict):
-        raise FormatError(f"counts in {path}", "none")
-    return info, counts
+        raise damaged(path, "it has no counts", RESTORE)
+    return RunDocument(info, counts, document.files, document.is_verified)
 
 
 def clear_run(path: Path) -> None:

@@ -81,6 +81,8 @@ class Journal:
     """Where and how reading stopped; "" at a clean end."""
     end: int
     """Where the last whole frame ends."""
+    is_damaged_inside: bool = False
+    """Whether whole frames follow the damage: then no writer that died has left it so."""
 
 
 def is_journal(path: Path) -> bool:
@@ -104,7 +106,9 @@ def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
     journal = Journal([], "", start)
     for payload, damage, end in _payloads(data.data, start):
         if damage:
-            journal.damage = damage
+            journal.is_damaged_inside = _has_frame_after(data.data, end)
+            inside = f"its journal is damaged at byte {end}, and whole frames follow"
+            journal.damage = inside if journal.is_damaged_inside else damage
             break
         body = parse_json(payload, str(path))
         if not isinstance(body, dict) or len(body) != 1:
@@ -146,3 +150,16 @@ def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, str, int]]:
             return
         yield payload, "", end
         start = end
+
+
+def _has_frame_after(data: memoryview, start: int) -> bool:
+    """Whether a whole frame begins anywhere behind the byte `start`."""
+    text = data.obj if isinstance(data.obj, bytes) else bytes(data)
+    place = text.find(b'{"', start + _FRAME.size + 1)
+    while place >= 0:
+        length, checksum = _FRAME.unpack_from(text, place - _FRAME.size)
+        payload = data[place : place + length]
+        if len(payload) == length and xxhash.xxh3_64_intdigest(payload) == checksum:
+            return True
+        place = text.find(b'{"', place + 1)
+    return False

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError
+from syncpoint.run.checksums import UNVERIFIED
 from syncpoint.run.files import folder, one_line
-from syncpoint.run.folder import RUN_JSON, read_run_json
+from syncpoint.run.folder import RESTORE, RUN_JSON, RunDocument, read_run_json
 from syncpoint.run.journal import JOURNAL, read_journal
 from syncpoint.run.lock import is_locked
 from syncpoint.run.model import Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.parquet import ParquetTable
 from syncpoint.run.reader import Run
 from syncpoint.run.records import info_from_json, op_from_json, parsed, tensor_from_json
 from syncpoint.run.sources import Sources
@@ -41,13 +43,22 @@ def open_run(path: Path) -> Run:
 
 
 def _from_tables(path: Path) -> Run:
-    info, counts = read_run_json(path / RUN_JSON)
-    ops = parsed(read_ops, path / OPS, OPS)
-    tensors = parsed(read_tensors, path / TENSORS, TENSORS)
-    for name, found in (("ops", len(ops)), ("tensors", len(tensors))):
-        if counts.get(name) != found:
-            raise FormatError(f"{counts.get(name)} {name} as {path / RUN_JSON} says", f"{found}")
-    return Run(info, ops, tensors, FileStore(path), path=path, source=Sources(path).text)
+    document = read_run_json(path / RUN_JSON)
+    return Run(
+        document.info,
+        parsed(read_ops, _table(path, OPS, document, "ops"), OPS),
+        parsed(read_tensors, _table(path, TENSORS, document, "tensors"), TENSORS),
+        FileStore(path),
+        path=path,
+        source=Sources(path, records=document.files).text,
+        unverified="" if document.is_verified else UNVERIFIED,
+    )
+
+
+def _table(path: Path, name: str, document: RunDocument, counted: str) -> ParquetTable:
+    table = ParquetTable(path / name, document.record(path, name), RESTORE)
+    table.check_rows(document.counts.get(counted))
+    return table
 
 
 def _from_journal(path: Path) -> Run:

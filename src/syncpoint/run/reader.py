@@ -35,6 +35,7 @@ class Run:
         *,
         path: Path | None = None,
         source: Callable[[str], str | None] | None = None,
+        unverified: str = "",
     ) -> None:
         self.info = info
         self.ops = ops
@@ -43,6 +44,9 @@ class Run:
         """In the order they were recorded."""
         self.path = path
         """Where it was opened; None for a run in memory."""
+        self.unverified = unverified
+        """Why its files could not be verified when it was opened; "" where they were, or where
+        there are none of ours. Of values it says nothing."""
         self.session: object | None = None
         """The loaded model that made it, where it is still there."""
         self.keep: object = None

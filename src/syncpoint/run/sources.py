@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from syncpoint.errors import FormatError, SyncpointError
+from syncpoint.run.checksums import FileRecord, damaged, record_of
 from syncpoint.run.files import inside, one_line, parse_json, read_whole, write_atomically
 
 FOLDER = "source"
@@ -27,6 +29,8 @@ class SourceWriter:
         self._folder = run / FOLDER
         self._names: dict[str, str] = {}
         self._seen: set[str] = set()
+        self.records: dict[str, FileRecord] = {}
+        """Copies and index, by their path below the run's folder."""
 
     def add(self, path: str, text: str | None = None) -> str:
         """Copy the file; its name in `source/`, or "" if it was passed over or is there."""
@@ -45,22 +49,31 @@ class SourceWriter:
         self._folder.mkdir(exist_ok=True)
         (self._folder / name).write_bytes(data)
         self._names[path] = name
+        self.records[f"{FOLDER}/{name}"] = record_of(data)
         return name
 
     def write_index(self) -> None:
         """Write which original path each copy came from."""
         if self._names:
-            body = json.dumps({"schema": 1, "files": self._names}, indent=1)
-            write_atomically(self._folder / INDEX, body.encode() + b"\n")
+            body = json.dumps({"schema": 1, "files": self._names}, indent=1).encode() + b"\n"
+            write_atomically(self._folder / INDEX, body)
+            self.records[f"{FOLDER}/{INDEX}"] = record_of(body)
 
 
 class Sources:
     """The source files a run carries."""
 
-    def __init__(self, run: Path, names: dict[str, str] | None = None) -> None:
-        """`names` is the index, where it is known already; else it is read when needed."""
+    def __init__(
+        self,
+        run: Path,
+        names: dict[str, str] | None = None,
+        records: Mapping[str, FileRecord] | None = None,
+    ) -> None:
+        """`names` is the index, where it is known already; else it is read when needed.
+        `records` are the checksums of copies and index, where the run has any."""
         self._folder = run / FOLDER
         self._names = names
+        self._records = records or {}
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -76,28 +89,41 @@ class Sources:
             raise FormatError(f"a plain file name for {file} in {INDEX}", repr(name)[:80])
         path = inside(self._folder, name)
         try:
-            return read_whole(path, _MAX_SOURCE).decode("utf-8")
+            data = read_whole(path, _MAX_SOURCE)
+            self._verify(name, data)
+            return data.decode("utf-8")
         except (OSError, ValueError) as error:
             raise FormatError(f"a copy of {file} at {path}", one_line(error)) from error
 
     def _index(self) -> dict[str, str]:
         if self._names is None:
-            self._names = _read_index(self._folder / INDEX)
+            self._names = self._read_index()
         return self._names
 
+    def _verify(self, name: str, data: bytes) -> None:
+        """A FormatError where a checksum is recorded and does not fit."""
+        record = self._records.get(f"{FOLDER}/{name}")
+        if record is not None:
+            record.verify(data, self._folder / name, "restore it from a copy of the run")
 
-def _read_index(path: Path) -> dict[str, str]:
-    try:
-        data = read_whole(path, _MAX_INDEX)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise FormatError(f"the index of sources {path}", one_line(error)) from error
-    body = parse_json(data, str(path))
-    files = body.get("files") if isinstance(body, dict) else None
-    if not isinstance(files, dict) or not all(isinstance(n, str) for n in files.values()):
-        raise FormatError(f"names of files in {path}", "another structure")
-    return files
+    def _read_index(self) -> dict[str, str]:
+        path = self._folder / INDEX
+        try:
+            data = read_whole(path, _MAX_INDEX)
+        except FileNotFoundError as error:
+            # Without the whole folder somebody has removed the sources, which may be secret.
+            if f"{FOLDER}/{INDEX}" in self._records and self._folder.exists():
+                cure = "restore it from a copy of the run"
+                raise damaged(path, "it is missing", cure) from error
+            return {}
+        except OSError as error:
+            raise FormatError(f"the index of sources {path}", one_line(error)) from error
+        self._verify(INDEX, data)
+        body = parse_json(data, str(path))
+        files = body.get("files") if isinstance(body, dict) else None
+        if not isinstance(files, dict) or not all(isinstance(n, str) for n in files.values()):
+            raise FormatError(f"names of files in {path}", "another structure")
+        return files
 
 
 def clear_sources(run: Path) -> None:

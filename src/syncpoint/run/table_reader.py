@@ -8,7 +8,6 @@ some neighbours with it, and kept from then on.
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from syncpoint.errors import FormatError
-from syncpoint.run.files import one_line, open_regular, parse_json
+from syncpoint.run.files import parse_json
 from syncpoint.run.model import (
     Edge,
     Frame,
@@ -29,6 +28,7 @@ from syncpoint.run.model import (
     Tensor,
     TensorKey,
 )
+from syncpoint.run.parquet import ParquetTable
 from syncpoint.run.records import check_op_key, check_tensor, quantization_from_json
 from syncpoint.run.tables import (
     EDGE,
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ROLES = {role.value: role for role in Role}
 _KEPT = {kept.value: kept for kept in Kept}
-_MAX_ROWS = 50_000_000
-"""A few bytes of Parquet can claim any number of equal rows; more than this is not believed."""
+_ROW_BYTES, _MAX_EXPANSION = 450, 1_000
+"""Memory that a row takes in columns, and how many times the size of its file a table may take:
+ops that differ in a number alone take one byte each in the file."""
 _CHUNK = 2048
 """Records made at once."""
 
@@ -121,9 +122,10 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def read_ops(path: Path) -> Records[Op]:
+def read_ops(table: ParquetTable) -> Records[Op]:
     """The ops of a run in order; a broken table is a FormatError."""
-    frame = _read(path, op_schema())
+    path = table.path
+    frame = _read(table, op_schema(), OP_KEY)
     _refuse_duplicates(frame, OP_KEY, path)
     _check_keys(frame)
     edges = _items(frame, "inputs")
@@ -161,9 +163,10 @@ def read_ops(path: Path) -> Records[Op]:
     return Records(frame, OP_KEY, build)
 
 
-def read_tensors(path: Path) -> Records[Tensor]:
+def read_tensors(table: ParquetTable) -> Records[Tensor]:
     """The tensors of a run in order; a broken table is a FormatError."""
-    frame = _read(path, tensor_schema())
+    path = table.path
+    frame = _read(table, tensor_schema(), TENSOR_KEY)
     _refuse_duplicates(frame, TENSOR_KEY, path)
     _check_keys(frame)
     _check_names(frame, "role", _ROLES)
@@ -257,28 +260,14 @@ class _Parsed:
         return found
 
 
-def _read(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    import polars as pl
-    from polars.exceptions import PanicException, PolarsError
-
-    try:
-        os.close(open_regular(path))
-        found = pl.read_parquet_schema(path)
-        for name, dtype in schema.items():
-            if name not in found:
-                raise FormatError(f"a column {name!r} in {path}", f"only {', '.join(found)}")
-            if found[name] != dtype:
-                raise FormatError(f"column {name!r} of {path} as {dtype}", str(found[name]))
-        table = pl.scan_parquet(path, glob=False)
-        rows = table.select(pl.len()).collect().item()
-        if rows > _MAX_ROWS:
-            raise FormatError(f"at most {_MAX_ROWS} rows in {path}", str(rows))
-        frame = table.select(list(schema)).collect()
-    except (PolarsError, PanicException, OSError, OverflowError, MemoryError) as error:
-        raise FormatError(f"a readable table at {path}", one_line(error)[:200]) from error
+def _read(table: ParquetTable, schema: dict[str, pl.DataType], key: Sequence[str]) -> pl.DataFrame:
+    table.check_columns(schema)
+    table.check_keys(key)
+    table.check_memory(table.rows * _ROW_BYTES, _MAX_EXPANSION, "read it with Polars, by columns")
+    frame = table.read(schema)
     for name in schema:
         if name not in MAY_BE_NULL and frame[name].null_count():
-            raise FormatError(f"a value in each row of column {name!r} of {path}", "a gap")
+            raise FormatError(f"a value in each row of column {name!r} of {table.path}", "a gap")
     return frame
 
 

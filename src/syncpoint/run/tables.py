@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncpoint.run.checksums import FileRecord, record_of
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import (
     Op,
@@ -149,21 +150,23 @@ def tensor_row(t: Tensor) -> tuple[Any, ...]:
 _NO_FIGURES = (None,) * len(STATISTICS)
 
 
-def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
     """Write `ops.parquet`, whole or not at all, from rows that `op_row` made."""
-    _write(path, op_schema(), rows)
+    return _write(path, op_schema(), rows)
 
 
-def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
     """Write `tensors.parquet`, whole or not at all, from rows that `tensor_row` made."""
-    _write(path, tensor_schema(), rows)
+    return _write(path, tensor_schema(), rows)
 
 
 def _figures(s: Statistics) -> tuple[float, ...]:
     return (s.count, s.min, s.max, s.mean, s.std, s.l2, s.nan, s.inf, s.zero)
 
 
-def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]) -> None:
+def _write(
+    path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]
+) -> FileRecord:
     import polars as pl
 
     columns: Iterable[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
@@ -174,12 +177,19 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
         except UnicodeEncodeError:
             # A path that is not valid Unicode; the rest of the run is worth more than it.
             series.append(_series(name, _encodable(values), dtype))
+    return write_table(path, pl.DataFrame(series))
+
+
+def write_table(path: Path, table: pl.DataFrame) -> FileRecord:
+    """Write a table, whole or not at all; its size and checksum."""
+
     with replacing(path) as temporary:
-        write_parquet(pl.DataFrame(series), temporary)
+        return write_parquet(table, temporary)
 
 
-def write_parquet(table: pl.DataFrame, path: Path) -> None:
-    """Write a table by way of memory: polars does not say whether a disk was full."""
+def write_parquet(table: pl.DataFrame, path: Path) -> FileRecord:
+    """Write a table by way of memory, since polars does not say whether a disk was full; its size
+    and checksum."""
     from polars.exceptions import PolarsError
 
     data = io.BytesIO()
@@ -188,6 +198,7 @@ def write_parquet(table: pl.DataFrame, path: Path) -> None:
     except PolarsError as error:
         raise OSError(errno.EIO, one_line(error)) from error
     path.write_bytes(data.getbuffer())
+    return record_of(data.getvalue())
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:

@@ -297,8 +297,10 @@ class RunWriter:
 
     def _conclude(self, info: RunInfo) -> None:
         """Tables, then run.json, then no journal any more."""
-        write_ops(self.path / OPS, self._op_rows)
-        write_tensors(self.path / TENSORS, self._tensor_rows)
+        tables = {
+            OPS: write_ops(self.path / OPS, self._op_rows),
+            TENSORS: write_tensors(self.path / TENSORS, self._tensor_rows),
+        }
         self._sources.write_index()
         counts = {
             "ops": len(self._op_rows),
@@ -306,7 +308,8 @@ class RunWriter:
             "shards": self._shards.count,
             "bytes": self.stored_bytes,
         }
-        write_atomically(self.path / RUN_JSON, run_json(info, counts))
+        files = {**tables, **self._sources.records}
+        write_atomically(self.path / RUN_JSON, run_json(info, counts, files))
         # The names of the tables must be on the disk before that of the journal is not.
         sync(self.path)
         self._info = info

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from syncpoint.errors import SyncpointError
+from syncpoint.run.checksums import sealed, unsealed
 from syncpoint.run.files import read_whole, write_atomically
 from syncpoint.server.session_schema import Fields, Form, SessionSpec
 
@@ -66,7 +67,7 @@ class Memory:
         if folder.parent != self._out:
             return None
         with suppress(SyncpointError, OSError, ValidationError):
-            return SessionSpec.model_validate_json(read_whole(self._begun(folder), _LARGEST))
+            return SessionSpec.model_validate_json(_read_sealed(self._begun(folder)))
         return None
 
     def _begun(self, folder: Path) -> Path:
@@ -74,7 +75,7 @@ class Memory:
 
     def _read_form(self) -> Form:
         with suppress(SyncpointError, OSError, ValidationError):
-            return Form.model_validate_json(read_whole(self._folder / "form.json", _LARGEST))
+            return Form.model_validate_json(_read_sealed(self._folder / "form.json"))
         return Form(version=0, fields={})
 
     def _write(self, path: Path, text: str) -> None:
@@ -82,4 +83,11 @@ class Memory:
             return
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
+            write_atomically(path, sealed(text))
+
+
+def _read_sealed(path: Path) -> bytes:
+    """A file of the session; one that is damaged is a FormatError, one without a checksum is of an
+    older version."""
+    data = read_whole(path, _LARGEST)
+    return unsealed(data, path, "fill in the form again")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Collection, Iterator
@@ -16,16 +15,20 @@ import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
 from syncpoint.comparison.storage import (
+    COLUMNS,
     JSON_NAME,
     PROGRESS_LOG,
+    RESTORE,
     TABLE_NAME,
-    is_comparison,
     load,
+    open_table,
+    read_about,
 )
-from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.page.opened import damaged, name_of
+from syncpoint.errors import InputError, SyncpointError
+from syncpoint.page.opened import name_of
 from syncpoint.page.schema import Level, Number, Problem, number
 from syncpoint.reports.message import qualified
+from syncpoint.run.checksums import Document, damaged
 from syncpoint.run.files import one_line, parse_json, read_whole
 from syncpoint.run.folder import RUN_JSON
 from syncpoint.run.journal import first_frame
@@ -35,7 +38,8 @@ from syncpoint.server.memory import Memory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
 _HEAD = 1 << 20
-"""Of a larger comparison.json only so much is read; the long lists stand behind the facts."""
+"""Of a larger comparison.json only the facts are parsed; the long lists stand behind them."""
+_LISTS = b'\n "unmatched": '
 _MOST = 500
 _EXACT_ROWS = 2000
 """Up to here the place where two runs part is found as the comparison itself says it."""
@@ -163,11 +167,9 @@ class PastList:
             return False
 
     def _summary(self, path: Path, modified: float) -> PastComparison:
-        about = _about(path)
-        try:
-            frame = pl.read_parquet(path / TABLE_NAME, columns=list(_COLUMNS))
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise damaged(path, TABLE_NAME, error) from error
+        document = _document(path)
+        about = document.body
+        frame = open_table(path, document).read({name: COLUMNS[name] for name in _COLUMNS})
         verdict = str(about.get("verdict", "none"))
         level: Level = "none"
         if verdict in ("close", "moderate", "large"):
@@ -201,7 +203,7 @@ class PastList:
                 measured=True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"a whole comparison in {path.name}", repr(error)) from error
+            raise damaged(path / JSON_NAME, repr(error)[:200], RESTORE) from error
 
     def _run(self, path: Path) -> PastRun | None:
         file = path / RUN_JSON
@@ -227,24 +229,10 @@ def _asked(path: Path) -> tuple[str, str]:
     return "", ""
 
 
-def _about(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> Document:
     """The facts of comparison.json; of a long one those that stand before its lists."""
-    file = path / JSON_NAME
-    if not is_comparison(path):
-        raise InputError(f"a comparison (a folder with {JSON_NAME})", path.name)
-    with file.open("rb") as stream:
-        text = stream.read(_HEAD)
-        whole = not stream.read(1)
-    if not whole:
-        head, mark, _ = text.partition(b'\n "unmatched": ')
-        text = head.rstrip().rstrip(b",") + b"}" if mark else file.read_bytes()
-    try:
-        about = json.loads(text)
-    except ValueError as error:
-        raise damaged(path, JSON_NAME, error) from error
-    if not isinstance(about, dict):
-        raise FormatError(f"a whole comparison in {path.name}", f"a {type(about).__name__}")
-    return about
+    is_long = (path / JSON_NAME).stat().st_size > _HEAD
+    return read_about(path, before=_LISTS if is_long else b"")
 
 
 def _when(about: dict[str, Any], modified: float) -> float:

@@ -37,8 +37,10 @@ def serve(
     require_web("view")
     import uvicorn
 
+    from syncpoint.run.table_probe import probe_every_table
     from syncpoint.server.app import guarded
 
+    probe_every_table()
     token = secrets.token_urlsafe(18)
     with bound(port) as listening:
         found = listening.getsockname()[1]

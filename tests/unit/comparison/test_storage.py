@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
+from resealing import reseal
 from runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
@@ -106,9 +107,11 @@ def test_another_comparison_is_not_overwritten(comparison, tmp_path):
 
 def _json(change):
     def damage(path):
-        about = json.loads((path / "comparison.json").read_text())
+        file = path / "comparison.json"
+        about = json.loads(file.read_text())
         change(about)
-        (path / "comparison.json").write_text(json.dumps(about))
+        file.write_text(json.dumps(about))
+        reseal(path)
 
     return damage
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from resealing import reseal
 from runs import run
 from served import mixed
 from syncpoint.api import Comparison
@@ -292,7 +293,7 @@ def test_a_target_op_inside_a_reference_op_goes_with_the_one_that_completes_it(k
     for one in about["unmatched"]:
         if one["op"] == "alone":
             one["detail"] = "inside split"
-    (tmp_path / "inside.cmp" / JSON_NAME).write_text(json.dumps(about))
+    reseal(tmp_path / "inside.cmp", unmatched=about["unmatched"])
     found = graph(Opened(tmp_path / "inside.cmp"), "target")
     into = ints(found.into)
     assert found.names[into[found.names.index("alone")]] == "split"

@@ -51,3 +51,13 @@ def test_damage_is_forgotten(tmp_path, content):
     again = Memory(tmp_path)
     assert again.form.fields == {}
     assert again.asked(tmp_path / "a.cmp") is None
+
+
+def test_a_changed_letter_is_forgotten_and_a_file_without_a_checksum_is_not(tmp_path):
+    Memory(tmp_path).fill({"target.path": "a.onnx"})
+    file = tmp_path / ".session" / "form.json"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"a.onnx", b"b.onnx"))
+    assert Memory(tmp_path).form.fields == {}
+    file.write_bytes(whole.partition(b',\n "checksum"')[0] + b"}")
+    assert Memory(tmp_path).form.fields == {"target.path": "a.onnx"}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
+from resealing import reseal
 from session_places import write_dumps
 from syncpoint.errors import FormatError
 from syncpoint.page.opened import Opened
@@ -45,8 +46,7 @@ def test_a_long_comparison_is_read_by_its_head(place, monkeypatch):
     monkeypatch.setattr("syncpoint.server.past._HEAD", 1500)
     file = place / "off.cmp" / "comparison.json"
     about = json.loads(file.read_text())
-    about["unmatched"] = about["unmatched"] * 1 + [{"padding": "x" * 5000}]
-    file.write_text(json.dumps(about, indent=1))
+    reseal(file.parent, unmatched=[*about["unmatched"], {"padding": "x" * 5000}])
     monkeypatch.setattr("syncpoint.server.past._EXACT_ROWS", 0)
     found = listed(place)["off"]
     assert found.problem is None
@@ -80,9 +80,9 @@ def test_a_damaged_file_is_named_with_the_cure(place):
     (place / "same.cmp" / "comparison.json").write_bytes(b"{")
     found = listed(place)
     for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
-        assert found[name].problem.found.startswith(f"{file} is cut off or damaged")
-        assert found[name].problem.cure == "compare the two runs again"
-        with pytest.raises(FormatError, match=f"{file} is cut off or damaged"):
+        assert found[name].problem.found.startswith(f"{file} damaged: ")
+        assert "compare the two runs again" in found[name].problem.cure
+        with pytest.raises(FormatError, match=f"{file} damaged: "):
             Opened(place / f"{name}.cmp")
 
 
