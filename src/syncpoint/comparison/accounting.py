@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from syncpoint.comparison.coverage import REFERENCE, TARGET, Account
+from syncpoint.comparison.coverage import REFERENCE, TARGET, Account, count_missing
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.kinds import TRANSPARENT, op_class
 from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Unmatched
@@ -66,22 +66,28 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
         lacking = [key for key in left[side] if key.role is Role.OUTPUT]
         name = REFERENCE if side == TARGET else TARGET
         unkept[name] = sum(other.unkept.values())
+        accounts = (decided[side, key] for key in lacking)
+        missing = count_missing(accounts, len(left[name]) + unkept[name])
         alike = not matching.by_plan and _is_subset(other, own)
-        if lacking and (alike or _lost_values(other, own, lacking)):
+        if missing and (alike or _has_lost_values(other, own, lacking, missing)):
             partial.append(name)
     return Accounts(decided, unkept, tuple(partial))
 
 
-def _lost_values(graph: _Graph, other: _Graph, lacking: Collection[TensorKey]) -> bool:
-    """Whether most of what the other side has and this one lacks are results of ops that this
-    side lists without their values."""
+def _has_lost_values(
+    graph: _Graph, other: _Graph, lacking: Iterable[TensorKey], missing: int
+) -> bool:
+    """Whether a side lost tensors: its ops read others that are not listed, or most of what is
+    missing are results of ops that it lists without their values."""
+    if graph.unlisted:
+        return True
     names = {key.op for key in graph.unkept}
     for key in graph.unkept:
         names.update(graph.origins(key))
     if not names:
         return False
     lost = (key.op.op in names or not names.isdisjoint(other.origins(key.op)) for key in lacking)
-    return 2 * sum(lost) > len(lacking)
+    return 2 * sum(lost) > missing
 
 
 def _is_subset(graph: _Graph, other: _Graph) -> bool:
