@@ -11,17 +11,20 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from syncpoint.comparison.coverage import REFERENCE, TARGET, Account
+from syncpoint.comparison.coverage import REFERENCE, TARGET, Account, count_missing
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.kinds import TRANSPARENT, op_class
-from syncpoint.matching.protocol import Matching, Unmatched
+from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Unmatched
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import OpKey, Part, Role, TensorKey
+from syncpoint.run.model import Edge, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 
 _SAME_NAMES_SHARE = 0.9
 """From this share of names that the other side has too, both were dumped by the same code."""
+_GIVEN, _UNLISTED = -2, -1
+"""In place of a position: what the model was given, and an op that the run does not list."""
 
 
 @dataclass(frozen=True)
@@ -36,47 +39,55 @@ class Accounts:
 
 
 def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]) -> Accounts:
-    """Decide about each tensor without a partner, given what was compared."""
+    """Decide about each counted tensor without a partner, given what was compared."""
+    left: dict[str, list[TensorKey]] = {TARGET: [], REFERENCE: []}
+    for one in unmatched:
+        if one.counted and role_of_name(one.key) in JUDGED_ROLES:
+            left[one.side].append(one.key)
+    if not left[TARGET] and not left[REFERENCE]:
+        return Accounts({}, {TARGET: 0, REFERENCE: 0}, ())
     compared = [row for row in rows if row.verdict is not Verdict.NONE]
     target, reference = _Graph(matching.target.run), _Graph(matching.reference.run)
-    partners = {row.target.key: row.reference.key for row in compared}
-    named = _named_by_compared(target, partners, unmatched)
+    inside = set(matching.hidden)
+    if left[REFERENCE]:
+        inside |= _inside_compared(target, compared, left)
     decided: dict[tuple[str, TensorKey], Account] = {}
+    unkept, partial = {TARGET: 0, REFERENCE: 0}, []
     for side, own, other in ((TARGET, target, reference), (REFERENCE, reference, target)):
+        if not left[side]:
+            continue
+        ends = [(row.target.key, row.reference.key) for row in compared]
         if side == REFERENCE:
-            partners = {row.reference.key: row.target.key for row in compared}
-        left = [u.key for u in unmatched if u.side == side]
-        shown = _shown(left, side, own, other, partners)
-        for key in left:
-            inside = (side, key) in matching.hidden
-            if side == REFERENCE and key.role in (Role.OUTPUT, Role.INPUT):
-                inside |= (key.op.op, key.part) in named
+            ends = [(theirs, mine) for mine, theirs in ends]
+        shown = _shown(left[side], side, own, other, ends)
+        for key in left[side]:
             flows = Account.DOWNSTREAM if key in shown else Account.MISSING
-            decided[side, key] = Account.INSIDE if inside else flows
-    unkept = {TARGET: sum(target.unkept.values()), REFERENCE: sum(reference.unkept.values())}
-    partial = []
-    for side, graph, other in ((TARGET, target, reference), (REFERENCE, reference, target)):
-        lacking = [u.key for u in unmatched if u.side != side and u.counted]
-        lacking = [key for key in lacking if key.role is Role.OUTPUT]
-        alike = not matching.by_plan and _is_subset(graph, other)
-        if lacking and (alike or _lost_values(graph, other, lacking)):
-            partial.append(side)
+            decided[side, key] = Account.INSIDE if (side, key) in inside else flows
+        lacking = [key for key in left[side] if key.role is Role.OUTPUT]
+        name = REFERENCE if side == TARGET else TARGET
+        unkept[name] = sum(other.unkept.values())
+        accounts = (decided[side, key] for key in lacking)
+        missing = count_missing(accounts, len(left[name]) + unkept[name])
+        alike = not matching.by_plan and _is_subset(other, own)
+        if missing and (alike or _has_lost_values(other, own, lacking, missing)):
+            partial.append(name)
     return Accounts(decided, unkept, tuple(partial))
 
 
-def _lost_values(graph: _Graph, other: _Graph, lacking: Collection[TensorKey]) -> bool:
-    """Whether most of what the other side has and this one lacks are results of ops that this
-    side lists without their values."""
+def _has_lost_values(
+    graph: _Graph, other: _Graph, lacking: Iterable[TensorKey], missing: int
+) -> bool:
+    """Whether a side lost tensors: its ops read others that are not listed, or most of what is
+    missing are results of ops that it lists without their values."""
+    if graph.unlisted:
+        return True
     names = {key.op for key in graph.unkept}
-    names.update(
-        origin for key in graph.unkept if key in graph.ops for origin in graph.ops[key].origins
-    )
-
-    def is_lost(key: OpKey) -> bool:
-        op = other.ops.get(key)
-        return key.op in names or (op is not None and not names.isdisjoint(op.origins))
-
-    return 2 * sum(is_lost(key.op) for key in lacking) > len(lacking)
+    for key in graph.unkept:
+        names.update(graph.origins(key))
+    if not names:
+        return False
+    lost = (key.op.op in names or not names.isdisjoint(other.origins(key.op)) for key in lacking)
+    return 2 * sum(lost) > missing
 
 
 def _is_subset(graph: _Graph, other: _Graph) -> bool:
@@ -93,48 +104,73 @@ def _is_subset(graph: _Graph, other: _Graph) -> bool:
 
 
 class _Graph:
-    """What the rule asks of one run."""
+    """What the rule asks of one run. Ops are known by their positions: keys are slow to hash."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.ops = {op.key: op for op in run.ops}
-        self.live_inputs = {
-            key: [edge for edge in op.inputs if edge.role is not Role.PARAMETER]
-            for key, op in self.ops.items()
-        }
-        self.has_edges = any(op.inputs for op in self.ops.values())
-        self.has_types = any(op.type for op in self.ops.values())
+        self.ops = list(run.ops)
+        self.position = {op.key: place for place, op in enumerate(self.ops)}
+        self.has_edges = any(op.inputs for op in self.ops)
+        self.has_types = any(op.type for op in self.ops)
         self.is_foreign = "format" in run.info.options
         """Read from the dump of another tool: it holds the ops that were dumped, whichever those
         are, and not the graph that was executed."""
-        self.unkept = self._unkept()
-        self._by_text: dict[str, TensorKey] = {}
+
+    @cached_property
+    def reads(self) -> list[list[tuple[int, int]]]:
+        """By position: which op each input comes from, and which of its outputs it is; parameters
+        are left out. Model inputs and states are at _GIVEN, unlisted ops at _UNLISTED."""
+        return [
+            [(self._place(e), e.index) for e in op.inputs if e.role is not Role.PARAMETER]
+            for op in self.ops
+        ]
+
+    def _place(self, edge: Edge) -> int:
+        return self.position.get(edge.op, _UNLISTED) if edge.role is Role.OUTPUT else _GIVEN
+
+    @cached_property
+    def unlisted(self) -> set[OpKey]:
+        """Ops that others read and the run does not list."""
+        if not any(place == _UNLISTED for reads in self.reads for place, _ in reads):
+            return set()
+        edges = (edge for op in self.ops for edge in op.inputs if edge.role is Role.OUTPUT)
+        return {edge.op for edge in edges if edge.op not in self.position}
+
+    def origins(self, key: OpKey) -> tuple[str, ...]:
+        """The ops in earlier forms of the model that an op was made from."""
+        place = self.position.get(key)
+        return () if place is None else self.ops[place].origins
 
     def maker(self, key: TensorKey) -> TensorKey | None:
         """The result of an op that a state or a model output is another name of."""
-        if not self._by_text:
-            self._by_text = {str(tensor.key): tensor.key for tensor in self.run.tensors}
         tensor = self.run.tensor(key)
-        return self._by_text.get(tensor.alias_of) if tensor is not None else None
-
-    def _unkept(self) -> Counter[OpKey]:
-        """Ops that compute something of which the run has no value, with the number of parts
-        that lack it; ops that are read but not listed are among them."""
-        parts: set[Part] = set()
-        kept: dict[OpKey, set[Part]] = {}
-        for tensor in self.run.tensors:
-            if tensor.key.role is Role.OUTPUT:
-                parts.add(tensor.key.part)
-                kept.setdefault(tensor.key.op, set()).add(tensor.key.part)
-        computing = {k for k, op in self.ops.items() if op_class(op.type) not in TRANSPARENT}
-        computing.update(
-            edge.op
-            for inputs in self.live_inputs.values()
-            for edge in inputs
-            if edge.role is Role.OUTPUT and edge.op not in self.ops
+        return (
+            self._by_text.get(tensor.alias_of) if tensor is not None and tensor.alias_of else None
         )
-        lacking = {op: len(parts - kept.get(op, set())) for op in computing}
-        return Counter({op: count for op, count in lacking.items() if count})
+
+    @cached_property
+    def _by_text(self) -> dict[str, TensorKey]:
+        wanted = {tensor.alias_of for tensor in self.run.tensors if tensor.alias_of}
+        texts = ((str(tensor.key), tensor.key) for tensor in self.run.tensors) if wanted else ()
+        return {text: key for text, key in texts if text in wanted}
+
+    @cached_property
+    def unkept(self) -> Counter[OpKey]:
+        """Ops that compute something of which the run has no value, with the number of parts
+        that lack it; unlisted ops are among them."""
+        parts: dict[Part, int] = {}
+        kept = [0] * len(self.ops)
+        for tensor in self.run.tensors:
+            place = self.position.get(tensor.key.op) if tensor.key.role is Role.OUTPUT else None
+            if place is not None:
+                kept[place] |= 1 << parts.setdefault(tensor.key.part, len(parts))
+        lacking: Counter[OpKey] = Counter()
+        for op, bits in zip(self.ops, kept, strict=True):
+            count = len(parts) - bits.bit_count()
+            if count and op_class(op.type) not in TRANSPARENT:
+                lacking[op.key] = count
+        lacking.update(dict.fromkeys(self.unlisted, len(parts)))
+        return lacking
 
 
 def _shown(
@@ -142,9 +178,10 @@ def _shown(
     side: str,
     own: _Graph,
     other: _Graph,
-    partners: Mapping[TensorKey, TensorKey],
+    ends: Sequence[tuple[TensorKey, TensorKey]],
 ) -> set[TensorKey]:
-    """Those of the tensors whose value flows into one that was compared.
+    """Those of the tensors whose value flows into one that was compared; `ends` are the compared
+    tensors of this side with their partners.
 
     They may have no partner because the other run computes them inside its ops, and not because
     it is a part of a dump. A target must show its graph for that: it has executed all of it. Of a
@@ -154,13 +191,13 @@ def _shown(
     if not other.has_types or (side == REFERENCE and not other.has_edges):
         return set()
     if own.has_edges:
-        flow = _Flow(own, other, partners)
+        flow = _Flow(own, other, ends)
         return {key for key in left if flow.shows(key)}
-    return _before_compared(left, own.run, partners) if side == REFERENCE else set()
+    return _before_compared(left, own.run, [key for key, _ in ends]) if side == REFERENCE else set()
 
 
 def _before_compared(
-    left: Collection[TensorKey], run: Run, compared: Collection[TensorKey]
+    left: Collection[TensorKey], run: Run, compared: Iterable[TensorKey]
 ) -> set[TensorKey]:
     """Without edges the order of the recording is all there is to tell what lies downstream."""
     place = {tensor.key: index for index, tensor in enumerate(run.tensors)}
@@ -175,90 +212,97 @@ def _before_compared(
 class _Flow:
     """Which values of a run flow into compared tensors, through ops that were not compared."""
 
-    def __init__(self, own: _Graph, other: _Graph, partners: Mapping[TensorKey, TensorKey]) -> None:
-        self._own = own
-        self._read: dict[OpKey, set[int]] = {}
-        for inputs in own.live_inputs.values():
-            for edge in inputs:
-                self._read.setdefault(edge.op, set()).add(edge.index)
-        self._reached: dict[Part, dict[OpKey, set[int]]] = {}
-        self._compared: dict[Part, set[OpKey]] = {}
-        starts: dict[Part, set[OpKey]] = {}
-        for key, partner in partners.items():
-            if key.role is Role.OUTPUT or key.role is Role.INPUT:
-                self._compared.setdefault(key.part, set()).add(key.op)
-                if _is_connected(own, key.op, other, partner.op):
-                    starts.setdefault(key.part, set()).add(key.op)
-            elif key.role is Role.STATE or key.role is Role.MODEL_OUTPUT:
+    def __init__(
+        self, own: _Graph, other: _Graph, ends: Iterable[tuple[TensorKey, TensorKey]]
+    ) -> None:
+        self._own, self._other = own, other
+        self._read = {read for reads in own.reads for read in reads}
+        self._reached: dict[Part, dict[int, set[int]]] = {}
+        self._compared: dict[Part, set[int]] = {}
+        starts: dict[Part, set[int]] = {}
+        for key, partner in ends:
+            source = partner
+            if key.role is Role.STATE or key.role is Role.MODEL_OUTPUT:
                 # What a state or a model output holds is the value of the op that made it.
                 made = own.maker(key)
-                if made is not None:
-                    self._reach(key.part, made.op, made.index)
-                    source = other.maker(partner) or partner
-                    if _is_connected(own, made.op, other, source.op):
-                        starts.setdefault(key.part, set()).add(made.op)
-        for part, ops in starts.items():
-            self._spread(part, ops)
+                if made is None:
+                    continue
+                place = own.position.get(made.op, _UNLISTED)
+                self._reached.setdefault(key.part, {}).setdefault(place, set()).add(made.index)
+                source = other.maker(partner) or partner
+            elif key.role is Role.OUTPUT or key.role is Role.INPUT:
+                place = own.position.get(key.op, _UNLISTED)
+                self._compared.setdefault(key.part, set()).add(place)
+            else:
+                continue
+            if place >= 0 and self._is_connected(place, source.op):
+                starts.setdefault(key.part, set()).add(place)
+        for part, places in starts.items():
+            self._spread(part, places)
 
-    def _reach(self, part: Part, op: OpKey, index: int) -> None:
-        self._reached.setdefault(part, {}).setdefault(op, set()).add(index)
+    def _is_connected(self, place: int, partner: OpKey) -> bool:
+        """Whether the other side shows where the partner of a compared op got its values from.
+        Where an op that it read was lost with its dump, nothing was seen of what flowed through
+        that op."""
+        if not self._other.has_edges:
+            return True
+        found = self._other.position.get(partner)
+        if found is None:
+            return False
+        reads, theirs = self._own.reads[place], self._other.reads[found]
+        if any(producer == _UNLISTED for producer, _ in theirs):
+            return False
+        if not self._other.is_foreign:
+            return True
+        if self._own.ops[place].type == self._other.ops[found].type:
+            return len(theirs) >= len(reads)
+        return bool(theirs) or not reads
 
-    def _spread(self, part: Part, ops: set[OpKey]) -> None:
+    def _spread(self, part: Part, places: set[int]) -> None:
         compared = self._compared.get(part, set())
-        waiting, seen = list(ops), set(ops)
+        reached = self._reached.setdefault(part, {})
+        waiting, seen = list(places), set(places)
         while waiting:
-            for edge in self._own.live_inputs.get(waiting.pop(), ()):
-                self._reach(part, edge.op, edge.index)
-                if edge.op not in seen and edge.op not in compared:
-                    seen.add(edge.op)
-                    waiting.append(edge.op)
+            for producer, index in self._own.reads[waiting.pop()]:
+                reached.setdefault(producer, set()).add(index)
+                if producer >= 0 and producer not in seen and producer not in compared:
+                    seen.add(producer)
+                    waiting.append(producer)
 
     def shows(self, key: TensorKey) -> bool:
         """Whether an error in this tensor would have been seen."""
-        if key.role is Role.MODEL_OUTPUT:
+        place = self._own.position.get(key.op)
+        if key.role is Role.MODEL_OUTPUT or place is None:
             return False
-        reached = self._reached.get(key.part, {}).get(key.op, set())
-        is_op_shown = bool(reached) or key.op in self._compared.get(key.part, set())
+        reached = self._reached.get(key.part, {}).get(place, set())
+        is_op_shown = bool(reached) or place in self._compared.get(key.part, set())
         if key.role is Role.INPUT:
             return is_op_shown
         # What no op reads beside the op's result, such as the statistics of a norm, goes nowhere.
-        is_unread = bool(key.index) and key.index not in self._read.get(key.op, set())
+        is_unread = bool(key.index) and (place, key.index) not in self._read
         return key.index in reached or (is_op_shown and is_unread)
 
 
-def _is_connected(own: _Graph, op: OpKey, other: _Graph, partner: OpKey) -> bool:
-    """Whether the other side shows where the partner of a compared op got its values from. Where
-    an op that it read was lost with its dump, nothing was seen of what flowed through that op."""
-    if not other.has_edges or op not in own.ops:
-        return True
-    if partner not in other.ops:
-        return False
-    reads, theirs = own.live_inputs[op], other.live_inputs[partner]
-    if any(edge.role is Role.OUTPUT and edge.op not in other.ops for edge in theirs):
-        return False
-    if not other.is_foreign:
-        return True
-    if own.ops[op].type == other.ops[partner].type:
-        return len(theirs) >= len(reads)
-    return bool(theirs) or not reads
-
-
-def _named_by_compared(
-    target: _Graph, compared: Mapping[TensorKey, TensorKey], unmatched: Iterable[Unmatched]
-) -> set[tuple[str, Part]]:
-    """Ops of the reference, by name and part, that compared ops of the target were made from,
-    unless another op of the target was made from them too and was not compared."""
-    open_ops = {u.key.op for u in unmatched if u.side == TARGET and u.key.role is Role.OUTPUT}
+def _inside_compared(
+    target: _Graph, compared: Iterable[Row], left: Mapping[str, Collection[TensorKey]]
+) -> set[tuple[str, TensorKey]]:
+    """Tensors of the reference that compared ops of the target were made from, unless another op
+    of the target was made from them too and was not compared."""
+    open_ops = {key.op for key in left[TARGET] if key.role is Role.OUTPUT}
     open_ops.update(target.unkept)
-    claimed = {
-        origin for key in open_ops if key in target.ops for origin in target.ops[key].origins
-    }
+    claimed = {origin for key in open_ops for origin in target.origins(key)}
     named: set[tuple[str, Part]] = set()
-    for key, partner in compared.items():
-        op = target.ops.get(key.op) if key.role is Role.OUTPUT else None
-        if op is not None and key.op not in open_ops:
-            named.update((origin, partner.part) for origin in op.origins if origin not in claimed)
-    return named
+    for row in compared:
+        key = row.target.key
+        if key.role is Role.OUTPUT and key.op not in open_ops:
+            part = row.reference.key.part
+            names = (name for name in target.origins(key.op) if name not in claimed)
+            named.update((name, part) for name in names)
+    return {
+        (REFERENCE, key)
+        for key in left[REFERENCE]
+        if key.role in (Role.OUTPUT, Role.INPUT) and (key.op.op, key.part) in named
+    }
 
 
 _ROLE_IN_NAME = re.compile(r"!(model-input|parameter|state|input|model-output)(:\d+)?(@\S*)?$")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.accounting import Accounts, account, is_other_name, role_of_name
+from syncpoint.comparison.coverage import Account
 from syncpoint.comparison.introduced import add_introduced
 from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
 from syncpoint.comparison.left_out import left_out_warnings, note_left_out
@@ -488,7 +489,7 @@ def _lonely(
                 reason,
                 unmatched.detail,
                 counted,
-                accounts.of[unmatched.side, key],
+                accounts.of.get((unmatched.side, key), Account.UNKNOWN) if counted else "",
             )
         )
     return left

@@ -41,7 +41,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "module": u.module,
                 "reason": u.reason,
                 "detail": u.detail,
-                "account": result.account_of(u).value,
+                "account": result.account_of(u).value if u.counted else None,
             }
             for u in result.unmatched
         ],
