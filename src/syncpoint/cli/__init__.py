@@ -6,6 +6,7 @@ import os
 import sys
 
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
+from syncpoint.foreign_text import visible
 
 after_interrupt = "what was finished stays usable"
 """What to say to somebody who interrupts the command; a command may know better."""
@@ -14,9 +15,12 @@ after_interrupt = "what was finished stays usable"
 def main() -> None:
     """Entry point: errors become one line and an exit code."""
     from syncpoint.cli.app import app
+    from syncpoint.cli.output import tolerate_encodings
 
+    tolerate_encodings()
     try:
-        app()
+        # Where the shell does not expand patterns, nobody does: a name may contain a bracket.
+        app(windows_expand_args=False)
     except SyncpointError as error:
         sys.stderr.write(f"syncpoint: {error}\n")
         sys.exit(error.exit_code)
@@ -34,4 +38,4 @@ def main() -> None:
 
 
 def _say_interrupted() -> None:
-    sys.stderr.write(f"syncpoint: interrupted; {after_interrupt}\n")
+    sys.stderr.write(f"syncpoint: interrupted; {visible(after_interrupt)}\n")

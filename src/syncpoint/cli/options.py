@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def show(
 ) -> None:
     """Write the files that were asked for, then print: a reader of the output that goes away,
     as `head` does, must not cost a file."""
-    from rich.console import Console
-
+    from syncpoint.reports.console import Console
     from syncpoint.reports.message import headline, inputs_lines
     from syncpoint.reports.terminal import print_comparison
 
@@ -134,14 +134,12 @@ def show(
         written.append(f"html       {comparison.to_html(html)}")
     if quiet:
         for line in [*inputs_lines(comparison), headline(comparison)]:
-            typer.echo(line)
+            echo(line)
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 200
+        console = Console()
         print_comparison(comparison, console, metric=metric, sort=sort, rows=rows)
     for line in written:
-        typer.echo(line)
+        echo(line)
 
 
 def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
@@ -151,5 +149,5 @@ def finish(comparison: Comparison, fail_on: str, min_coverage: float) -> None:
 
     code = comparison.exit_code(fail_on, min_coverage)
     if code == EXIT_UNCOVERED:
-        typer.echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)
+        echo(f"syncpoint: {uncovered(comparison, min_coverage)}", err=True)
     raise typer.Exit(code)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def session(
@@ -34,4 +35,4 @@ def session(
     from syncpoint.server.session import open_session
 
     opened, library = open_session(folder or [Path()], output, target, reference)
-    serve(library, "/", typer.echo, port=port, browser=not no_browser, session=opened)
+    serve(library, "/", echo, port=port, browser=not no_browser, session=opened)

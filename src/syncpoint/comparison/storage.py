@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -22,6 +22,7 @@ from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.through import Through
 from syncpoint.errors import FormatError, InputError
+from syncpoint.foreign_text import encodable
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
@@ -121,6 +122,7 @@ COLUMNS: dict[str, Any] = {
 """Every column of the table, in order, with its type."""
 
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
+_TEXTS = [name for name, kind in COLUMNS.items() if kind in (pl.String, pl.List(pl.String))]
 _BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 """Metrics that are no single number; JSON in the table."""
@@ -128,7 +130,14 @@ _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 
 def frame(rows: list[Row]) -> pl.DataFrame:
     """The table of a comparison."""
-    return pl.DataFrame([_flat(row) for row in rows], schema=COLUMNS, orient="row")
+    flat = [_flat(row) for row in rows]
+    for cells in flat:
+        for name in _TEXTS:
+            value = cells[name]
+            # Polars writes half a character as it is, and then cannot read it.
+            if value and not (isinstance(value, str) and value.isascii()):
+                cells[name] = encodable(value)
+    return pl.DataFrame(flat, schema=COLUMNS, orient="row")
 
 
 def _flat(row: Row) -> dict[str, Any]:
@@ -196,10 +205,10 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
             )
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with replacing(path / TABLE_NAME) as temporary:
-            result.table.write_parquet(temporary)
+        with replacing(path / TABLE_NAME) as temporary, temporary.open("wb") as file:
+            result.table.write_parquet(file)
         with replacing(path / JSON_NAME) as temporary:
-            temporary.write_text(json.dumps(_about(result, path), indent=1))
+            temporary.write_text(json.dumps(encodable(_about(result, path)), indent=1))
     except OSError as error:
         if fresh:
             with suppress(OSError):
@@ -269,6 +278,13 @@ def is_comparison(path: Path) -> bool:
     return (path / JSON_NAME).is_file()
 
 
+def read_table(path: Path, columns: Iterable[str] | None = None) -> pl.DataFrame:
+    """The sync points of the comparison at `path`. The file is opened here: polars would take a
+    name such as `a[1].cmp` for a pattern and `a=1` for a partition."""
+    with (path / TABLE_NAME).open("rb") as file:
+        return pl.read_parquet(file, columns=None if columns is None else list(columns))
+
+
 def load(path: Path) -> Result:
     """Read a comparison back."""
     if not is_comparison(path):
@@ -281,7 +297,7 @@ def load(path: Path) -> Result:
         raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
     try:
         about = json.loads((path / JSON_NAME).read_text())
-        table = pl.read_parquet(path / TABLE_NAME)
+        table = read_table(path)
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise FormatError(f"a whole comparison in {path}", str(error).splitlines()[0]) from error
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:

@@ -94,6 +94,10 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
         target.save(run, path)
     except OSError as error:
         raise InputError(f"room and leave to write {path}", one_line(error)) from error
+    except UnicodeEncodeError as error:
+        raise Unsupported(
+            f"names that are valid Unicode for the format {name}", repr(error.object)[:200]
+        ) from error
 
 
 @cache

@@ -22,6 +22,7 @@ from syncpoint.comparison.storage import (
     TABLE_NAME,
     is_comparison,
     load,
+    read_table,
     row_of,
 )
 from syncpoint.dumps.registry import find
@@ -120,13 +121,13 @@ class Opened:
     @cached_property
     def rows_on_disk(self) -> int:
         """How many sync points there are."""
-        return int(pl.scan_parquet(self.path / TABLE_NAME).select(pl.len()).collect().item())
+        return read_table(self.path, ["verdict"]).height
 
     def _frame(self) -> pl.DataFrame:
         if self._chosen and self.result is not None:
             return self.result.table
         try:
-            return pl.read_parquet(self.path / TABLE_NAME, columns=list(COLUMNS))
+            return read_table(self.path, COLUMNS)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise damaged(self.path, TABLE_NAME, error) from error
 

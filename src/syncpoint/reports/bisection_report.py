@@ -7,11 +7,18 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.foreign_text import visible
+
 if TYPE_CHECKING:
     from syncpoint.diagnosis.bisection import Bisected, Culprit, Cut
 
 
 def as_text(made: Bisected) -> str:
+    """What `as_lines` says, as one text."""
+    return "\n".join(map(visible, as_lines(made)))
+
+
+def as_lines(made: Bisected) -> list[str]:
     """The culprits first, then what was tried."""
     lines = [f"target     {made.target}", f"reference  {made.reference}"]
     verdicts = ", ".join(f"{name} {verdict}" for name, verdict in made.outputs.items())
@@ -26,7 +33,7 @@ def as_text(made: Bisected) -> str:
     if kept:
         lines.append(f"cut models in {Path(kept[0]).parent}")
     lines.append(f"{made.runs} runs of the target, which has {made.ops} ops")
-    return "\n".join(lines)
+    return lines
 
 
 def cut_line(cut: Cut) -> str:

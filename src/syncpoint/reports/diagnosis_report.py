@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rich.console import Console
-from rich.text import Text
-
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
+from syncpoint.reports.console import Console, Text
 from syncpoint.reports.fitting import print_wrapped, say
 from syncpoint.reports.message import unreadable_lines
 from syncpoint.reports.numbers import counted_more, run_text, short_source

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncpoint.foreign_text import encodable
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import (
     Op,
@@ -173,10 +174,10 @@ def _write(path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any,
             series.append(_series(name, values, dtype))
         except UnicodeEncodeError:
             # A path that is not valid Unicode; the rest of the run is worth more than it.
-            series.append(_series(name, _encodable(values), dtype))
-    with replacing(path) as temporary:
+            series.append(_series(name, encodable(values), dtype))
+    with replacing(path) as temporary, temporary.open("wb") as file:
         try:
-            pl.DataFrame(series).write_parquet(temporary, compression="zstd")
+            pl.DataFrame(series).write_parquet(file, compression="zstd")
         except PolarsError as error:
             raise OSError(errno.EIO, one_line(error)) from error
 
@@ -204,11 +205,3 @@ def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     empty = pl.lit(pl.Series([[]], dtype=dtype)).first()
     filled = pl.when(~pl.col("absent")).then(pl.col("item").fill_null(empty))
     return joined.select(filled.alias(name)).to_series()
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, list | tuple):
-        return type(value)(_encodable(item) for item in value)
-    return value

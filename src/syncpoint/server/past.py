@@ -20,6 +20,7 @@ from syncpoint.comparison.storage import (
     TABLE_NAME,
     is_comparison,
     load,
+    read_table,
 )
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.page.opened import damaged, name_of
@@ -163,7 +164,7 @@ class PastList:
     def _summary(self, path: Path, modified: float) -> PastComparison:
         about = _about(path)
         try:
-            frame = pl.read_parquet(path / TABLE_NAME, columns=list(_COLUMNS))
+            frame = read_table(path, _COLUMNS)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise damaged(path, TABLE_NAME, error) from error
         verdict = str(about.get("verdict", "none"))

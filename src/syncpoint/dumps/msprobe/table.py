@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from syncpoint.dumps.sheets import need_xlsx, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.reader import Run
+from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -54,11 +54,11 @@ def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
     try:
         with (
             replacing(path) as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
+            temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
         ):
-            writer = csv.writer(file, lineterminator="\n")
+            writer = CsvWriter(file)
             writer.writerow(header)
-            writer.writerows([str(cells[name]) for name in header] for cells in rows)
+            writer.writerows([as_cell(str(cells[name])) for name in header] for cells in rows)
     except OSError as error:
         raise InputError(f"{path} to be written", one_line(error)) from error
 

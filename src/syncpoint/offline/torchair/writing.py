@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncpoint.dumps.sheets import MAX_ROWS, safe, write_sheet
+from syncpoint.dumps.sheets import MAX_ROWS, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.offline.torchair import report_26, report_seed
 from syncpoint.offline.torchair.asked import Asked, Dialect
 from syncpoint.offline.torchair.lines import Line
 from syncpoint.run.files import one_line
+from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 
 def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -21,15 +21,15 @@ def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[lis
     else:
         header = report_seed.header(asked.summary)
         body = [report_seed.cells(line, asked.summary) for line in lines]
-    return header, [[safe(cell) for cell in cells] for cells in body]
+    return header, [[as_cell(cell) for cell in cells] for cells in body]
 
 
 def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
     """Write the report; the file must be new."""
     header, body = rows(asked, lines)
     try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
+        with path.open("x", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            writer = CsvWriter(file)
             writer.writerow(header)
             writer.writerows(body)
     except OSError as error:
