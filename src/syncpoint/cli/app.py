@@ -67,7 +67,8 @@ def _all(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    context.default_map = defaults()
+    commands: Any = context.command
+    context.default_map = defaults(commands.commands)
 
 
 for command in (
