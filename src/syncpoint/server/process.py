@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from syncpoint.foreign_text import visible, without_colours
 from syncpoint.page.schema import Problem
 
 PATIENCE = 3.0
@@ -73,7 +74,8 @@ class Lines:
         return [found]
 
     def _text(self) -> str:
-        return self._line.decode("utf-8", "replace").strip()[:_LONGEST_LINE]
+        plain = without_colours(self._line.decode("utf-8", "replace")).strip()
+        return visible(plain[:_LONGEST_LINE])[:_LONGEST_LINE]
 
 
 class Process:
