@@ -8,6 +8,7 @@ some neighbours with it, and kept from then on.
 from __future__ import annotations
 
 import gc
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -262,14 +263,16 @@ def _read(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
     from polars.exceptions import PanicException, PolarsError
 
     try:
-        os.close(open_regular(path))
-        found = pl.read_parquet_schema(path)
+        # Polars would take the path for a pattern, a partition or a home folder.
+        with os.fdopen(open_regular(path), "rb") as file:
+            data = file.read()
+        found = pl.read_parquet_schema(io.BytesIO(data))
         for name, dtype in schema.items():
             if name not in found:
                 raise FormatError(f"a column {name!r} in {path}", f"only {', '.join(found)}")
             if found[name] != dtype:
                 raise FormatError(f"column {name!r} of {path} as {dtype}", str(found[name]))
-        table = pl.scan_parquet(path, glob=False)
+        table = pl.scan_parquet(io.BytesIO(data))
         rows = table.select(pl.len()).collect().item()
         if rows > _MAX_ROWS:
             raise FormatError(f"at most {_MAX_ROWS} rows in {path}", str(rows))
