@@ -8,6 +8,7 @@ import struct
 import unicodedata
 import warnings
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -274,3 +275,15 @@ def test_an_overlong_text_is_bounded_and_says_how_long_it_was(length):
         shown = visible(text)
         assert len(shown) <= LONGEST_LINE
         assert (f"{length:,} characters" in shown) == (shown != text)
+
+
+def test_the_page_escapes_what_the_terminal_does_but_line_breaks_and_tabs():
+    source = (Path(__file__).parents[2] / "web/src/visible.ts").read_text()
+    letters = re.search(r"/\[(.+)\]/gu;", source)[1]
+    ours = re.compile(
+        "[" + re.sub(r"\\u\{(\w+)\}", lambda m: f"\\U{int(m[1], 16):08x}", letters) + "]"
+    )
+    for code in range(0x110000):
+        letter = chr(code)
+        escaped = visible(letter) != letter
+        assert bool(ours.match(letter)) == (escaped and letter not in "\t\n"), hex(code)
