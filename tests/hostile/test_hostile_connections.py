@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from itertools import product
 
 import pytest
 import uvicorn
@@ -281,20 +282,19 @@ def test_no_header_and_no_query_breaks_the_guard(headers, query):
     assert status in (200, 400, 403, 413, 421)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b"9" * 5000,
-        b"\xff\xfe",
-        b"",
-        b"null",
-        b'"\\ud800"',
-        json.dumps({"target": "\ud800", "reference": "\0", "path": "\udcff"}).encode(),
-    ],
-)
-def test_no_body_breaks_the_session(tmp_path, body):
+BODIES = [
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"9" * 5000,
+    b"\xff\xfe",
+    b"",
+    b"null",
+    b'"\\ud800"',
+    json.dumps({"target": "\ud800", "reference": "\0", "path": "\udcff"}).encode(),
+]
+
+
+def test_no_body_breaks_the_session(tmp_path):
     from starlette.testclient import TestClient
 
     (tmp_path / "in").mkdir()
@@ -303,7 +303,7 @@ def test_no_body_breaks_the_session(tmp_path, body):
     try:
         posts = [path for path, ways in client.app.openapi()["paths"].items() if "post" in ways]
         assert len(posts) > 5
-        for path in posts:
+        for path, body in product(posts, BODIES):
             answer = client.post(path.replace("{", "").replace("}", ""), content=body,
                                  headers={"content-type": "application/json"})  # fmt: skip
             assert answer.status_code < 500, (path, answer.text)

@@ -11,7 +11,7 @@ from syncpoint.runtimes.inputs import read_inputs
 from syncpoint.server.app import create_app
 from syncpoint.server.session import open_session
 
-NAMES = ["tr[1]", "tr*?", "{a,b} $HOME; %s\nkey=1 [red]", "-dash", "~root", "**"]
+NAMES = ["tr[1]", "-{a,b} *? $HOME; %s\nkey=1 [red]", "~root"]
 
 
 def write(folder):

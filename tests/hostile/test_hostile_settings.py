@@ -94,12 +94,14 @@ def refused(*words, cwd):
     return text
 
 
-@pytest.mark.parametrize("flag", ["--map", "--limits"])
 @pytest.mark.parametrize("name", [*BAD_YAML, *BAD_BYTES])
-def test_a_file_of_options_that_is_wrong(place, tmp_path, flag, name):
+def test_a_file_of_options_that_is_wrong(place, tmp_path, name):
     content = BAD_YAML[name].encode() if name in BAD_YAML else BAD_BYTES[name]
     (tmp_path / "x.yaml").write_bytes(content)
-    refused("compare", "t.npz", "r.npz", flag, tmp_path / "x.yaml", cwd=place)
+    refused("compare", "t.npz", "r.npz", "--map", tmp_path / "x.yaml", cwd=place)
+    with pytest.raises(SyncpointError) as raised:
+        load_limits(tmp_path / "x.yaml")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("flag", ["--map", "--limits"])
@@ -275,23 +277,7 @@ def test_a_group_that_is_not_there(place, tmp_path, reference):
     refused("compare", "t.npz", "r.npz", "--map", tmp_path / "m.yaml", cwd=place)
 
 
-WRONG = [
-    None,
-    True,
-    3,
-    -1,
-    2.5,
-    float("nan"),
-    "",
-    "x",
-    "(",
-    [],
-    [1],
-    {},
-    {"a": 1},
-    [[]],
-    "9" * 5000,
-]
+WRONG = [None, True, 3, 2.5, "", "(", [], {}, [[1]], {"a": 1}, "9" * 5000]
 
 
 def paths(value, at=()):
@@ -368,7 +354,7 @@ def test_random_changes_never_give_a_traceback(tmp_path, name):
     }[name]  # fmt: skip
     rolled = random.Random(name)
     path = tmp_path / file
-    for _ in range(150):
+    for _ in range(100):
         path.write_bytes(mutated(text.encode(), rolled))
         accepts(load, path)
 

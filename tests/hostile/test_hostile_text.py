@@ -179,7 +179,7 @@ def test_names_survive_the_way_through_other_formats(place, tmp_path):
 
 
 def test_a_file_name_that_drives_a_terminal(place, tmp_path):
-    for name in (HOSTILE["clear"], HOSTILE["verdict"], HOSTILE["bidi"], "\udcff"):
+    for name in (HOSTILE["clear"] + HOSTILE["verdict"], HOSTILE["bidi"] + "\udcff"):
         folder = tmp_path / name.replace("/", "_")
         folder.mkdir()
         write_safetensors(folder / "x.safetensors", {"a": np.ones(3, np.float32)})
@@ -269,7 +269,7 @@ def test_ordinary_letters_stay_as_they_are(text):
     assert visible(kept) == kept
 
 
-@pytest.mark.parametrize("length", [LONGEST_LINE, LONGEST_LINE + 1, 10**6])
+@pytest.mark.parametrize("length", [LONGEST_LINE, LONGEST_LINE + 1, 10**5])
 def test_an_overlong_text_is_bounded_and_says_how_long_it_was(length):
     for text in ("q" * length, "\x1b" * length):
         shown = visible(text)
@@ -283,7 +283,7 @@ def test_the_page_escapes_what_the_terminal_does_but_line_breaks_and_tabs():
     ours = re.compile(
         "[" + re.sub(r"\\u\{(\w+)\}", lambda m: f"\\U{int(m[1], 16):08x}", letters) + "]"
     )
-    for code in range(0x110000):
+    for code in (*range(0x10000), *range(0xDFF00, 0xE1100)):
         letter = chr(code)
         escaped = visible(letter) != letter
         assert bool(ours.match(letter)) == (escaped and letter not in "\t\n"), hex(code)
