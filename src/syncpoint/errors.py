@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from syncpoint.foreign_text import visible
+
 EXIT_CLOSE = 0
 """Nothing large."""
 EXIT_DIVERGED = 1
@@ -19,10 +21,16 @@ EXIT_UNCOVERED = 3
 """Too little was compared to say anything."""
 EXIT_INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells have it."""
+_LONGEST_MESSAGE = 2000
+"""Characters of a message; what it quotes may be of any length."""
 
 
 class SyncpointError(Exception):
-    """Base of all; `expected`, `found` and `cure` are the parts of its one-line message."""
+    """Base of all; `expected`, `found` and `cure` are the parts of its one-line message.
+
+    The parts may quote names and files of others and are kept as they are; the message has them
+    in a form that can be shown anywhere.
+    """
 
     exit_code = EXIT_FAILED
 
@@ -36,7 +44,7 @@ class SyncpointError(Exception):
         text = f"expected {self.expected}; found {self.found}"
         if self.cure:
             text += f"; {self.cure}"
-        return " ".join(text.split())
+        return visible(" ".join(text.split()), _LONGEST_MESSAGE)
 
 
 class InputError(SyncpointError):
@@ -107,3 +115,6 @@ class Unsupported(SyncpointError):
 
 class SyncpointWarning(UserWarning):
     """Something odd that does not stop the work."""
+
+    def __str__(self) -> str:
+        return visible(" ".join(super().__str__().split()), _LONGEST_MESSAGE)

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import expect
@@ -169,3 +170,17 @@ def test_its_keys_are_those_that_work_in_it(offline, reports):
     keys = offline.get_by_role("dialog", name="Keys")
     expect(keys).to_contain_text("next guilty")
     expect(keys).not_to_contain_text("slice")
+
+
+def test_a_name_that_hides_text_is_shown_escaped_and_found_as_it_is(offline, tmp_path):
+    name = "u\u202eesolc\u200b"
+    x = np.linspace(-1, 1, 6, dtype=np.float32)
+    np.savez(tmp_path / "t.npz", **{name: x})
+    np.savez(tmp_path / "r.npz", **{name: -x})
+    made = sp.compare(tmp_path / "t.npz", tmp_path / "r.npz", diagnose=False)
+    made.to_html(tmp_path / "a.html")
+    offline.goto((tmp_path / "a.html").as_uri())
+    settled(offline)
+    shown = offline.locator("body").inner_text()
+    assert "u\\u202eesolc\\u200b" in shown
+    assert "\u202e" not in shown and "\u200b" not in shown

@@ -15,6 +15,7 @@ import { MiddleSplitter, Splitters } from "./splitters";
 import { Structure } from "./structure/structure";
 import { short, TopBar } from "./topbar";
 import * as state from "./state";
+import { visible } from "./visible";
 
 export function Frame(): JSX.Element {
   useEffect(() => {
@@ -23,7 +24,7 @@ export function Frame(): JSX.Element {
   }, []);
   const whole = state.overview.value;
   useEffect(() => {
-    if (whole) document.title = `${short(whole.target.label)} against ${short(whole.reference.label)} · Syncpoint`;
+    if (whole) document.title = visible(`${short(whole.target.label)} against ${short(whole.reference.label)} · Syncpoint`);
   }, [whole]);
   return (
     <div class="frame">

@@ -9,7 +9,9 @@ import { recallSession } from "./insession";
 import { follow } from "./navigator/lines";
 import { Session } from "./session/session";
 import { start } from "./state";
+import { showOnlyVisible } from "./visible";
 
+showOnlyVisible();
 const root = document.getElementById("app") as HTMLElement;
 
 function show(source: Source): void {

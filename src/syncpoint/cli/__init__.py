@@ -6,6 +6,7 @@ import os
 import sys
 
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
+from syncpoint.foreign_text import visible
 
 after_interrupt = "what was finished stays usable"
 """What to say to somebody who interrupts the command; a command may know better."""
@@ -26,10 +27,13 @@ def main() -> None:
 def run_command() -> int:
     """Run the command of `sys.argv`; errors become one line and an exit code."""
     from syncpoint.cli.app import Escaped, app
+    from syncpoint.cli.output import tolerate_encodings
 
+    tolerate_encodings()
     try:
         try:
-            app()
+            # Where the shell does not expand patterns, nobody does: a name may contain a bracket.
+            app(windows_expand_args=False)
         except Escaped as escaped:
             raise escaped.__cause__ or escaped from None
     except SyncpointError as error:
@@ -58,7 +62,7 @@ def _tell_of_crash(error: BaseException) -> int:
 
     from syncpoint.supervision.crash_file import write_crash_file
 
-    words = " ".join(str(error).split())[:200]
+    words = visible(" ".join(str(error).split())[:200])
     event = f"{type(error).__name__}: {words}" if words else type(error).__name__
     if isinstance(error, MemoryError):
         sys.stderr.write(f"syncpoint: memory ran out; free some, or record less ({event})\n")
@@ -72,4 +76,4 @@ def _tell_of_crash(error: BaseException) -> int:
 
 
 def _say_interrupted() -> None:
-    sys.stderr.write(f"syncpoint: interrupted; {after_interrupt}\n")
+    sys.stderr.write(f"syncpoint: interrupted; {visible(after_interrupt)}\n")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def analyze(
@@ -45,10 +46,9 @@ def analyze(
 ) -> None:
     """Compile a model and find where it leaves what eager mode computes, and who is right."""
     options.set_limits(timeout, memory)
-    from rich.console import Console
-
     from syncpoint import api
     from syncpoint.reports.analysis_report import headline, print_analysis
+    from syncpoint.reports.console import Console
 
     chosen: dict[str, Any] = {"backend": backend, **options.settings(set_)}
     if dtype is not None:
@@ -68,12 +68,10 @@ def analyze(
     if json is not None:
         written.append(f"json       {analysis.to_json(json)}")
     if quiet:
-        typer.echo(headline(analysis))
+        echo(headline(analysis))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 200
+        console = Console()
         print_analysis(analysis, console, rows)
     for line in written:
-        typer.echo(line)
+        echo(line)
     raise typer.Exit(analysis.exit_code)

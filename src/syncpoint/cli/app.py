@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from syncpoint import __version__
 from syncpoint.cli.analyze import analyze
@@ -23,15 +24,32 @@ from syncpoint.cli.demo import demo
 from syncpoint.cli.diagnose import diagnose
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
+from syncpoint.cli.output import echo
 from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
 from syncpoint.cli.session import session
 from syncpoint.cli.verify import verify
 from syncpoint.cli.view import view
 from syncpoint.errors import contain_exit
+from syncpoint.foreign_text import visible
+
+
+class Commands(TyperGroup):
+    """The commands; a usage error may quote the name of a file."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse and run one of them."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if hasattr(error, "format_message") and hasattr(error, "message"):
+                error.message = visible(str(error.message))
+            raise
+
 
 app = typer.Typer(
     name="syncpoint",
+    cls=Commands,
     help="Finds where, by how much and why two executions of the same model disagree.",
     no_args_is_help=True,
     add_completion=False,
@@ -42,7 +60,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"syncpoint {__version__}")
+        echo(f"syncpoint {__version__}")
         raise typer.Exit
 
 
@@ -53,7 +71,8 @@ def _all(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    context.default_map = defaults()
+    commands: Any = context.command
+    context.default_map = defaults(commands.commands)
 
 
 class Escaped(Exception):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def bisect(
@@ -37,7 +38,7 @@ def bisect(
     """Find the first bad op by cutting the target and running the pieces."""
     options.set_limits(timeout, memory)
     from syncpoint import api
-    from syncpoint.reports.bisection_report import cut_line, write_json
+    from syncpoint.reports.bisection_report import as_lines, cut_line, write_json
 
     options.one_of(fail_on, ("large", "moderate"), "--fail-on")
     found = api.bisect(
@@ -50,9 +51,10 @@ def bisect(
         preset=preset,
         limits=limits,
         out=output,
-        told=lambda cut: typer.echo(cut_line(cut), err=True),
+        told=lambda cut: echo(cut_line(cut), err=True),
     )
     if json is not None:
         write_json(found, json)
-    typer.echo(str(found))
+    for line in as_lines(found):
+        echo(line)
     raise typer.Exit(found.exit_code(fail_on))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def capture(
@@ -62,8 +63,8 @@ def capture(
     )
     info = run.info
     facts = ", ".join(p for p in (info.runtime, info.device, info.precision) if p)
-    typer.echo(f"{output}: {len(run.ops)} ops, {len(run.tensors)} tensors ({facts})")
+    echo(f"{output}: {len(run.ops)} ops, {len(run.tensors)} tensors ({facts})")
     if info.observer is not None and not info.observer.equal:
-        typer.echo(f"note: capturing changed the outputs: {info.observer.detail}", err=True)
+        echo(f"note: capturing changed the outputs: {info.observer.detail}", err=True)
     for note in info.notes:
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)

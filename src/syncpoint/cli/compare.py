@@ -11,6 +11,7 @@ import typer
 
 from syncpoint import cli
 from syncpoint.cli import offline, options
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 from syncpoint.supervision.channel import scratch_folder
 
@@ -169,7 +170,7 @@ def compare(
 
         write_table(target, reference, msprobe_csv, msprobe_xlsx)
     if resume and output is not None and not can_resume(output):
-        typer.echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
+        echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
     if output is not None:
         cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
     with _kept(output, html) as kept, measuring() as progress:

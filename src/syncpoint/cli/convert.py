@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from syncpoint.cli.output import echo
+
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A run or a dump.")],
@@ -23,6 +25,6 @@ def convert(
     run = api.open_run(source)
     save_dump(run, destination, to)
     left = 0 if to == "run" else sum(tensor.kept is not Kept.VALUES for tensor in run.tensors)
-    typer.echo(f"{destination}: {len(run.tensors) - left} tensors as {to}")
+    echo(f"{destination}: {len(run.tensors) - left} tensors as {to}")
     if left:
-        typer.echo(f"note: {left} tensors without values are left out", err=True)
+        echo(f"note: {left} tensors without values are left out", err=True)

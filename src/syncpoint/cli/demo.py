@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ def demo(
     ] = Path("syncpoint-demo"),
 ) -> None:
     """Compare a trained model with a good and with a faulty half-precision copy of itself."""
-    from rich.console import Console
-
+    from syncpoint.reports.console import Console
     from syncpoint.reports.message import headline
     from syncpoint.reports.terminal import print_comparison
 
@@ -31,28 +31,30 @@ def demo(
     model = _prepared(output)
     reference = _capture(model, "reference", output / "reference.run")
 
-    typer.echo("The same model in half precision: other bits, and nothing wrong.\n")
+    echo("The same model in half precision: other bits, and nothing wrong.")
+    echo()
     copy = _capture(model, "reference", output / "copy.run", "f16")
     good = _compare(copy, reference, model, output / "copy.cmp", " -q")
-    typer.echo(f"{headline(good)}\n")
+    echo(headline(good))
+    echo()
 
-    typer.echo("The same again, as it was shipped.\n")
+    echo("The same again, as it was shipped.")
+    echo()
     target = _capture(model, "shipped", output / "shipped.run", "f16")
     bad = _compare(target, reference, model, output / "shipped.cmp", " --sort operation")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
+    console = Console()
     print_comparison(bad, console, sort="operation")
 
     heard = ", ".join(
         f"{_speech(run):.2f} {name}"
         for name, run in (("reference", reference), ("copy", copy), ("shipped", target))
     )
-    typer.echo(f"\nprobability that the sound is speech: {heard}")
+    echo()
+    echo(f"probability that the sound is speech: {heard}")
     saved = output / "shipped.cmp"
-    typer.echo(f"comparison {saved}        (syncpoint report {saved})")
-    typer.echo(f"report     {bad.to_csv(output / 'shipped.csv')}")
-    typer.echo(f"           {bad.to_json(output / 'shipped.json')}")
+    echo(f"comparison {saved}        (syncpoint report {saved})")
+    echo(f"report     {bad.to_csv(output / 'shipped.csv')}")
+    echo(f"           {bad.to_json(output / 'shipped.json')}")
 
 
 def _prepared(output: Path) -> Path:
@@ -75,7 +77,8 @@ def _capture(model: Path, name: str, out: Path, dtype: str = "") -> Run:
     flag = f" --dtype {dtype}" if dtype else ""
     _say(f"capture {model}:{name} --inputs {model}:inputs{flag} -o {out}")
     run = api.capture(f"{model}:{name}", f"{model}:inputs", out=out, overwrite=True, **options)
-    typer.echo(f"{len(run.ops)} ops, {len(run.tensors)} tensors\n")
+    echo(f"{len(run.ops)} ops, {len(run.tensors)} tensors")
+    echo()
     return run
 
 
@@ -99,4 +102,4 @@ def _speech(run: Run) -> float:
 
 
 def _say(command: str) -> None:
-    typer.secho(f"$ syncpoint {command}", bold=True)
+    echo(f"$ syncpoint {command}", bold=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 
 
@@ -55,10 +56,9 @@ def diagnose(
 ) -> None:
     """Say why a comparison differs: the symptom, the causes, what to do next."""
     options.set_limits(timeout, memory)
-    from rich.console import Console
-
     from syncpoint import api
     from syncpoint.comparison.storage import keep_diagnosis
+    from syncpoint.reports.console import Console
     from syncpoint.reports.diagnosis_report import print_diagnosis
 
     if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
@@ -95,10 +95,7 @@ def diagnose(
         written.append(f"json       {found.to_json(json)}")
     if html is not None:
         written.append(f"html       {found.to_html(html)}")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 100
-    print_diagnosis(found, console)
+    print_diagnosis(found, Console(piped_width=100))
     for line in written:
-        typer.echo(line)
+        echo(line)
     options.finish(found, fail_on)

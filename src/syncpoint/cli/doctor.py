@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 
-import typer
-
 from syncpoint import __version__
+from syncpoint.cli.output import echo
 
 
 def doctor() -> None:
@@ -16,21 +15,19 @@ def doctor() -> None:
     from syncpoint.metrics import _kernel
     from syncpoint.runtimes.registry import runtimes
 
-    typer.echo(
-        f"syncpoint  {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    )
-    typer.echo(f"kernel     {_kernel.isa()}")
+    echo(f"syncpoint  {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    echo(f"kernel     {_kernel.isa()}")
     for runtime in runtimes():
         version = runtime.version()
         if version is None:
             cure = f"pip install 'syncpoint[{runtime.extra}]'"
-            typer.echo(f"runtime    {runtime.name}: not installed ({cure})")
+            echo(f"runtime    {runtime.name}: not installed ({cure})")
             continue
-        typer.echo(f"runtime    {runtime.name} {version}")
+        echo(f"runtime    {runtime.name} {version}")
         for option in runtime.options():
             allowed = f" ({', '.join(map(str, option.choices))})" if option.choices else ""
             default = option.default if option.default != "" else "as is"
-            typer.echo(f"    --set {option.name}={default}{allowed}  {option.help}")
+            echo(f"    --set {option.name}={default}{allowed}  {option.help}")
     for dump in formats():
         saves = "read and written" if isinstance(dump, Saves) else "read"
-        typer.echo(f"format     {dump.name}: {saves}")
+        echo(f"format     {dump.name}: {saves}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def inspect(
 
 
 def _list(run: Run) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    from syncpoint.reports.console import Console, Table
     from syncpoint.run.model import Role
 
     info = run.info
@@ -46,24 +45,24 @@ def _list(run: Run) -> None:
     ]
     for name, value in facts:
         if value:
-            typer.echo(f"{name:10} {value}")
+            echo(f"{name:10} {value}")
     if info.observer is not None:
         equal = "yes" if info.observer.equal else f"no: {info.observer.detail}"
-        typer.echo(f"{'observer':10} same bits as an uninstrumented run: {equal}")
+        echo(f"{'observer':10} same bits as an uninstrumented run: {equal}")
     if not info.complete:
-        typer.echo(f"{'incomplete':10} {info.missing or 'its writer died'}")
+        echo(f"{'incomplete':10} {info.missing or 'its writer died'}")
     if run.unverified:
-        typer.echo(f"{'unverified':10} {run.unverified}")
+        echo(f"{'unverified':10} {run.unverified}")
     for note in info.notes:
-        typer.echo(f"{'note':10} {note}")
+        echo(f"{'note':10} {note}")
     roles = {role: sum(t.key.role is role for t in run.tensors) for role in Role}
     counts = ", ".join(f"{n} {role}" for role, n in roles.items() if n)
-    typer.echo(f"{'tensors':10} {len(run.tensors)} ({counts})")
+    echo(f"{'tensors':10} {len(run.tensors)} ({counts})")
     outputs: dict[Any, list[Tensor]] = {}
     for tensor in run.tensors:
         if tensor.key.role is Role.OUTPUT:
             outputs.setdefault(tensor.key.op, []).append(tensor)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    table = Table()
     for heading in ("op", "type", "output", "kept", "module", "source"):
         table.add_column(heading, overflow="fold")
     for item in run.ops:
@@ -76,10 +75,7 @@ def _list(run: Run) -> None:
             item.module,
             str(item.source[-1]) if item.source else "",
         )
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+    Console().print(table)
 
 
 def _form(tensor: Tensor) -> str:
@@ -105,17 +101,17 @@ def _detail(run: Run, name: str) -> None:
 
 
 def _show_op(op: Op) -> None:
-    typer.echo(f"{op.key}  {op.type}")
+    echo(f"{op.key}  {op.type}")
     if op.module:
-        typer.echo(f"  module     {op.module} ({op.module_type})")
+        echo(f"  module     {op.module} ({op.module_type})")
     for frame in op.source[-3:]:
-        typer.echo(f"  source     {frame} {frame.function}".rstrip())
+        echo(f"  source     {frame} {frame.function}".rstrip())
     for edge in op.inputs:
         index = f":{edge.index}" if edge.index else ""
         role = f" ({edge.role})" if edge.role != "output" else ""
-        typer.echo(f"  reads      {edge.op}{index}{role}")
+        echo(f"  reads      {edge.op}{index}{role}")
     for key, value in op.attributes.items():
-        typer.echo(f"  {key:10} {value}")
+        echo(f"  {key:10} {value}")
 
 
 def _show_tensor(run: Run, tensor: Tensor) -> None:
@@ -124,7 +120,7 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
     from syncpoint.metrics import Operand, statistics
     from syncpoint.run.model import Kept
 
-    typer.echo(f"{tensor.key}  {_form(tensor)}  {tensor.kept}")
+    echo(f"{tensor.key}  {_form(tensor)}  {tensor.kept}")
     found, what = tensor.statistics, ""
     if tensor.quantization is not None and tensor.kept is not Kept.VALUES:
         what = "  (of the stored integers)"
@@ -132,19 +128,19 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
         values = run.values(tensor)
         found = statistics(Operand(values, tensor.dtype, tensor.quantization))
     if found is not None:
-        typer.echo(
+        echo(
             f"  min {_figure(found.min)}  max {_figure(found.max)}  mean {_figure(found.mean)}"
             f"  std {_figure(found.std)}  l2 {_figure(found.l2)}"
             f"  nan {_number(found.nan)}  inf {_number(found.inf)}  zero {_number(found.zero)}"
             f"{what}"
         )
     if tensor.digest:
-        typer.echo(f"  {tensor.digest_kind} {tensor.digest}")
+        echo(f"  {tensor.digest_kind} {tensor.digest}")
     if tensor.kept is Kept.VALUES:
         with np.printoptions(threshold=20, edgeitems=_EDGE, linewidth=120, precision=6):
             shown = values.astype(np.float64) if values.dtype.kind == "V" else values
             for line in str(shown).splitlines()[:40]:
-                typer.echo(f"  {line}")
+                echo(f"  {line}")
 
 
 def _figure(value: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
@@ -222,12 +223,12 @@ def compare(
             html=shown.html,
             saved=outcome.comparison,
         )
-        typer.echo(f"report     {outcome.report}")
+        echo(f"report     {outcome.report}")
         for path in outcome.others:
-            typer.echo(f"also       {path}")
+            echo(f"also       {path}")
         codes.append(result.exit_code(fail_on))
         if codes[-1] == EXIT_UNCOVERED:
-            typer.echo(f"syncpoint: {uncovered(result)}", err=True)
+            echo(f"syncpoint: {uncovered(result)}", err=True)
     # A divergence says more than too little to compare.
     raise typer.Exit(next((code for code in (1, 3) if code in codes), 0))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncpoint.cli.output import echo
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
@@ -150,8 +151,7 @@ def show(
 ) -> None:
     """Write the files that were asked for, then print: a reader of the output that goes away,
     as `head` does, must not cost a file."""
-    from rich.console import Console
-
+    from syncpoint.reports.console import Console
     from syncpoint.reports.message import headline, inputs_lines, unverified_lines
     from syncpoint.reports.terminal import print_comparison
 
@@ -165,14 +165,12 @@ def show(
     if quiet:
         lines = [*inputs_lines(comparison), *unverified_lines(comparison), headline(comparison)]
         for line in lines:
-            typer.echo(line)
+            echo(line)
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 200
+        console = Console()
         print_comparison(comparison, console, metric=metric, sort=sort, rows=rows)
     for line in written:
-        typer.echo(line)
+        echo(line)
 
 
 def finish(comparison: Comparison, fail_on: str) -> None:
@@ -182,5 +180,5 @@ def finish(comparison: Comparison, fail_on: str) -> None:
 
     code = comparison.exit_code(fail_on)
     if code == EXIT_UNCOVERED:
-        typer.echo(f"syncpoint: {uncovered(comparison)}", err=True)
+        echo(f"syncpoint: {uncovered(comparison)}", err=True)
     raise typer.Exit(code)

@@ -13,8 +13,9 @@ def measuring() -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import Progress
+
+    from syncpoint.reports.console import Console
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("measuring", total=None)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from syncpoint.cli.output import echo
+
 
 def reduce(
     source: Annotated[str, typer.Argument(metavar="RUN|DUMP", help="A run or a dump.")],
@@ -31,7 +33,7 @@ def reduce(
     cli.after_interrupt = "the same command goes on"
 
     def say(text: str) -> None:
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
     done = api.reduce(
         source,
@@ -43,7 +45,7 @@ def reduce(
         progress=say if watch else None,
     )
     first, *remarks = done.lines()
-    typer.echo(first)
+    echo(first)
     for remark in remarks:
-        typer.echo(remark, err=True)
+        echo(remark, err=True)
     raise typer.Exit(done.exit_code())

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def session(
@@ -38,4 +39,4 @@ def session(
 
     limits = ProcessLimits(timeout, options.byte_count(memory))
     opened, library = open_session(folder or [Path()], output, target, reference, limits)
-    serve(library, "/", typer.echo, port=port, browser=not no_browser, session=opened)
+    serve(library, "/", echo, port=port, browser=not no_browser, session=opened)

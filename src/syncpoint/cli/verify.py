@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from syncpoint.cli.output import echo
+
 
 def verify(
     path: Annotated[Path, typer.Argument(help="A run, a dump or a comparison.")],
@@ -20,15 +22,11 @@ def verify(
     import json as encoder
 
     from syncpoint import api
-    from syncpoint.errors import InputError
-    from syncpoint.run.files import one_line, write_atomically
+    from syncpoint.run.outputs import write_output
 
     result = api.verify(path)
     if json is not None:
-        try:
-            write_atomically(json, encoder.dumps(result.as_dict(), indent=1).encode() + b"\n")
-        except OSError as error:
-            raise InputError(f"{json} to be written", one_line(error)) from error
+        write_output(json, encoder.dumps(result.as_dict(), indent=1) + "\n")
     for line in result.lines():
-        typer.echo(line)
+        echo(line)
     raise typer.Exit(result.exit_code())

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.output import echo
 
 
 def view(
@@ -22,4 +23,4 @@ def view(
 
     library, name = Library([comparison]), name_of(comparison)
     library.get(name)  # says what is wrong with it before anything is served
-    serve(library, f"/c/{name}", typer.echo, port=port, browser=not no_browser)
+    serve(library, f"/c/{name}", echo, port=port, browser=not no_browser)

@@ -5,7 +5,7 @@ They are taken out before anything is measured, so that no metric knows of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -35,6 +35,9 @@ class Masks:
     def __init__(self, masks: Sequence[Mask], target: Run, reference: Run) -> None:
         self._masks = masks
         self._told: dict[tuple[str, Part], NDArray[Any]] = {}
+        names = {name for run in (target, reference) for name in _names_in(run)}
+        # All at once: what is wrong with a map is known before anything is measured.
+        self._masked = [{n for n in names if mask.pattern.fullmatch(n)} for mask in masks]
         for mask in masks:
             if mask.tensor:
                 self._read(mask.tensor, (reference, target))
@@ -46,8 +49,8 @@ class Masks:
             return None
         names = _names(row.target) | _names(row.reference)
         found: NDArray[np.bool_] | None = None
-        for mask in self._masks:
-            if not any(mask.pattern.fullmatch(name) for name in names):
+        for mask, masked in zip(self._masks, self._masked, strict=True):
+            if not masked & names:
                 continue
             one = mask.kept(row.reference.shape, self._values(mask, row.reference.key.part))
             found = one if found is None else found & one
@@ -85,6 +88,14 @@ def _is_called(tensor: Tensor, name: str) -> bool:
     if tensor.key.role is Role.MODEL_INPUT:
         return name in (tensor.name, tensor.key.op.op)
     return tensor.key.role is Role.OUTPUT and not tensor.key.index and name == str(tensor.key.op)
+
+
+def _names_in(run: Run) -> Iterator[str]:
+    """The names under which a map may speak of the ops and tensors of a run."""
+    for op in run.ops:
+        yield from (op.key.op, str(op.key), op.module)
+    for tensor in run.tensors:
+        yield from (tensor.key.op.op, str(tensor.key.op), tensor.name)
 
 
 def _names(end: End) -> set[str]:

@@ -24,6 +24,7 @@ from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.through import Through
 from syncpoint.errors import FormatError, InputError
+from syncpoint.foreign_text import encodable
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Verdict
@@ -153,6 +154,7 @@ compress, so a table that would take far more is not one that we wrote."""
 _KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
 
 _NUMBERS = {**METRIC_COLUMNS, **_COARSE, **_ON_DEMAND}
+_TEXTS = [name for name, kind in COLUMNS.items() if kind in (pl.String, pl.List(pl.String))]
 _BOUNDS = [name for name in _COARSE if not name.startswith("same_")]
 _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 """Metrics that are no single number; JSON in the table."""
@@ -160,7 +162,14 @@ _PACKED = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
 
 def frame(rows: list[Row]) -> pl.DataFrame:
     """The table of a comparison."""
-    return pl.DataFrame([_flat(row) for row in rows], schema=COLUMNS, orient="row")
+    flat = [_flat(row) for row in rows]
+    for cells in flat:
+        for name in _TEXTS:
+            value = cells[name]
+            # Polars writes half a character as it is, and then cannot read it.
+            if value and not (isinstance(value, str) and value.isascii()):
+                cells[name] = encodable(value)
+    return pl.DataFrame(flat, schema=COLUMNS, orient="row")
 
 
 def _flat(row: Row) -> dict[str, Any]:
@@ -227,7 +236,7 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
                 with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
                     record = write_parquet(result.table, table.path)
                     body = {**_about(result, path), "files": files_to_json({TABLE_NAME: record})}
-                    about.path.write_bytes(sealed(json.dumps(body, indent=1)))
+                    about.path.write_bytes(sealed(json.dumps(encodable(body), indent=1)))
                     about.publish_after(table)
     except BaseException:
         if fresh:

@@ -3,13 +3,12 @@ hardly ever say."""
 
 from __future__ import annotations
 
-import json
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.errors import FormatError
-from syncpoint.run.files import one_line
+from syncpoint.run.files import one_line, parse_foreign_json, read_whole
 from syncpoint.run.reader import Run
 
 NAME = "env.json"
@@ -23,10 +22,8 @@ def with_environment(run: Run, path: Path) -> Run:
     if not place.is_file():
         return run
     try:
-        if place.stat().st_size > _LARGEST:
-            raise FormatError(f"{place.name} of at most a megabyte", str(place.stat().st_size))
-        said = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        said = parse_foreign_json(read_whole(place, _LARGEST), str(place))
+    except OSError as error:
         raise FormatError(f"JSON in {place}", one_line(error)) from None
     plain = isinstance(said, dict) and all(
         isinstance(value, str | int | float | bool) for value in said.values()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.errors import InputError
+from syncpoint.foreign_text import encodable
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.elements import Bytes, to_bytes
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
@@ -27,6 +28,11 @@ class Entry:
     file: str
     offset: int
     nbytes: int
+
+    def __post_init__(self) -> None:
+        # A file's name in another encoding; every table and report is UTF-8.
+        if not self.name.isascii():
+            object.__setattr__(self, "name", encodable(self.name))
 
 
 def flat_run(path: Path, format: str, entries: Iterable[Entry], store: Store) -> Run:

@@ -91,8 +91,13 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
         raise Unsupported("a format that can be written", name, f"these can: {writable}")
     if path.exists() or path.is_symlink():
         raise InputError("a new path to write to", f"{path} exists", "choose another name")
-    with write_errors(path):
-        target.save(run, path)
+    try:
+        with write_errors(path):
+            target.save(run, path)
+    except UnicodeEncodeError as error:
+        raise Unsupported(
+            f"names that are valid Unicode for the format {name}", repr(error.object)[:200]
+        ) from error
 
 
 @cache

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from syncpoint.errors import InputError, MissingExtra
+from syncpoint.foreign_text import visible
+from syncpoint.spreadsheet_text import as_cell
 
-_FORMULA = ("=", "+", "@", "-", "%", "\t", "\r")
 MAX_ROWS = 1_048_576
 """Of a sheet, its header included."""
 _MAX_TEXT = 32_767
@@ -62,7 +63,10 @@ def write_sheet(
             raise InputError(f"less than {MAX_ROWS} lines for a sheet", "more", "use the CSV")
         made = []
         for name, text in zip(header, texts, strict=True):
-            cell = WriteOnlyCell(sheet, value=_words(text) if name in _WORDS else _value(text))
+            value = _words(text) if name in _WORDS else _value(text)
+            cell = WriteOnlyCell(sheet, value=value)
+            if isinstance(value, str):
+                cell.data_type = "s"  # else a text may become a formula or an error
             cell.fill = fills[colour]
             made.append(cell)
         sheet.append(made)
@@ -79,16 +83,4 @@ def _value(text: str) -> str | float | None:
 
 
 def _words(text: str) -> str | None:
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return safe(shown)[:_MAX_TEXT] or None
-
-
-def safe(text: str) -> str:
-    """A spreadsheet would take a text that begins like a formula for one."""
-    if not text.startswith(_FORMULA):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
+    return as_cell(visible(text, _MAX_TEXT))[:_MAX_TEXT] or None

@@ -18,19 +18,20 @@ It is the strongest evidence there is and comes first in the chain.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.matching.masks import Mask, read_masks
+from syncpoint.matching.masks import Mask, name_of, read_masks
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason
+from syncpoint.run.config_files import read_yaml
 from syncpoint.run.dims import Dims
 from syncpoint.run.model import Op, OpKey, Tensor, changed
+from syncpoint.run.patterns import Pattern
 
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
 _KEYS = {"pairs", "ignore", "dims", "mask"}
@@ -44,7 +45,8 @@ class Pin:
     target: str
     reference: str
     view: View
-    regex: bool
+    pattern: Pattern | None = None
+    """`target` as a regular expression, where it is one."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Named:
     """Names for the axes of some tensors of one side."""
 
     side: str
-    pattern: re.Pattern[str]
+    pattern: Pattern
     dims: Dims
 
 
@@ -61,22 +63,15 @@ class MapFile:
     """What a map file says."""
 
     pins: tuple[Pin, ...] = ()
-    ignore: tuple[re.Pattern[str], ...] = ()
+    ignore: tuple[Pattern, ...] = ()
     dims: tuple[Named, ...] = ()
     masks: tuple[Mask, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> MapFile:
         """Read a map from YAML."""
-        import yaml
-
-        try:
-            said = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise InputError(f"a readable map file at {path}", str(error)) from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise FormatError(f"YAML in {path}", " ".join(str(error).split())) from error
-        return cls.of(said or {}, str(path))
+        content = read_yaml(path, "a readable map file")
+        return cls.of({} if content is None else content, str(path))
 
     @classmethod
     def of(cls, said: Any, where: str = "the map") -> MapFile:
@@ -88,9 +83,7 @@ class MapFile:
             names = ", ".join(sorted(map(str, unknown)))
             raise FormatError(f"only pairs, ignore, dims and mask in {where}", names)
         pins = []
-        listed = said.get("pairs") or ()
-        if not isinstance(listed, list | tuple):
-            raise FormatError(f"a list under pairs in {where}", repr(listed)[:60])
+        listed = _list(said, "pairs", where)
         for entry in listed:
             if not isinstance(entry, dict) or not {"target", "reference"} <= set(entry):
                 raise FormatError(f"target and reference in each pair of {where}", repr(entry))
@@ -98,19 +91,11 @@ class MapFile:
                 raise FormatError(
                     f"only {', '.join(sorted(_PAIR_KEYS))} in a pair of {where}", repr(entry)
                 )
-            regex = bool(entry.get("regex", False))
-            if regex:
-                compile_regex(str(entry["target"]), where)
-            view = View(str(entry.get("view", "")))
-            pins.append(Pin(str(entry["target"]), str(entry["reference"]), view, regex))
-        ignore = said.get("ignore") or ()
-        if not isinstance(ignore, list | tuple):
-            raise FormatError(
-                f"a list of regular expressions under ignore in {where}", repr(ignore)
-            )
+            pins.append(_read_pin(entry, where))
+        ignore = _list(said, "ignore", where)
         return cls(
             tuple(pins),
-            tuple(compile_regex(str(i), where) for i in ignore),
+            tuple(Pattern(name_of(i, "ignore", where), where) for i in ignore),
             _read_dims(said.get("dims") or {}, where),
             read_masks(said.get("mask") or {}, where),
         )
@@ -118,7 +103,7 @@ class MapFile:
     def in_words(self) -> dict[str, Any]:
         """What it says, as plain data."""
         return {
-            "pairs": [[p.target, p.reference, str(p.view), p.regex] for p in self.pins],
+            "pairs": [[p.target, p.reference, str(p.view), bool(p.pattern)] for p in self.pins],
             "ignore": [pattern.pattern for pattern in self.ignore],
             "dims": [[n.side, n.pattern.pattern, str(n.dims)] for n in self.dims],
             "mask": [mask.in_words() for mask in self.masks],
@@ -126,16 +111,28 @@ class MapFile:
 
     def ignoring(self, *patterns: str) -> MapFile:
         """This map with more left out."""
-        more = tuple(compile_regex(p, "--ignore") for p in patterns)
+        more = tuple(Pattern(p, "--ignore") for p in patterns)
         return replace(self, ignore=self.ignore + more)
 
 
-def compile_regex(pattern: str, where: str) -> re.Pattern[str]:
-    """A regular expression of the user's, or an error that says where it stands."""
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"a regular expression in {where}", f"{pattern!r}: {error}") from error
+def _list(content: dict[str, Any], key: str, where: str) -> list[Any]:
+    value = content.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise FormatError(f"a list under {key} in {where}", repr(value)[:60])
+    return list(value)
+
+
+def _read_pin(entry: dict[str, Any], where: str) -> Pin:
+    target, reference = (name_of(entry[side], side, where) for side in _SIDES)
+    view, regex = entry.get("view", ""), entry.get("regex", False)
+    if not isinstance(view, str) or not isinstance(regex, bool):
+        raise FormatError(
+            f"a text as view, and true or false as regex, in a pair of {where}", repr(entry)[:60]
+        )
+    pattern = Pattern(target, where) if regex else None
+    return Pin(target, reference, View(view), pattern)
 
 
 def _read_dims(said: Any, where: str) -> tuple[Named, ...]:
@@ -147,7 +144,8 @@ def _read_dims(said: Any, where: str) -> tuple[Named, ...]:
         if not isinstance(entries, dict):
             raise FormatError(f"names and axes under dims in {where}", repr(entries)[:60], cure)
         for name, text in entries.items():
-            found.append(Named(side, compile_regex(str(name), where), Dims.parse(text)))
+            pattern = Pattern(name_of(name, "dims", where), where)
+            found.append(Named(side, pattern, Dims.parse(text)))
     return tuple(found)
 
 
@@ -235,22 +233,16 @@ def _names(op: Op) -> set[str]:
 
 
 def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
-    if not pin.regex:
+    if pin.pattern is None:
         key = _find(side, pin.target)
         if key is not None:
             yield key, pin.reference
         return
-    pattern = re.compile(pin.target)
     for op in side.ops:
         for name in sorted(_names(op)):
-            hit = pattern.fullmatch(name)
+            hit = pin.pattern.fullmatch(name)
             if hit:
-                try:
-                    wanted = hit.expand(pin.reference)
-                except (re.error, IndexError) as error:
-                    found = f"{pin.reference!r}: {error}"
-                    raise InputError(f"groups of {pin.target!r} in a pin", found) from error
-                yield op.key, wanted
+                yield op.key, pin.pattern.expanded(hit, pin.reference)
                 break
 
 

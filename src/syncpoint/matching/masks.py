@@ -16,19 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import FormatError
+from syncpoint.run.patterns import Pattern
 
 Index = tuple[slice | EllipsisType, ...]
 _CURE = "write the name of a tensor, a slice such as '[:, 100:]', or {keep: NAME, axes: [0, 1]}"
-_SLICE = re.compile(r"\s*(-?\d+)?\s*:\s*(-?\d+)?\s*(?::\s*(-?\d+)?\s*)?")
-_INTEGER = re.compile(r"\s*-?\d+\s*")
+_SLICE = re.compile(r"\s*(-?\d{1,18})?\s*:\s*(-?\d{1,18})?\s*(?::\s*(-?\d{1,18})?\s*)?")
+_INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
 
 
 @dataclass(frozen=True)
 class Mask:
     """Which positions of some sync points do not count."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     """Of names and module paths of either side."""
     tensor: str = ""
     """A tensor of the reference that tells them; "" where `index` does."""
@@ -84,14 +85,18 @@ def read_masks(said: Any, where: str) -> tuple[Mask, ...]:
     """The masks that plain data describe."""
     if not isinstance(said, dict):
         raise FormatError(f"a mapping of names under mask in {where}", repr(said)[:60], _CURE)
-    return tuple(_mask(str(name), entry, where) for name, entry in said.items())
+    return tuple(_mask(name_of(name, "mask", where), e, where) for name, e in said.items())
+
+
+def name_of(value: Any, key: str, where: str) -> str:
+    """A name in a map file; YAML reads `3` as a number, and `no` and `null` as no names at all."""
+    if isinstance(value, str) or type(value) is int:
+        return str(value)
+    raise FormatError(f"a name under {key} in {where}", repr(value)[:60], "put it in quotes")
 
 
 def _mask(name: str, entry: Any, where: str) -> Mask:
-    try:
-        pattern = re.compile(name)
-    except re.error as error:
-        raise InputError(f"a regular expression in {where}", f"{name!r}: {error}") from error
+    pattern = Pattern(name, where)
     if isinstance(entry, str):
         entry = {"drop" if entry.strip().startswith("[") else "keep": entry}
     words = set(entry) if isinstance(entry, dict) else set()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from syncpoint.errors import InputError
 from syncpoint.metrics.row_major import dense
 
-_STEP = re.compile(r"\s*([a-z]+)\(\s*((?:-?\d+\s*(?:,\s*-?\d+\s*)*)?)\)\s*")
+_STEP = re.compile(r"\s*([a-z]+)\(\s*((?:-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*)?)\)\s*")
 
 
 def _transpose(array: NDArray[Any], *axes: int) -> NDArray[Any]:

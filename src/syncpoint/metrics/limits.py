@@ -15,6 +15,7 @@ from typing import Any
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics.nothing_left import reason_of_values
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.config_files import read_yaml
 from syncpoint.run.dtypes import DTYPES, Kind
 
 Numbers = Mapping[str, Any]
@@ -49,6 +50,8 @@ PRESETS: dict[str, Limits] = {
 }
 """From the finest to the coarsest precision; `exact` stands apart."""
 
+_LARGEST_LIMIT = 1e9
+"""Of what a file may ask for; NaN is below no number."""
 _COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
 _OF_DTYPE = {
     "f64": "f32",
@@ -95,14 +98,7 @@ def preset(name: str) -> Limits:
 def load_limits(path: Path) -> Limits:
     """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr` and `introduced` as
     [close, moderate] pairs."""
-    import yaml
-
-    try:
-        said = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"a readable limits file at {path}", str(error)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FormatError(f"YAML in {path}", " ".join(str(error).split())) from error
+    said = read_yaml(path, "a readable limits file")
     known = ("preset", "psnr", "sqnr", "introduced")
     if not isinstance(said, dict) or not set(said) <= set(known):
         raise FormatError(
@@ -117,7 +113,7 @@ def load_limits(path: Path) -> Limits:
         if not (
             isinstance(value, list)
             and len(value) == 2
-            and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
+            and all(type(v) in (int, float) and abs(v) <= _LARGEST_LIMIT for v in value)
         ):
             raise FormatError(f"{key}: [close, moderate] in {path}", repr(value))
         first, second = value if key != "introduced" else value[::-1]

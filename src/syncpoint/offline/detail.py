@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +17,7 @@ from syncpoint.matching.ascend.plan import Entry
 from syncpoint.offline.asked import Asked
 from syncpoint.offline.opening import Case
 from syncpoint.run.outputs import output_folder
+from syncpoint.spreadsheet_text import CsvWriter
 
 _AT_ONCE = 1 << 16
 _COLUMNS = ("NPUDump", "GroundTruth", "AbsoluteError", "RelativeError")
@@ -61,7 +61,7 @@ def _write(asked: Asked, case: Case, entry: Entry, folder: Path) -> Iterator[Pat
     worst: dict[str, list[tuple[float, int]]] = {kind: [] for kind in _KINDS}
     path = folder / f"{stem}.csv"
     with path.open("x", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = CsvWriter(file)
         writer.writerow(["Index", axes, *_COLUMNS])
         for start in range(0, flat[0].size, _AT_ONCE):
             part = _Errors(*(side[start : start + _AT_ONCE] for side in flat))
@@ -73,7 +73,7 @@ def _write(asked: Asked, case: Case, entry: Entry, folder: Path) -> Iterator[Pat
     for kind in _KINDS:
         path = folder / f"{stem}_{kind}_topn.csv"
         with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
+            writer = CsvWriter(file)
             writer.writerow(["Index", axes, *_COLUMNS])
             places = np.array([place for _, place in worst[kind]], np.int64)
             part = _Errors(*(side[places] for side in flat))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ from syncpoint.dumps.ascend.columns import METRICS
 from syncpoint.offline.lines import Line
 from syncpoint.run.files import replacing
 from syncpoint.run.outputs import write_errors
-
-_FORMULA = ("=", "+", "@", "-", "%", "\t", "\r")
+from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 
 def header(devices: bool, overflow: bool) -> list[str]:
@@ -32,20 +30,20 @@ def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
     return [
         str(line.index),
         line.sequence,
-        _text(line.type),
-        _text(line.target_names),
+        as_cell(line.type),
+        as_cell(line.target_names),
         line.target_type,
         line.target_address,
-        _text(line.reference_names),
+        as_cell(line.reference_names),
         line.reference_type,
         *((line.reference_address,) if devices else ()),
-        _text(line.label),
+        as_cell(line.label),
         line.shape,
         *((line.overflow,) if overflow else ()),
         *line.metrics,
-        _text(line.reason),
+        as_cell(line.reason),
         line.verdict,
-        _text(line.remark),
+        as_cell(line.remark),
     ]
 
 
@@ -57,15 +55,10 @@ def write_report(
     with (
         write_errors(path),
         replacing(path, new=True) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
+        writer = CsvWriter(file)
         writer.writerow(header(devices, overflow))
         for line in lines:
             writer.writerow(cells(line, devices, overflow))
             yield line
-
-
-def _text(text: str) -> str:
-    """A spreadsheet would take a name that begins like a formula for one."""
-    return f"'{text}" if text.startswith(_FORMULA) else text

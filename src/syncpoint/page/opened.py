@@ -41,7 +41,7 @@ _MOST_TELLING = 20_000
 
 def name_of(path: Path) -> str:
     """What a comparison is called in addresses: the same for the same folder, whoever asks."""
-    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
 
 
 class Opened:

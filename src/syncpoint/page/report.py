@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
+from syncpoint.foreign_text import visible
 from syncpoint.page import BUILT, details, distributions, graphs, heatmaps, overview, rows, sources
 from syncpoint.page.heatmaps import Wish
 from syncpoint.page.opened import Opened
@@ -51,7 +52,7 @@ def html(opened: Opened) -> str:
     script, style = (_built(name) for name in ("app.js", "app.css"))
     held = json.dumps(data(opened), allow_nan=False, separators=(",", ":"))
     told = base64.b64encode(zlib.compress(held.encode(), 9)).decode()
-    title = escape(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint")
+    title = escape(visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
     # A script ends at the first `</script`, wherever it stands.
     script = script.replace("</script", "<\\/script")
     return (

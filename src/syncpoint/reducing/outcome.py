@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.errors import EXIT_CLOSE, EXIT_FAILED, EXIT_INTERRUPTED
+from syncpoint.foreign_text import visible
 
 _SHOWN = 3
 _LONGEST = 160
@@ -59,7 +60,7 @@ class Reduced:
         return found + [f"note: {note}" for note in self.notes]
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(visible, self.lines()))
 
 
 def _short(text: str) -> str:

@@ -9,16 +9,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from syncpoint.analysis.result import NEARER, AnalysisResult
 from syncpoint.analysis.truth import OutputTruth
 from syncpoint.comparison.result import badness
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, strict
 from syncpoint.reports.numbers import (
     counted_more,
@@ -100,7 +97,7 @@ def _steadiness(analysis: AnalysisResult) -> Iterator[str]:
 
 
 def _outputs(found: tuple[OutputTruth, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -137,7 +134,7 @@ def _table(analysis: AnalysisResult, count: int) -> Table:
     chosen = sorted(_shown(analysis), key=lambda row: badness(row, "psnr"))
     if count:
         chosen = chosen[:count]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    table = Table()
     for name in ("", "buffer", "op"):
         table.add_column(name, no_wrap=True)
     for name in ("psnr dB", "introduced", "compiled − f64", "eager − f64"):
@@ -240,7 +237,7 @@ def _names(names: list[str]) -> str:
 def as_text(analysis: AnalysisResult) -> str:
     """The same as plain text."""
     out = io.StringIO()
-    console = Console(file=out, width=200, color_system=None, highlight=False)
+    console = Console(out, width=200)
     print_analysis(analysis, console)
     return out.getvalue()
 

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.foreign_text import visible
 from syncpoint.run.outputs import write_errors, write_output
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 
 def as_text(made: Bisected) -> str:
+    """What `as_lines` says, as one text."""
+    return "\n".join(map(visible, as_lines(made)))
+
+
+def as_lines(made: Bisected) -> list[str]:
     """The culprits first, then what was tried."""
     lines = [f"target     {made.target}", f"reference  {made.reference}"]
     verdicts = ", ".join(f"{name} {verdict}" for name, verdict in made.outputs.items())
@@ -28,7 +34,7 @@ def as_text(made: Bisected) -> str:
     if kept:
         lines.append(f"cut models in {Path(kept[0]).parent}")
     lines.append(f"{made.runs} runs of the target, which has {made.ops} ops")
-    return "\n".join(lines)
+    return lines
 
 
 def cut_line(cut: Cut) -> str:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from syncpoint.comparison.result import Result
 from syncpoint.run.outputs import write_output
+from syncpoint.spreadsheet_text import FORMULA, as_cell
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _FIRST = (
     "verdict",
@@ -30,7 +35,8 @@ _FIRST = (
 
 
 def write_csv(result: Result, path: Path) -> Path:
-    """Write the table. Shapes are `1x3x4`, lists are joined by a space, n/a is empty."""
+    """Write the table. Shapes are `1x3x4`, lists are joined by a space, n/a is empty; a text
+    that a spreadsheet would run as a formula has an apostrophe before it."""
     import polars as pl
 
     rest = [name for name in result.table.columns if name not in _FIRST]
@@ -42,4 +48,16 @@ def write_csv(result: Result, path: Path) -> Path:
             if isinstance(kind, pl.List)
         ]
     )
+    table = table.with_columns(
+        [_as_cells(table[name]) for name, kind in table.schema.items() if kind == pl.String]
+    )
     return write_output(path, table.write_csv())
+
+
+def _as_cells(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    if not column.str.contains(FORMULA).any():
+        return column
+    cells = [None if text is None else as_cell(text) for text in column.to_list()]
+    return pl.Series(column.name, cells, pl.String)

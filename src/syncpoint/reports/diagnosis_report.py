@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rich.console import Console
-from rich.text import Text
-
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.console import Console, Text
 from syncpoint.reports.fitting import print_wrapped, say
 from syncpoint.reports.message import unreadable_lines
 from syncpoint.reports.numbers import counted_more, run_text, short_source

@@ -6,14 +6,13 @@ A pipe has no width: what goes there is whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from syncpoint.reports.console import Console, RichText, Table, Text, as_cell
 
 _GAP = 2
 """Blanks between two columns."""
@@ -26,12 +25,15 @@ class Column:
     """A column before it is known how much room there is."""
 
     header: str
-    cells: list[Text]
+    cells: Sequence[RichText]
     right: bool = False
     least: int = 0
     """It may be cut to so many places; 0 is whole or not at all."""
     cut: Literal["start", "end"] = "end"
     """What of a long cell goes: the end of a name tells more than its start."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", [as_cell(cell) for cell in self.cells])
 
     @property
     def width(self) -> int:
@@ -97,7 +99,7 @@ def _taken(widths: Iterable[int]) -> int:
     return sum(every) + _GAP * (len(every) - 1)
 
 
-def _cut(cell: Text, room: int, side: Literal["start", "end"]) -> Text:
+def _cut(cell: RichText, room: int, side: Literal["start", "end"]) -> RichText:
     text = cell.plain
     if cell_len(text) <= room:
         return cell
@@ -108,7 +110,7 @@ def _cut(cell: Text, room: int, side: Literal["start", "end"]) -> Text:
 
 def table_of(columns: list[Column], one_line: bool) -> Table:
     """The columns as a table; where a row need not be one line, what could be cut is wrapped."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+    table = Table()
     for column in columns:
         table.add_column(
             column.header,
@@ -121,7 +123,7 @@ def table_of(columns: list[Column], one_line: bool) -> Table:
     return table
 
 
-def say(text: Text, console: Console, hang: int = 0, indent: int = 0) -> None:
+def say(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
     """A line; on a terminal a long one breaks between words, and goes on `hang` places further in.
     Words that are longer than a line, as paths may be, stay whole: they are there to be copied."""
     if not console.is_terminal:
@@ -130,7 +132,7 @@ def say(text: Text, console: Console, hang: int = 0, indent: int = 0) -> None:
     print_wrapped(text, console, hang, indent)
 
 
-def print_wrapped(text: Text, console: Console, hang: int = 0, indent: int = 0) -> None:
+def print_wrapped(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
     """The same for whatever the console writes to."""
     lead = len(text.plain) - len(text.plain.lstrip())
     text, indent = text[lead:], indent + lead
@@ -151,5 +153,5 @@ def _breaks(text: str, width: int, hang: int) -> list[int]:
     return found
 
 
-def _behind(indent: int, text: Text) -> Text:
+def _behind(indent: int, text: RichText) -> RichText:
     return Text(" " * indent) + text if indent else text

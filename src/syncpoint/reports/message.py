@@ -12,6 +12,7 @@ from syncpoint.comparison.judging import limits_of
 from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
+from syncpoint.foreign_text import visible
 from syncpoint.metrics.limits import PRESETS, Limits, bound
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.reports.numbers import metric_text, ratio_text
@@ -274,7 +275,7 @@ def summary(result: Result, fail_on: str = "large") -> str:
     for row in result.outputs:
         if row.verdict.severity and row not in shown:
             lines += divergence(row, result)
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def uncovered(result: Result) -> str:

@@ -5,12 +5,13 @@ Plain HTML and SVG without scripts, so that it shows wherever a notebook is show
 
 from __future__ import annotations
 
-from html import escape
+from html import escape as html_escape
 from math import isfinite
 
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Finding
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
+from syncpoint.foreign_text import visible
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.message import divergence, headline, inputs_lines, unverified_lines
 from syncpoint.reports.numbers import metric_text, ratio_text, run_text
@@ -51,11 +52,16 @@ def notebook_html(result: Result) -> str:
     elif result.verdict is not Verdict.CLOSE:
         parts.append(f"<div style='color:{_COLOURS[Verdict.NONE]}'>{escape(NOT_DIAGNOSED)}</div>")
     for row in result.first_divergence[:3]:
-        said = "\n".join(divergence(row, result))
-        parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{escape(said)}</pre>")
+        lines = "\n".join(map(escape, divergence(row, result)))
+        parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{lines}</pre>")
     parts.append(_table(result))
     body = "".join(parts)
     return f"<div style='font:12px/1.45 system-ui,sans-serif;max-width:{_WIDTH}px'>{body}</div>"
+
+
+def escape(text: str) -> str:
+    """Text for HTML: its markup is none, and what hides or reverses other text is visible."""
+    return html_escape(visible(text))
 
 
 def _cause(finding: Finding) -> str:

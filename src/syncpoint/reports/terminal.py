@@ -6,13 +6,11 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from syncpoint.comparison.result import Result, badness, has_same_bytes
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.reports.console import Console, Text
 from syncpoint.reports.diagnosis_report import causes, print_lines
 from syncpoint.reports.fitting import Column, fitted, say, shortened, table_of, without
 from syncpoint.reports.message import (
@@ -224,7 +222,7 @@ def _makes_much(row: Row) -> bool:
 
 def as_text(result: Result, **options: Any) -> str:
     """The same as plain text."""
-    console = Console(file=io.StringIO(), width=160, color_system=None, highlight=False)
+    console = Console(io.StringIO(), width=160)
     print_comparison(result, console, **options)
     out = console.file
     return out.getvalue() if isinstance(out, io.StringIO) else ""

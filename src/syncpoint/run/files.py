@@ -223,6 +223,21 @@ def parse_json(data: bytes | str, what: str) -> Any:
         raise FormatError(f"valid JSON in {what}", one_line(error)) from error
 
 
+def parse_foreign_json(data: bytes | str, what: str) -> Any:
+    """The same for files of other tools, whose names must be whole characters too: half of one,
+    as `\\ud800` alone, cannot be written into any table."""
+    body = parse_json(data, what)
+    try:
+        text = data.decode(json.detect_encoding(data)) if isinstance(data, bytes) else data
+        if "\\ud" in text.lower():
+            json.dumps(body, ensure_ascii=False).encode()
+        elif not text.isascii():
+            text.encode()
+    except UnicodeError as error:
+        raise FormatError(f"whole characters in {what}", one_line(error)) from error
+    return body
+
+
 class _Repeated(Exception):
     def __init__(self, key: str) -> None:
         self.key = key

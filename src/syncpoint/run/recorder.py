@@ -35,6 +35,7 @@ from syncpoint.run.model import (
     TensorKey,
     changed,
 )
+from syncpoint.run.patterns import Pattern
 from syncpoint.run.pipeline import Pipeline
 from syncpoint.run.statistics import statistics
 from syncpoint.run.writer import RunWriter
@@ -188,7 +189,7 @@ class _Shared:
         self,
         writer: RunWriter,
         record: Kept,
-        pattern: re.Pattern[str] | None,
+        pattern: Pattern | re.Pattern[str] | None,
         max_bytes: int | None,
         seen: Callable[[int], None] | None = None,
     ) -> None:
@@ -241,11 +242,8 @@ class _Shared:
         return Kept.STATISTICS if self._spent else Kept.VALUES
 
 
-def _pattern(filter: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
-    try:
-        return re.compile(filter) if isinstance(filter, str) else filter
-    except re.error as error:
-        raise InputError("a regular expression as filter", f"{filter!r}: {error}") from error
+def _pattern(filter: str | re.Pattern[str] | None) -> Pattern | re.Pattern[str] | None:
+    return Pattern(filter, "--filter") if isinstance(filter, str) else filter
 
 
 def _owned(value: NDArray[Any], dtype: str | None) -> tuple[Array, dtypes.DType]:

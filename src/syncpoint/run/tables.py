@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncpoint.foreign_text import encodable
 from syncpoint.run.checksums import FileRecord, record_of
 from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import (
@@ -176,7 +177,7 @@ def _write(
             series.append(_series(name, values, dtype))
         except UnicodeEncodeError:
             # A path that is not valid Unicode; the rest of the run is worth more than it.
-            series.append(_series(name, _encodable(values), dtype))
+            series.append(_series(name, encodable(values), dtype))
     return write_table(path, pl.DataFrame(series))
 
 
@@ -224,11 +225,3 @@ def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     empty = pl.lit(pl.Series([[]], dtype=dtype)).first()
     filled = pl.when(~pl.col("absent")).then(pl.col("item").fill_null(empty))
     return joined.select(filled.alias(name)).to_series()
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, list | tuple):
-        return type(value)(_encodable(item) for item in value)
-    return value

@@ -53,7 +53,7 @@ class Folders:
             raise refusal
         try:
             path = (self.here / Path(text).expanduser()).resolve()
-        except (OSError, RuntimeError) as error:  # a link in circles, or no such user
+        except (OSError, RuntimeError, ValueError) as error:  # circles, no such user, no letters
             raise InputError("a path", f"{text!r}: {one_line(error)}") from error
         root = self._root_of(path)
         if root is None or any(part.startswith(".") for part in path.relative_to(root).parts):

@@ -7,8 +7,10 @@ of a request make a name that an attacker points at this machine useless.
 from __future__ import annotations
 
 import hmac
+import re
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -31,6 +33,11 @@ _SECURITY = {
 }
 
 
+_ADDRESS = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+_LENGTH = re.compile("[0-9]{1,12}")
+_MALFORMED = (400, "expected a well-formed request, found something else")
+
+
 class Guard:
     """Turns away what does not carry the token or comes under another name."""
 
@@ -48,8 +55,11 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = self._refusal(scope, headers)
-        given = self._given(scope)
+        try:
+            refused = self._refusal(scope, headers)
+            given = self._given(scope)
+        except ValueError:  # whatever a header or the query holds that its parser does not take
+            refused, given = _MALFORMED, False
         if refused:
             status, text = refused
             await PlainTextResponse(text, status)(scope, receive, self._adding(send, False))
@@ -57,18 +67,25 @@ class Guard:
         await self._app(scope, self._bounded(receive), self._adding(send, given))
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        host = headers.get("host", "")
-        if _name(host) not in self._hosts:
+        host = _Address.parse(headers.get("host", ""))
+        if host is None:
+            return 400, "expected a well-formed Host, found something else"
+        if host.name not in self._hosts:
             return 421, "expected a request to 127.0.0.1 or localhost, found another host"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return 403, "expected a request of this page, found one of another origin"
+        if origin is not None:
+            scheme, _, rest = origin.partition("://")
+            place = _Address.parse(rest)
+            if place is None and scheme.lower() in ("http", "https"):
+                return 400, "expected a well-formed Origin, found something else"
+            if scheme.lower() != "http" or place != host:
+                return 403, "expected a request of this page, found one of another origin"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return 403, "expected a request of this page, found one of another site"
         if len(scope["query_string"]) > _LONGEST_QUERY:
             return 414, f"expected a query of at most {_LONGEST_QUERY} bytes, found a longer one"
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > _LARGEST_BODY:
+        if not _LENGTH.fullmatch(length) or int(length) > _LARGEST_BODY:
             return 413, f"expected a body of at most {_LARGEST_BODY} bytes, found a larger one"
         if not self._has_token(scope, headers):
             return 403, f"expected the token of this session, found none or another; {_CURE}"
@@ -123,8 +140,18 @@ class Guard:
         return bounded
 
 
-def _name(host: str) -> str:
-    """The host without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] or host
+@dataclass(frozen=True)
+class _Address:
+    """A name and a port, as Host and Origin have them; no user, no path."""
+
+    name: str
+    port: int = 80
+
+    @classmethod
+    def parse(cls, text: str) -> _Address | None:
+        """None where it is something else."""
+        found = _ADDRESS.fullmatch(text)
+        if found is None:
+            return None
+        port = int(found["port"] or 80)
+        return cls(found["name"].lower(), port) if port <= 65535 else None

@@ -93,6 +93,8 @@ class PastList:
         """Folders, one level down, that hold a file of that name and lead nowhere else."""
         for root in dict.fromkeys((*self.folders.roots, self.out)):
             for file in sorted(root.glob(f"*/{name}")):
+                if not file.parent.name.isprintable():
+                    continue  # as in listings
                 with suppress(InputError):
                     yield self.folders.resolve(str(file.parent))
 

@@ -14,6 +14,9 @@ from syncpoint.errors import InputError, MissingExtra
 from syncpoint.server.library import Library
 
 if TYPE_CHECKING:
+    import uvicorn
+
+    from syncpoint.server.guard import Guard
     from syncpoint.server.session import Session
 
 HOST = "127.0.0.1"
@@ -47,9 +50,7 @@ def serve(
         address = f"http://{HOST}:{found}{page}?token={token}"
         say(address)
         say(f"from another machine: ssh -L {found}:{HOST}:{found} {socket.gethostname()}")
-        config = uvicorn.Config(
-            guarded(library, token, found, session), log_level="warning", access_log=False
-        )
+        config = server_config(guarded(library, token, found, session))
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -62,6 +63,22 @@ def serve(
             _open(address)
         with suppress(KeyboardInterrupt):
             Server(config).run(sockets=[listening])
+
+
+def server_config(app: Guard) -> uvicorn.Config:
+    """How the server treats connections."""
+    import uvicorn
+
+    from syncpoint.server import connections
+
+    return uvicorn.Config(
+        app,
+        http=connections.BoundedConnection,
+        ws="none",
+        timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
+        log_level="warning",
+        access_log=False,
+    )
 
 
 def require_web(command: str) -> None:

@@ -273,6 +273,7 @@ class _Supervisor:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _tell(self, code: int, exceeded: str) -> None:
+        from syncpoint.foreign_text import visible
         from syncpoint.supervision.crash_file import write_crash_file
         from syncpoint.supervision.endings import describe_end
 
@@ -285,7 +286,7 @@ class _Supervisor:
             parts.append(f"details are in {details}" if details else "")
         if self._recording:
             parts.append(f"what was recorded before is in {self._recording}")
-        sys.stderr.write(f"syncpoint: {'; '.join(part for part in parts if part)}\n")
+        sys.stderr.write(f"syncpoint: {visible('; '.join(part for part in parts if part))}\n")
 
     def _read_stack(self) -> str:
         """The Python stack that the child left when a native crash ended it."""

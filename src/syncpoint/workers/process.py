@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.errors import CaptureError
+from syncpoint.foreign_text import visible, without_colours
 from syncpoint.supervision.endings import describe_end, describe_memory, describe_timeout
 from syncpoint.supervision.process_tree import memory_of_tree
 
@@ -87,7 +88,8 @@ class Lines:
         return [found]
 
     def _text(self) -> str:
-        return self._line.decode("utf-8", "replace").strip()[:_LONGEST_LINE]
+        plain = without_colours(self._line.decode("utf-8", "replace")).strip()
+        return visible(plain[:_LONGEST_LINE])[:_LONGEST_LINE]
 
 
 class Process:

@@ -114,3 +114,17 @@ def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
     assert lines.so_far() == [Printed("loading")]
     assert not lines.unfinished
     assert lines.take(b" done\nnext\n") == [Printed("loading done", over=True), Printed("next")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        (b"\x1b[31mred\x1b[0m\n", "red"),
+        (b"\x1b]0;title\x07text\n", "text"),
+        (b"a\x1b[2K\x1b[1Ab\n", "ab"),
+        (b"a\x07\x1b\n", r"a\x07\x1b"),
+        ("u\u202etxt\n".encode(), r"u\u202etxt"),
+    ],
+)
+def test_colours_are_left_out_and_what_hides_text_is_shown(sent, shown):
+    assert Lines().take(sent) == [Printed(shown, over=False)]

@@ -2,7 +2,7 @@
 import { python } from "@codemirror/lang-python";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { EditorState, RangeSetBuilder, StateEffect, type Extension } from "@codemirror/state";
-import { Decoration, EditorView, gutter, GutterMarker, keymap, lineNumbers, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
+import { Decoration, EditorView, gutter, GutterMarker, highlightSpecialChars, keymap, lineNumbers, ViewPlugin, type DecorationSet, type ViewUpdate } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { render, type JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -167,6 +167,7 @@ export function Editor({ file, line }: { file: SourceFile; line: number }): JSX.
           EditorView.contentAttributes.of({ tabindex: "0", "aria-label": `Source of the ${file.side}, ${file.file}` }),
           isPython ? python() : [],
           syntaxHighlighting(colours),
+          highlightSpecialChars(),
           marks(file, () => chosen.current),
         ],
       }),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.run.files import one_line, parse_json, read_whole
+from syncpoint.run.files import one_line, parse_foreign_json, read_whole
 
 _MAX_FILE = 1 << 30
 _NAMES = "_datadump_original_op_names"
@@ -82,7 +82,7 @@ class RuleFile:
             raise InputError(
                 "a rule file", f"{path}: {one_line(error)}", "give the JSON that ATC wrote"
             ) from error
-        body = parse_json(data, str(path))
+        body = parse_foreign_json(data, str(path))
         reading = _Reading(path.name)
         graphs = reading.member(body, "graph", list, "the file")
         names, ops = [], []

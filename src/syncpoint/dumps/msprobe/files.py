@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.run.files import inside, one_line, parse_json, read_whole
+from syncpoint.run.files import inside, one_line, parse_foreign_json, read_whole
 from syncpoint.run.model import Frame
 
 DUMP = "dump.json"
@@ -174,7 +174,7 @@ def _object(path: Path) -> dict[str, Any]:
         text = read_whole(path, _MAX_JSON)
     except OSError as error:
         raise InputError(f"a readable file at {path}", one_line(error)) from error
-    body = parse_json(text, str(path))
+    body = parse_foreign_json(text, str(path))
     if not isinstance(body, dict):
         raise FormatError(f"an object in {path}", type(body).__name__)
     return body

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from syncpoint.dumps.msprobe.columns import columns, lines, task_of
 from syncpoint.dumps.sheets import need_xlsx, write_sheet
 from syncpoint.run.outputs import output_file
 from syncpoint.run.reader import Run
+from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -50,10 +50,13 @@ def write_table(
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
-    with output_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with (
+        output_file(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        writer = CsvWriter(file)
         writer.writerow(header)
-        writer.writerows([str(cells[name]) for name in header] for cells in rows)
+        writer.writerows([as_cell(str(cells[name])) for name in header] for cells in rows)
 
 
 def _write_xlsx(path: Path, task: str, rows: Rows) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncpoint.dumps.sheets import MAX_ROWS, safe, write_sheet
+from syncpoint.dumps.sheets import MAX_ROWS, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.offline.torchair import report_26, report_seed
 from syncpoint.offline.torchair.asked import Asked, Dialect
 from syncpoint.offline.torchair.lines import Line
 from syncpoint.run.files import replacing
 from syncpoint.run.outputs import write_errors
+from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 
 def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -22,7 +22,7 @@ def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[lis
     else:
         header = report_seed.header(asked.summary)
         body = [report_seed.cells(line, asked.summary) for line in lines]
-    return header, [[safe(cell) for cell in cells] for cells in body]
+    return header, [[as_cell(cell) for cell in cells] for cells in body]
 
 
 def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
@@ -31,9 +31,9 @@ def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
     with (
         write_errors(path),
         replacing(path, new=True) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
+        writer = CsvWriter(file)
         writer.writerow(header)
         writer.writerows(body)
 

@@ -1,0 +1,22 @@
+"""Lines on the terminal: each call prints one, whatever names it contains."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from syncpoint.foreign_text import visible
+
+
+def echo(line: str = "", *, err: bool = False, bold: bool = False) -> None:
+    """Print one line, on stderr with `err`."""
+    typer.secho(visible(line), err=err, bold=bold or None)
+
+
+def tolerate_encodings() -> None:
+    """Print escapes in place of characters that the encoding of an output does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")

@@ -1,0 +1,76 @@
+"""Strings from elsewhere, made safe to show: names of ops, files and modules, quotes in errors.
+
+Names stay as they are in the data, where they are identities. Whatever shows one to a person (a
+terminal, an error, a notebook) shows `visible` of it: an escape sequence, a line break or a letter
+that reverses the writing direction is then a few ordinary characters such as `\\x1b`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+LONGEST_NAME = 500
+"""Characters of one name in a table."""
+LONGEST_LINE = 6000
+"""Characters of one line; a path may have 4,096."""
+
+_HIDDEN = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls: they drive terminals
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0"  # soft hyphen, fillers: not seen
+    "\u200b-\u200f\u2060-\u2065\ufeff"  # zero width, direction marks
+    "\u061c\u202a-\u202e\u2066-\u206f"  # change the writing direction
+    "\u2028\u2029"  # line breaks
+    "\ufff9-\ufffb\U000e0000-\U000e0fff"  # annotations, tags: not seen
+    "\ud800-\udfff"  # half a character: cannot be written as UTF-8
+    "]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str, longest: int = LONGEST_LINE) -> str:
+    """The text in one line with every character that hides or drives a terminal escaped; of a
+    longer one the middle is left out."""
+    shown = _HIDDEN.sub(_escaped, text)
+    if len(shown) <= longest:
+        return shown
+    kept = (longest - 40) // 2
+    return f"{shown[:kept]}…({len(text):,} characters)…{shown[-kept:]}"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    letter = match[0]
+    code = ord(letter)
+    if letter in _SHORT:
+        return _SHORT[letter]
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else (f"\\U{code:08x}")
+    )
+
+
+def encodable(value: Any) -> Any:
+    """Strings, also in lists and mappings, that can be written as UTF-8: half a character, as in
+    a file name of another encoding, becomes its escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return type(value)(encodable(item) for item in value)
+    if isinstance(value, dict):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    return value
+
+
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and where to draw
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and links
+)
+
+
+def without_colours(text: str) -> str:
+    """What a program printed without the sequences that colour it or move the cursor."""
+    return _SEQUENCE.sub("", text)
