@@ -122,7 +122,7 @@ def show(
     as `head` does, must not cost a file."""
     from rich.console import Console
 
-    from syncpoint.reports.message import headline, inputs_lines
+    from syncpoint.reports.message import headline, inputs_lines, unreadable_lines
     from syncpoint.reports.terminal import print_comparison
 
     written = [] if saved is None else [f"comparison {saved}"]
@@ -133,7 +133,8 @@ def show(
     if html is not None:
         written.append(f"html       {comparison.to_html(html)}")
     if quiet:
-        for line in [*inputs_lines(comparison), headline(comparison)]:
+        lines = [*inputs_lines(comparison), *unreadable_lines(comparison), headline(comparison)]
+        for line in lines:
             typer.echo(line)
     else:
         console = Console(highlight=False)

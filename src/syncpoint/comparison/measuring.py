@@ -27,10 +27,11 @@ from syncpoint.comparison.operands import (
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
-from syncpoint.errors import FormatError, SyncpointError
+from syncpoint.comparison.verification import BackgroundChecks, damaged_row, is_damaged
+from syncpoint.errors import DamagedError, FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
-from syncpoint.metrics import FileRegion, Operand, Pair, measure_each
+from syncpoint.metrics import FileRegion, Measurement, Operand, Pair, measure_each
 from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -180,7 +181,7 @@ def measured(
     very bytes of another one which has the same reference and view: it is measured for both.
     `seen` is shown the rows as they come."""
     same = same or {}
-    done = [log.measured(row) if log is not None else None for row in made]
+    done = [_logged(log, row) for row in made]
     left = [at for at, row in enumerate(done) if row is None and made[at].target.key not in same]
     places = iter(left)
     ready = len(made) - len(left)
@@ -205,6 +206,13 @@ def measured(
                 row, numbers=other.numbers, unmeasured=other.unmeasured, view=other.view
             )
     return [row for row in done if row is not None]
+
+
+def _logged(log: ProgressLog | None, row: Row) -> Row | None:
+    """The row as an earlier attempt measured it. A damaged one is read again: its file may have
+    been replaced since."""
+    logged = log.measured(row) if log is not None else None
+    return None if logged is not None and is_damaged(logged) else logged
 
 
 def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
@@ -237,13 +245,18 @@ def _measure_batch(
             continue
         try:
             row, pair = without_masked(sides.masks, *prepared(sides, row))
+        except DamagedError as error:
+            row, pair = damaged_row(sides, row, error), None
         except SyncpointError as error:
             row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
         if pair is not None:
             waiting.append((len(out), pair))
         out.append(row)
-    found = measure_each([pair for _, pair in waiting], threads=threads)
+    found, failures = _measure_and_verify(sides, out, waiting, threads)
     for (at, _), measurement in zip(waiting, found, strict=True):
+        if at in failures:
+            out[at] = failures[at]
+            continue
         if isinstance(measurement, FormatError):
             out[at] = replace(out[at], unmeasured=f"{Reason.UNREADABLE}: {measurement}")
         else:
@@ -252,8 +265,27 @@ def _measure_batch(
             if kept is not None:
                 out[at] = told(out[at], kept)
     if beside is not None:
-        beside([(out[at], pair) for at, pair in waiting])
+        beside([(out[at], pair) for at, pair in waiting if at not in failures])
     return out
+
+
+def _measure_and_verify(
+    sides: Sides, rows: list[Row], waiting: list[tuple[int, Pair]], threads: int
+) -> tuple[list[Measurement | FormatError], dict[int, Row]]:
+    """Measure the pairs. Those that stay in their files are verified meanwhile, all others were
+    when they were read; the rows that fail that are given by their index."""
+    pairs = [pair for _, pair in waiting]
+    in_files = [index for index, pair in waiting if isinstance(pair.target.data, FileRegion)]
+    if not in_files:
+        return measure_each(pairs, threads=threads), {}
+    checks = BackgroundChecks(sides, threads)
+    for index in in_files:
+        checks.add(index, rows[index])
+    try:
+        measurements = measure_each(pairs, threads=threads)
+    finally:
+        failures = checks.failures()
+    return measurements, failures
 
 
 def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
@@ -302,7 +334,8 @@ def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pai
         return None
     if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in both):
         return None
-    mine, theirs = sides.target.place(target), sides.reference.place(reference)
+    mine = sides.target.place(target, verify=False)
+    theirs = sides.reference.place(reference, verify=False)
     if mine is None or theirs is None:
         return None
     return Pair(sides.region(0, mine, target), sides.region(1, theirs, reference))

@@ -245,6 +245,7 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "target": _with_path(result.target, lambda run: os.path.relpath(run, home)),
         "reference": _with_path(result.reference, lambda run: os.path.relpath(run, home)),
         "warnings": list(result.warnings),
+        "verified": {side: dict(counts) for side, counts in result.verified.items()},
         "through": result.through and result.through.as_dict(),
         "unmatched": [u.__dict__ for u in result.unmatched],
         "edges": [
@@ -304,14 +305,23 @@ def load(path: Path) -> Result:
             about["created"],
             Through.of_dict(about["through"]) if about.get("through") else None,
             _diagnosis(about),
+            _verified(about),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"a whole comparison in {path}", f"{error!r}") from error
 
 
 def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:
     said = about.get("diagnosis")
     return Diagnosis.of_dict(said, about["findings"]) if said else None
+
+
+def _verified(about: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """The counts of verified tensors; none in comparisons of versions that did not check."""
+    return {
+        str(side): {str(state): int(count) for state, count in counts.items()}
+        for side, counts in (about.get("verified") or {}).items()
+    }
 
 
 def _choice(said: Any) -> Choice:

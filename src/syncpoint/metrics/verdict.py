@@ -38,6 +38,8 @@ class Reason(StrEnum):
     SHAPE = "shape"
     EMPTY = "empty"
     UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
+    """The bytes of a side are not those that its checksum was taken of."""
     RANDOM = "random"
     EXCLUDED = "excluded"
     MASKED = "masked"
@@ -65,5 +67,5 @@ _SEVERITY = {
     Verdict.AMPLIFIED: 2,
 }
 
-FAILING_REASONS = frozenset({Reason.UNREADABLE, Reason.SHAPE})
+FAILING_REASONS = frozenset({Reason.DAMAGED, Reason.UNREADABLE, Reason.SHAPE})
 """No verdict for these reasons is a divergence all the same."""
