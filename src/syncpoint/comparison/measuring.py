@@ -27,11 +27,11 @@ from syncpoint.comparison.operands import (
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
-from syncpoint.comparison.verification import BackgroundChecks, damaged_row, is_damaged
-from syncpoint.errors import DamagedError, FormatError, SyncpointError
+from syncpoint.comparison.verification import BackgroundChecks, failed_row, is_damaged
+from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
-from syncpoint.metrics import FileRegion, Measurement, Operand, Pair, measure_each
+from syncpoint.metrics import FileRegion, Operand, Pair, measure_each
 from syncpoint.metrics.limits import PRESETS, coarsest
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -69,9 +69,16 @@ class Sides:
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
         )
 
-    def operand(self, side: int, tensor: Tensor) -> Operand:
-        """A tensor as the kernel reads it, with what marks a masked position there."""
-        return self.masking(side, tensor, operand_of((self.target, self.reference)[side], tensor))
+    def operand(self, side: int, tensor: Tensor, checks: BackgroundChecks | None = None) -> Operand:
+        """A tensor as the kernel reads it, with what marks a masked position there. It is verified
+        when it is read, or by `checks` where those take it."""
+        run = (self.target, self.reference)[side]
+        if checks is not None and checks.is_deferred(run, tensor):
+            found = operand_of(run, tensor, verify=False)
+            checks.defer(run, tensor, found.array)
+        else:
+            found = operand_of(run, tensor)
+        return self.masking(side, tensor, found)
 
     def region(self, side: int, path: Path, tensor: Tensor) -> Operand:
         """The same of a tensor that stays in its file."""
@@ -239,26 +246,27 @@ def _measure_batch(
 ) -> list[Row]:
     out: list[Row] = []
     waiting: list[tuple[int, Pair]] = []
+    checks = BackgroundChecks(sides, threads)
     for row in batch:
         if row.unmeasured or not row.basis:
             out.append(row)
             continue
         try:
-            row, pair = without_masked(sides.masks, *prepared(sides, row))
-        except DamagedError as error:
-            row, pair = damaged_row(sides, row, error), None
+            row, pair = without_masked(sides.masks, *prepared(sides, row, checks))
         except SyncpointError as error:
-            row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
+            row, pair = failed_row(sides, row, error), None
         if pair is not None:
             waiting.append((len(out), pair))
+            checks.assign(len(out))
+        checks.discard()
         out.append(row)
-    found, failures = _measure_and_verify(sides, out, waiting, threads)
+    pairs = [pair for _, pair in waiting]
+    found, failures = checks.run_beside(lambda: measure_each(pairs, threads=threads))
     for (at, _), measurement in zip(waiting, found, strict=True):
         if at in failures:
-            out[at] = failures[at]
-            continue
-        if isinstance(measurement, FormatError):
-            out[at] = replace(out[at], unmeasured=f"{Reason.UNREADABLE}: {measurement}")
+            out[at] = failed_row(sides, out[at], failures[at])
+        elif isinstance(measurement, FormatError):
+            out[at] = failed_row(sides, out[at], measurement)
         else:
             out[at] = replace(out[at], numbers=measurement.as_dict())
             kept = sides.kept(out[at])
@@ -269,27 +277,11 @@ def _measure_batch(
     return out
 
 
-def _measure_and_verify(
-    sides: Sides, rows: list[Row], waiting: list[tuple[int, Pair]], threads: int
-) -> tuple[list[Measurement | FormatError], dict[int, Row]]:
-    """Measure the pairs. Those that stay in their files are verified meanwhile, all others were
-    when they were read; the rows that fail that are given by their index."""
-    pairs = [pair for _, pair in waiting]
-    in_files = [index for index, pair in waiting if isinstance(pair.target.data, FileRegion)]
-    if not in_files:
-        return measure_each(pairs, threads=threads), {}
-    checks = BackgroundChecks(sides, threads)
-    for index in in_files:
-        checks.add(index, rows[index])
-    try:
-        measurements = measure_each(pairs, threads=threads)
-    finally:
-        failures = checks.failures()
-    return measurements, failures
-
-
-def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
-    """Either numbers that need no kernel call, or the pair to measure."""
+def prepared(
+    sides: Sides, row: Row, checks: BackgroundChecks | None = None
+) -> tuple[Row, Pair | None]:
+    """Either numbers that need no kernel call, or the pair to measure. Large tensors are left to
+    `checks` to verify."""
     target = sides.target.tensor(row.target.key)
     reference = sides.reference.tensor(row.reference.key)
     if target is None or reference is None:
@@ -298,10 +290,13 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         return by_digest(sides, row, target, reference), None
     if row.basis == Kept.STATISTICS:
         return by_statistics(sides, row, target, reference), None
-    in_pieces = _in_pieces(sides, row, target, reference) if sides.masks is None else None
+    in_pieces = None
+    if sides.masks is None:
+        in_pieces = _in_pieces(sides, row, target, reference, checks)
     if in_pieces is not None:
         return row, in_pieces
-    return paired(sides, row, sides.operand(0, target), sides.operand(1, reference))
+    operands = (sides.operand(0, target, checks), sides.operand(1, reference, checks))
+    return paired(sides, row, *operands)
 
 
 def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | None]:
@@ -326,7 +321,9 @@ def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | 
     return row, Pair(t, r)
 
 
-def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pair | None:
+def _in_pieces(
+    sides: Sides, row: Row, target: Tensor, reference: Tensor, checks: BackgroundChecks | None
+) -> Pair | None:
     """Large tensors that need no view are left to the kernel, which maps them a window at a
     time; mapped whole they would count as memory of this process."""
     both = (target, reference)
@@ -334,10 +331,13 @@ def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pai
         return None
     if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in both):
         return None
-    mine = sides.target.place(target, verify=False)
-    theirs = sides.reference.place(reference, verify=False)
+    mine = sides.target.place(target, verify=checks is None)
+    theirs = sides.reference.place(reference, verify=checks is None)
     if mine is None or theirs is None:
         return None
+    if checks is not None:
+        checks.defer(sides.target, target)
+        checks.defer(sides.reference, reference)
     return Pair(sides.region(0, mine, target), sides.region(1, theirs, reference))
 
 

@@ -7,13 +7,16 @@ and on the runs alone, so that a comparison that was resumed has those of one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.errors import DamagedError, SyncpointError
+from syncpoint.errors import DamagedError, FormatError, SyncpointError
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Kept, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -24,6 +27,14 @@ if TYPE_CHECKING:
 SIDES = ("target", "reference")
 _CURE = "copy the file again or record the run again"
 
+_DEFERRED_BYTES = 256 << 10
+"""Bytes from which a tensor is checked in a thread of its own."""
+_MAX_THREADS = 4
+"""More threads than this wait for the memory, not for a processor."""
+
+Array = NDArray[Any]
+Results = TypeVar("Results")
+_Check = tuple[Run, Tensor, Array | None]
 Counts = dict[str, dict[str, int]]
 """By side: tensors that were read, and how many are verified, unverified (they have no checksum)
 and damaged."""
@@ -34,8 +45,15 @@ def is_damaged(row: Row) -> bool:
     return row.unmeasured.startswith(Reason.DAMAGED)
 
 
-def damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
-    """The row without numbers; its reason names every side that is damaged."""
+def failed_row(sides: Sides, row: Row, error: SyncpointError) -> Row:
+    """The row without numbers, since a side is damaged or cannot be read."""
+    if isinstance(error, DamagedError):
+        return _damaged_row(sides, row, error)
+    return replace(row, numbers=None, unmeasured=f"{Reason.UNREADABLE}: {error}")
+
+
+def _damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
+    """Its reason names every side that is damaged."""
     places = []
     for side, run, tensor in _ends(sides, row):
         try:
@@ -53,40 +71,59 @@ def damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
 
 
 class BackgroundChecks:
-    """Checks large tensors while the kernel measures them: both go through the file in its order,
-    so each page is read from the disk once."""
+    """Checks tensors of a batch in threads while the kernel measures them.
+
+    Large ones stay in their files: both go through the file in its order, so that each page is
+    read from the disk once. Small ones are checked when they are read, as a thread would cost more.
+    """
 
     def __init__(self, sides: Sides, threads: int) -> None:
         self._sides = sides
-        self._pool = ThreadPoolExecutor(2) if threads != 1 else None
-        self._waiting: dict[int, tuple[Row, list[Future[bool]]]] = {}
+        self._threads = threads or min(os.cpu_count() or 1, _MAX_THREADS)
+        self._pending: list[_Check] = []
+        self._checks: list[tuple[int, _Check]] = []
 
-    def add(self, index: int, row: Row) -> None:
-        """Begin to check both sides of a row."""
-        futures = []
-        for _, run, tensor in _ends(self._sides, row):
-            if self._pool is not None:
-                futures.append(self._pool.submit(run.verify, tensor))
-        self._waiting[index] = (row, futures)
+    def is_deferred(self, run: Run, tensor: Tensor) -> bool:
+        """Whether a tensor that is about to be read is checked here instead."""
+        return tensor.nbytes >= _DEFERRED_BYTES and run.checksum(tensor) is not None
 
-    def failures(self) -> dict[int, Row]:
-        """Wait; the rows that cannot be judged, by their index."""
-        failed = {}
-        for index, (row, futures) in self._waiting.items():
-            try:
-                for future in futures:
-                    future.result()
-                for _, run, tensor in _ends(self._sides, row):
-                    run.verify(tensor)  # known by now, unless there is one thread only
-            except DamagedError as error:
-                failed[index] = damaged_row(self._sides, row, error)
-            except SyncpointError as error:
-                failed[index] = replace(
-                    row, numbers=None, unmeasured=f"{Reason.UNREADABLE}: {error}"
-                )
-        if self._pool is not None:
-            self._pool.shutdown()
-        return failed
+    def defer(self, run: Run, tensor: Tensor, values: Array | None = None) -> None:
+        """Check a tensor later; `values` are its elements if they are mapped already."""
+        self._pending.append((run, tensor, values))
+
+    def assign(self, index: int) -> None:
+        """Say to which row of the batch the tensors belong that were deferred last."""
+        self._checks += [(index, check) for check in self._pending]
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the tensors that were deferred last: their row has no numbers."""
+        self._pending = []
+
+    def run_beside(self, measure: Callable[[], Results]) -> tuple[Results, dict[int, FormatError]]:
+        """Call `measure` and check meanwhile: its results, and by row what was found wrong."""
+        failures: dict[int, FormatError] = {}
+        # An iterator of a list hands out each item once, whoever asks.
+        waiting = iter(self._checks)
+        if not self._checks or self._threads == 1:
+            results = measure()
+            _check_all(waiting, failures)
+            return results, failures
+        workers = min(self._threads, len(self._checks))
+        with ThreadPoolExecutor(workers) as pool:
+            futures = [pool.submit(_check_all, waiting, failures) for _ in range(workers)]
+            results = measure()
+        for future in futures:
+            future.result()
+        return results, failures
+
+
+def _check_all(waiting: Iterator[tuple[int, _Check]], failures: dict[int, FormatError]) -> None:
+    for index, (run, tensor, values) in waiting:
+        try:
+            run.verify(tensor, values)
+        except FormatError as error:
+            failures[index] = error
 
 
 def count_verified(

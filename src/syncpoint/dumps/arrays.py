@@ -72,12 +72,12 @@ class ArrayStore(FileStore):
         """Whether the array is in an archive, which keeps a checksum of each member."""
         return self._is_deflated(tensor) or super().has_checksum(tensor)
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
         """Check the array; a deflated one is checked by inflating it."""
         if self._is_deflated(tensor):
             self.read(tensor)
         else:
-            super().verify(tensor)
+            super().verify(tensor, content)
 
     def _is_deflated(self, tensor: Tensor) -> bool:
         lay = self._odd.get(tensor.key)

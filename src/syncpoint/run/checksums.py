@@ -18,6 +18,8 @@ from syncpoint.run.digests import OURS, hasher
 from syncpoint.run.files import Bytes, map_bytes
 from syncpoint.run.model import Tensor
 
+DEFERRED = "deferred"
+"""In place of the kind of a tensor's digest: whoever reads it verifies it afterwards."""
 WINDOW_BYTES = 8 << 20
 """Bytes of a large tensor that are mapped at once while it is checked."""
 

@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.errors import DamagedError, FormatError, InputError
-from syncpoint.run.checksums import Checksum
+from syncpoint.run.checksums import DEFERRED, Checksum
 from syncpoint.run.digests import OURS, digest_of, digests_of, is_computable
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.store import FileStore, Store, Verifies
@@ -103,6 +103,13 @@ class Run:
         self._check_kept(tensor)
         return self._store.read(tensor)
 
+    def unverified_values(self, tensor: Tensor) -> Array:
+        """The values for a caller that calls `verify` itself before it says anything of them, so
+        that it can do so in another thread; deflated ones are checked all the same."""
+        if isinstance(self._store, FileStore):
+            return self.values(changed(tensor, digest_kind=DEFERRED))
+        return self.values(tensor)
+
     def values_for_sampling(self, tensor: Tensor) -> Array:
         """The values for a caller that looks at a few of them before others read them all.
 
@@ -112,7 +119,7 @@ class Run:
         self._check_kept(tensor)
         if tensor.nbytes > _VERIFIED_AT_ONCE and self.has_checksum(tensor):
             self.sampled[tensor.key] = tensor
-            return self._store.read(changed(tensor, digest="", digest_kind=""))
+            return self.unverified_values(tensor)
         try:
             return self._store.read(tensor)
         except DamagedError:
@@ -143,14 +150,20 @@ class Run:
         """The checksum of a range of the tensor's file that covers its values, if there is one."""
         return self._store.checksum(tensor) if isinstance(self._store, FileStore) else None
 
-    def verify(self, tensor: Tensor) -> bool:
+    def verify(self, tensor: Tensor, values: Array | None = None) -> bool:
         """Check the values against their checksum, window by window; False where there is none.
 
+        `values` may be what the method of that name gave, so that they are not mapped twice.
         Raises DamagedError where they do not fit, FormatError where they cannot be read.
         """
         if self._verifier is None or not self.has_checksum(tensor):
             return False
-        self._verifier.verify(tensor)
+        content = None
+        whole = values is not None and values.nbytes == tensor.nbytes
+        # Only what lies in the file as it is read has the bytes that the checksum is of.
+        if values is not None and whole and self.place(tensor, verify=False) is not None:
+            content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self._verifier.verify(tensor, content)
         return True
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:

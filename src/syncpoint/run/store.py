@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
-from syncpoint.run.checksums import WINDOW_BYTES, Checksum, Ledger, damage, hash_bytes
+from syncpoint.run.checksums import DEFERRED, WINDOW_BYTES, Checksum, Ledger, damage, hash_bytes
 from syncpoint.run.digests import is_computable
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.elements import Bytes, from_bytes, to_bytes
@@ -42,9 +42,9 @@ class Verifies(Protocol):
     def has_checksum(self, tensor: Tensor) -> bool:
         """Whether there is a checksum that covers the tensor's bytes."""
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
         """Check the whole tensor, if there is something to check it against; damage is a
-        DamagedError."""
+        DamagedError. `content` may be the tensor's dense bytes, so that they are not read again."""
 
 
 class FileStore:
@@ -65,13 +65,9 @@ class FileStore:
         """Whether there is a checksum that covers the tensor's bytes."""
         return self.checksum(tensor) is not None
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
         """Check the whole tensor against its checksum; damage is a DamagedError."""
-        self._verify_bytes(tensor)
-
-    def _verify_bytes(self, tensor: Tensor, content: Bytes | None = None) -> None:
-        """The same; `content` has all bytes of the tensor where they are at hand."""
-        checksum = self.checksum(tensor)
+        checksum = self.checksum(tensor) if tensor.digest_kind != DEFERRED else None
         if checksum is not None:
             self._ledger.check(tensor, checksum, lambda: self.path(tensor), content)
 
@@ -95,7 +91,7 @@ class FileStore:
         content = map_bytes(self.path(tensor), tensor.offset + first, nbytes)
         # A large mapping is not touched here: all of its pages would count as our memory.
         whole = nbytes == tensor.nbytes and nbytes <= WINDOW_BYTES
-        self._verify_bytes(tensor, content if whole else None)
+        FileStore.verify(self, tensor, content if whole else None)
         return content
 
     def place(self, tensor: Tensor) -> Path | None:
@@ -140,7 +136,7 @@ class MemoryStore:
         """Whether the tensor carries a digest that can be computed."""
         return bool(tensor.digest) and is_computable(tensor.digest_kind)
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
         """Check the array against the tensor's digest; other bytes are a DamagedError."""
         self.read(tensor)
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from syncpoint.dumps.msprobe.pt_file import Placed
 from syncpoint.errors import SyncpointError
-from syncpoint.run.checksums import Checksum, damage
+from syncpoint.run.checksums import DEFERRED, Checksum, damage
 from syncpoint.run.digests import CRC32, digests_of
-from syncpoint.run.files import map_bytes
+from syncpoint.run.files import Bytes, map_bytes
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.store import FileStore
 
@@ -49,11 +49,11 @@ class PtStore(FileStore):
         """Whether the archive or dump.json has one."""
         return tensor.key in self._checksums or tensor.key in self._digests
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
         """Check the tensor against its archive, or else against dump.json."""
         self._check(tensor)
-        super().verify(tensor)
-        digest = self._digests.get(tensor.key)
+        super().verify(tensor, content)
+        digest = self._digests.get(tensor.key) if tensor.digest_kind != DEFERRED else None
         if digest is not None and tensor.key not in self._sound:
             if digest not in digests_of(CRC32, tensor.dtype, lambda: [self._read(tensor)]):
                 raise damage(tensor, f"{self.path(tensor)}, as dump.json has them")

@@ -52,7 +52,7 @@ class _LogicalStore:
         stored = self._device.tensor(tensor.key)
         return stored is not None and self._device.has_checksum(stored)
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: object = None) -> None:
         """Check what lies in the device's file."""
         stored = self._device.tensor(tensor.key)
         if stored is not None:

@@ -62,7 +62,7 @@ class _Store:
         run, source = self._source(tensor)
         return run.has_checksum(source)
 
-    def verify(self, tensor: Tensor) -> None:
+    def verify(self, tensor: Tensor, content: object = None) -> None:
         """Check what the values are made of."""
         run, source = self._source(tensor)
         run.verify(source)
