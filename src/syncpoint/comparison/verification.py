@@ -102,28 +102,33 @@ class BackgroundChecks:
 
     def run_beside(self, measure: Callable[[], Results]) -> tuple[Results, dict[int, FormatError]]:
         """Call `measure` and check meanwhile: its results, and by row what was found wrong."""
-        failures: dict[int, FormatError] = {}
+        errors: list[FormatError | None] = [None] * len(self._checks)
         # An iterator of a list hands out each item once, whoever asks.
-        waiting = iter(self._checks)
+        waiting = iter(list(enumerate(check for _, check in self._checks)))
         if not self._checks or self._threads == 1:
             results = measure()
-            _check_all(waiting, failures)
-            return results, failures
-        workers = min(self._threads, len(self._checks))
-        with ThreadPoolExecutor(workers) as pool:
-            futures = [pool.submit(_check_all, waiting, failures) for _ in range(workers)]
-            results = measure()
-        for future in futures:
-            future.result()
+            _check_all(waiting, errors)
+        else:
+            workers = min(self._threads, len(self._checks))
+            with ThreadPoolExecutor(workers) as pool:
+                futures = [pool.submit(_check_all, waiting, errors) for _ in range(workers)]
+                results = measure()
+            for future in futures:
+                future.result()
+        failures: dict[int, FormatError] = {}
+        for (index, _), error in zip(self._checks, errors, strict=True):
+            # Of the two sides of a row the damaged one is told, else the first.
+            if isinstance(error, DamagedError) or (error is not None and index not in failures):
+                failures[index] = error
         return results, failures
 
 
-def _check_all(waiting: Iterator[tuple[int, _Check]], failures: dict[int, FormatError]) -> None:
-    for index, (run, tensor, values) in waiting:
+def _check_all(waiting: Iterator[tuple[int, _Check]], errors: list[FormatError | None]) -> None:
+    for number, (run, tensor, values) in waiting:
         try:
             run.verify(tensor, values)
         except FormatError as error:
-            failures[index] = error
+            errors[number] = error
 
 
 def count_verified(
