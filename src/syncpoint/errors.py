@@ -14,7 +14,7 @@ from syncpoint.foreign_text import visible
 EXIT_CLOSE = 0
 """Nothing large."""
 EXIT_DIVERGED = 1
-"""The two runs part: a large, amplified, non-finite, unreadable or shape verdict."""
+"""The two runs part: a large, amplified, non-finite, damaged, unreadable or shape verdict."""
 EXIT_FAILED = 2
 """The command could not do its work."""
 EXIT_UNCOVERED = 3
@@ -69,6 +69,13 @@ class NoShape(InputError):
 
 class FormatError(SyncpointError):
     """A file is not what its format says it is."""
+
+
+class DamagedError(FormatError):
+    """The bytes of a file are not those that its checksum was taken of."""
+
+    where = ""
+    """The file."""
 
 
 class MissingExtra(SyncpointError):

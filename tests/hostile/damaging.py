@@ -26,7 +26,7 @@ from syncpoint.reports.terminal import as_text
 from syncpoint.server.files import Folders
 from syncpoint.server.past import PastList
 
-TENSOR_BYTES_ARE_VERIFIED = False
+TENSOR_BYTES_ARE_VERIFIED = True
 """Whether comparing verifies the bytes of tensors. Where it does not, only the headers of shards
 are changed, and shards are cut off and deleted."""
 SHARD = "tensors-00000.safetensors"

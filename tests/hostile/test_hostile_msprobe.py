@@ -7,9 +7,11 @@ import json
 import os
 import pickle
 import zipfile
+import zlib
 from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -323,3 +325,56 @@ def test_no_json_makes_it_raise_anything_else(body):
             assert "\n" not in str(error)
             return
         assert json.dumps([op.attributes for op in run.ops])
+
+
+def saved_dump(folder: Path, values: object, **said: object) -> tuple[Path, int]:
+    """A dump of one tensor as torch saves it; its file, and the place of its first value."""
+    torch = pytest.importorskip("torch")
+    assert isinstance(values, torch.Tensor)
+    shape = {"shape": list(values.shape), "data_name": "x.pt"}
+    write(folder, entry(**shape, **said), "tensor")
+    (folder / "dump_tensor_data").mkdir()
+    path = folder / "dump_tensor_data" / "x.pt"
+    torch.save(values, path)
+    return path, path.read_bytes().index(bytes(values.untyped_storage()))
+
+
+def damage(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_storage_of_a_tensor_is_checked_against_its_archive(tmp_path, turned):
+    """Also where the tensor lies transposed in it, or is a part of it."""
+    torch = pytest.importorskip("torch")
+    values = torch.linspace(-1, 1, 24).reshape(4, 6)
+    path, offset = saved_dump(tmp_path / "d", values.t() if turned else values[:3])
+    run = open_dump(tmp_path / "d")
+    (tensor,) = run.tensors
+    assert run.verify(tensor)
+    assert run.verify(tensor, run.unverified_values(tensor))
+    damage(path, offset + 5)
+    run = open_dump(tmp_path / "d")
+    for read in (run.values, run.verify, lambda t: run.window(t, 0, 2)):
+        refused(read, tensor, match="the recorded bytes of Torch.f.0.forward")
+
+
+def test_what_dump_json_says_of_a_file_without_checksums_is_consulted(tmp_path):
+    torch = pytest.importorskip("torch")
+    values = torch.linspace(-1, 1, 24)
+    crc = f"{zlib.crc32(values.numpy().tobytes()):08x}"
+    path, offset = saved_dump(tmp_path / "d", values, md5=crc)
+    content = bytearray(path.read_bytes())
+    entry_at = content.find(b"PK\x01\x02")
+    while entry_at >= 0:  # torch can be told to leave the sums out
+        content[entry_at + 16 : entry_at + 20] = bytes(4)
+        entry_at = content.find(b"PK\x01\x02", entry_at + 1)
+    path.write_bytes(content)
+    run = open_dump(tmp_path / "d")
+    assert run.verify(run.tensors[0])
+    np.testing.assert_array_equal(run.values(run.tensors[0]), values.numpy())
+    damage(path, offset + 5)
+    run = open_dump(tmp_path / "d")
+    refused(run.values, run.tensors[0], match="as dump.json has them")

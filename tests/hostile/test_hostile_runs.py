@@ -67,7 +67,8 @@ def test_a_truncated_shard_loses_only_what_was_cut(path):
     run = Run.open(path)
     assert run.values(run.tensors[0]).max() == ord("a")
     refused(FormatError, run.values, run.tensors[1], match="50000 bytes at offset .* a file of")
-    assert run.window(run.tensors[1], 0, 100).max() == ord("b")
+    # The part that is there cannot be verified without the rest.
+    refused(FormatError, run.window, run.tensors[1], 0, 100, match="a file of")
 
 
 def test_a_missing_shard_is_told_when_values_are_asked_for(path):

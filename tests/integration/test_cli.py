@@ -352,7 +352,7 @@ def test_flipped_bytes_are_not_taken_for_an_error_of_the_model(place, tmp_path):
             file.seek(at + 3)
             file.write(b"\x7f")
     found = syncpoint("compare", run, "r.run", cwd=place, code=1)
-    assert "unreadable" in found.stdout and "■ large: linear" not in found.stdout
+    assert "■ damaged: " in found.stdout and "■ large: linear" not in found.stdout
 
 
 def test_files_are_written_even_if_nobody_reads_the_table(place, tmp_path):

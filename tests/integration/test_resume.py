@@ -18,7 +18,7 @@ import syncpoint as sp
 from syncpoint.comparison import measuring
 from syncpoint.comparison.storage import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
-from syncpoint.run.journal import read_journal
+from syncpoint.run.journal import MAGIC, frame, read_journal
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.writer import RunWriter
@@ -137,6 +137,20 @@ def test_what_was_measured_is_not_measured_again(place, tmp_path, in_steps, monk
     )
     sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     assert len(seen) == OPS + 1 - 40
+    assert_same(out, place / "straight.cmp")
+
+
+def test_rows_of_a_version_that_did_not_verify_are_measured_again(place, tmp_path, in_steps):
+    out = tmp_path / "a.cmp"
+    interrupted(place, out)
+    older = MAGIC
+    for kind, body in read_journal(out / PROGRESS_LOG).frames:
+        if kind == "measured":
+            del body["verified"]
+            body["rows"][0][3] = None  # a number that nobody checked
+        older += frame(kind, body)
+    (out / PROGRESS_LOG).write_bytes(older)
+    sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     assert_same(out, place / "straight.cmp")
 
 

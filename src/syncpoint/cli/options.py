@@ -152,7 +152,12 @@ def show(
     """Write the files that were asked for, then print: a reader of the output that goes away,
     as `head` does, must not cost a file."""
     from syncpoint.reports.console import Console
-    from syncpoint.reports.message import headline, inputs_lines, unverified_lines
+    from syncpoint.reports.message import (
+        headline,
+        inputs_lines,
+        unreadable_lines,
+        unverified_lines,
+    )
     from syncpoint.reports.terminal import print_comparison
 
     written = [] if saved is None else [f"comparison {saved}"]
@@ -163,7 +168,12 @@ def show(
     if html is not None:
         written.append(f"html       {comparison.to_html(html)}")
     if quiet:
-        lines = [*inputs_lines(comparison), *unverified_lines(comparison), headline(comparison)]
+        lines = [
+            *inputs_lines(comparison),
+            *unreadable_lines(comparison),
+            *unverified_lines(comparison),
+            headline(comparison),
+        ]
         for line in lines:
             echo(line)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.accounting import Accounts, account, is_other_name, role_of_name
 from syncpoint.comparison.coverage import Account
 from syncpoint.comparison.introduced import add_introduced
-from syncpoint.comparison.judging import AUTO, Choice, judge_total, judged
+from syncpoint.comparison.judging import AUTO, Choice, judged
 from syncpoint.comparison.left_out import left_out_warnings, note_left_out
 from syncpoint.comparison.masking import Masks, summary
 from syncpoint.comparison.measuring import Beside, Progress, Sides, measured, rows
@@ -26,6 +27,7 @@ from syncpoint.comparison.replayed import add_replayed
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.stages import Stage, Step, Tally, Watch, unwatched
+from syncpoint.comparison.verification import count_verified, damaged_unmatched
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.chain import chain, match
 from syncpoint.matching.confirming import Again, Confirmation
@@ -33,8 +35,8 @@ from syncpoint.matching.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand, statistics
-from syncpoint.metrics.limits import PRESETS, coarser, coarsest
-from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.metrics.limits import coarser, coarsest
+from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -90,7 +92,6 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     if options.unfinished:
         return _so_far(sides, matching, made, options)
     made = _measured(sides, made, options)
-    made = [_unless_damaged(sides, row) for row in made]
     made = [_with_input_check(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
     warnings = [*_warnings(sides), *summary(made)]
@@ -118,17 +119,19 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
     warnings += left_out_warnings(made)
     unmatched = matching.unmatched()
     accounts = account(matching, unmatched, made)
+    damaged = damaged_unmatched(sides, made)
     return Result(
         _about(target),
         _about(reference),
         made,
-        _lonely(matching, unmatched, accounts),
+        _lonely(matching, unmatched, accounts, frozenset(damaged)),
         options.choice,
         _edges(target, made),
         tuple(warnings),
         datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
+        verified=count_verified(sides, made, damaged),
     )
 
 
@@ -139,7 +142,6 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
     open_ = Reason.UNFINISHED.value
     found = [log.measured(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made]
     left = sum(row.unmeasured == open_ for row in found)
-    found = [_unless_damaged(sides, row) for row in found]
     found = _with_first_non_finite(sides, [_with_input_check(sides, row) for row in found])
     if left:
         # What an op reads may be among what is not measured.
@@ -165,6 +167,7 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
         datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
+        verified=count_verified(sides, found),
     )
 
 
@@ -294,23 +297,6 @@ def _unconfirmed(sides: Sides, made: list[Row]) -> list[str]:
                 " alone, and a fused op may be held against the wrong op of those it stands for"
             ]
     return []
-
-
-def _unless_damaged(sides: Sides, row: Row) -> Row:
-    """A difference is the model's only if the bytes are still those that were recorded."""
-    if row.numbers is None or row.unmeasured:
-        return row
-    if judge_total(row, PRESETS[row.preset])[0] is not Verdict.LARGE:
-        return row
-    for side, run, end in (
-        ("target", sides.target, row.target),
-        ("reference", sides.reference, row.reference),
-    ):
-        tensor = run.tensor(end.key)
-        if tensor is not None and not run.intact(tensor):
-            what = f"the bytes of the {side}'s {end.label} are not those that were recorded"
-            return replace(row, numbers=None, unmeasured=f"{Reason.UNREADABLE}: {what}")
-    return row
 
 
 def _with_input_check(sides: Sides, row: Row) -> Row:
@@ -453,8 +439,12 @@ def _edges(target: Run, made: list[Row]) -> dict[OpKey, tuple[OpKey, ...]]:
 
 
 def _lonely(
-    matching: Matching, without_partner: list[Unmatched], accounts: Accounts
+    matching: Matching,
+    without_partner: list[Unmatched],
+    accounts: Accounts,
+    damaged: AbstractSet[tuple[str, TensorKey]] = frozenset(),
 ) -> list[Lonely]:
+    """What has no partner; `damaged` are tensors of which that may be the reason."""
     left = []
     runs = {"target": matching.target.run, "reference": matching.reference.run}
     orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
@@ -469,6 +459,8 @@ def _lonely(
         reason = unmatched.reason
         if op is not None and op.random and reason is Reason.NO_COUNTERPART:
             reason = Reason.RANDOM
+        if (unmatched.side, key) in damaged:
+            reason = Reason.DAMAGED
         role = role_of_name(key)
         counted = role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
         counted = counted and unmatched.counted

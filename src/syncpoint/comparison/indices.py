@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import SyncpointError
+from syncpoint.errors import DamagedError, SyncpointError
 from syncpoint.matching.kinds import op_kind
 from syncpoint.metrics import Operand
 from syncpoint.metrics.limits import Limits, preset_of, unit_of
@@ -79,6 +79,8 @@ def chosen_scores(
         return None
     try:
         scores = run.values(tensor)
+    except DamagedError:
+        raise  # without its scores the choice would be blamed
     except SyncpointError:
         return None
     if tensor.quantization is not None or scores.dtype.kind == "c" or not scores.size:

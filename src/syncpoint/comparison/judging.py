@@ -24,8 +24,10 @@ def judged(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
         return done
     if any(is_unfinished(row) for row in done):
         return done  # that nobody is guilty is not known yet
-    # What comes after random numbers is off for a reason, and not because small errors grew.
-    guilty = any(_is_guilty(row) or row.unmeasured.startswith(Reason.RANDOM) for row in done)
+    # What comes after random numbers is off for a reason, and not because small errors grew. What
+    # a damaged tensor was is not known.
+    unknown = (Reason.RANDOM, Reason.DAMAGED)
+    guilty = any(_is_guilty(row) or row.unmeasured.startswith(unknown) for row in done)
     return [_amplified(row, done) if not guilty else row for row in done]
 
 

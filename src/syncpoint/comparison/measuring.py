@@ -27,6 +27,7 @@ from syncpoint.comparison.operands import (
 from syncpoint.comparison.precision import Precisions
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.verification import BackgroundChecks, failed_row, is_damaged
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
@@ -68,9 +69,16 @@ class Sides:
             {op.key: i for i, op in enumerate(run.ops)} for run in (self.target, self.reference)
         )
 
-    def operand(self, side: int, tensor: Tensor) -> Operand:
-        """A tensor as the kernel reads it, with what marks a masked position there."""
-        return self.masking(side, tensor, operand_of((self.target, self.reference)[side], tensor))
+    def operand(self, side: int, tensor: Tensor, checks: BackgroundChecks | None = None) -> Operand:
+        """A tensor as the kernel reads it, with what marks a masked position there. It is verified
+        when it is read, or by `checks` where those take it."""
+        run = (self.target, self.reference)[side]
+        if checks is not None and checks.is_deferred(run, tensor):
+            found = operand_of(run, tensor, verify=False)
+            checks.defer(run, tensor, found.array)
+        else:
+            found = operand_of(run, tensor)
+        return self.masking(side, tensor, found)
 
     def region(self, side: int, path: Path, tensor: Tensor) -> Operand:
         """The same of a tensor that stays in its file."""
@@ -180,7 +188,7 @@ def measured(
     very bytes of another one which has the same reference and view: it is measured for both.
     `seen` is shown the rows as they come."""
     same = same or {}
-    done = [log.measured(row) if log is not None else None for row in made]
+    done = [_logged(log, row) for row in made]
     left = [at for at, row in enumerate(done) if row is None and made[at].target.key not in same]
     places = iter(left)
     ready = len(made) - len(left)
@@ -207,6 +215,13 @@ def measured(
     return [row for row in done if row is not None]
 
 
+def _logged(log: ProgressLog | None, row: Row) -> Row | None:
+    """The row as an earlier attempt measured it. A damaged one is read again: its file may have
+    been replaced since."""
+    logged = log.measured(row) if log is not None else None
+    return None if logged is not None and is_damaged(logged) else logged
+
+
 def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
     """The rows in lots whose values may be held at the same time."""
     batch: list[Row] = []
@@ -231,33 +246,42 @@ def _measure_batch(
 ) -> list[Row]:
     out: list[Row] = []
     waiting: list[tuple[int, Pair]] = []
+    checks = BackgroundChecks(sides, threads)
     for row in batch:
         if row.unmeasured or not row.basis:
             out.append(row)
             continue
         try:
-            row, pair = without_masked(sides.masks, *prepared(sides, row))
+            row, pair = without_masked(sides.masks, *prepared(sides, row, checks))
         except SyncpointError as error:
-            row, pair = replace(row, unmeasured=f"{Reason.UNREADABLE}: {error}"), None
+            row, pair = failed_row(sides, row, error), None
         if pair is not None:
             waiting.append((len(out), pair))
+            checks.assign(len(out))
+        checks.discard()
         out.append(row)
-    found = measure_each([pair for _, pair in waiting], threads=threads)
+    pairs = [pair for _, pair in waiting]
+    found, failures = checks.run_beside(lambda: measure_each(pairs, threads=threads))
     for (at, _), measurement in zip(waiting, found, strict=True):
-        if isinstance(measurement, FormatError):
-            out[at] = replace(out[at], unmeasured=f"{Reason.UNREADABLE}: {measurement}")
+        if at in failures:
+            out[at] = failed_row(sides, out[at], failures[at])
+        elif isinstance(measurement, FormatError):
+            out[at] = failed_row(sides, out[at], measurement)
         else:
             out[at] = replace(out[at], numbers=measurement.as_dict())
             kept = sides.kept(out[at])
             if kept is not None:
                 out[at] = told(out[at], kept)
     if beside is not None:
-        beside([(out[at], pair) for at, pair in waiting])
+        beside([(out[at], pair) for at, pair in waiting if at not in failures])
     return out
 
 
-def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
-    """Either numbers that need no kernel call, or the pair to measure."""
+def prepared(
+    sides: Sides, row: Row, checks: BackgroundChecks | None = None
+) -> tuple[Row, Pair | None]:
+    """Either numbers that need no kernel call, or the pair to measure. Large tensors are left to
+    `checks` to verify."""
     target = sides.target.tensor(row.target.key)
     reference = sides.reference.tensor(row.reference.key)
     if target is None or reference is None:
@@ -266,10 +290,13 @@ def prepared(sides: Sides, row: Row) -> tuple[Row, Pair | None]:
         return by_digest(sides, row, target, reference), None
     if row.basis == Kept.STATISTICS:
         return by_statistics(sides, row, target, reference), None
-    in_pieces = _in_pieces(sides, row, target, reference) if sides.masks is None else None
+    in_pieces = None
+    if sides.masks is None:
+        in_pieces = _in_pieces(sides, row, target, reference, checks)
     if in_pieces is not None:
         return row, in_pieces
-    return paired(sides, row, sides.operand(0, target), sides.operand(1, reference))
+    operands = (sides.operand(0, target, checks), sides.operand(1, reference, checks))
+    return paired(sides, row, *operands)
 
 
 def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | None]:
@@ -294,7 +321,9 @@ def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | 
     return row, Pair(t, r)
 
 
-def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pair | None:
+def _in_pieces(
+    sides: Sides, row: Row, target: Tensor, reference: Tensor, checks: BackgroundChecks | None
+) -> Pair | None:
     """Large tensors that need no view are left to the kernel, which maps them a window at a
     time; mapped whole they would count as memory of this process."""
     both = (target, reference)
@@ -302,9 +331,13 @@ def _in_pieces(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Pai
         return None
     if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in both):
         return None
-    mine, theirs = sides.target.place(target), sides.reference.place(reference)
+    mine = sides.target.place(target, verify=checks is None)
+    theirs = sides.reference.place(reference, verify=checks is None)
     if mine is None or theirs is None:
         return None
+    if checks is not None:
+        checks.defer(sides.target, target)
+        checks.defer(sides.reference, reference)
     return Pair(sides.region(0, mine, target), sides.region(1, theirs, reference))
 
 

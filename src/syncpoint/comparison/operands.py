@@ -19,13 +19,14 @@ WIDENED_MASK = -65504.0 * (1 - 2**-8)
 """A mask of float16 that went on in a wider type: its lowest number with a score added to it."""
 
 
-def operand_of(run: Run, tensor: Tensor) -> Operand:
-    """A recorded tensor as the kernel reads it."""
+def operand_of(run: Run, tensor: Tensor, *, verify: bool = True) -> Operand:
+    """A recorded tensor as the kernel reads it; without `verify` the caller verifies it."""
     if tensor.quantization is not None:
         wrong = tensor.quantization.misfit(tensor.shape)
         if wrong:
             raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
-    return Operand(run.values(tensor), tensor.dtype, tensor.quantization)
+    values = run.values(tensor) if verify else run.unverified_values(tensor)
+    return Operand(values, tensor.dtype, tensor.quantization)
 
 
 def logical_shape(operand: Operand) -> tuple[int, ...]:

@@ -131,7 +131,7 @@ class ProgressLog:
             facts = [row.unmeasured, row.view, row.preset, row.notes]
             said.append([*_pair_to_json(row), which, values, *facts])
         if said:
-            self._append("measured", {"columns": list(columns), "rows": said})
+            self._append("measured", {"columns": list(columns), "rows": said, "verified": True})
 
     def introduced(self, row: Row) -> Row | None:
         """The row with what its op introduced, or why that is unknown, if that is settled."""
@@ -220,6 +220,8 @@ class ProgressLog:
         if kind == "runs":
             self._runs = dict(body)
         elif kind == "measured":
+            if not body.get("verified"):
+                return  # by a version that did not verify what it read: measured again
             for target, reference, which, *facts in body["rows"]:
                 pair = (_key_from_json(target), _key_from_json(reference))
                 self._measured[pair] = [body["columns"][which], *facts]

@@ -14,7 +14,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.coarse import ENDS
 from syncpoint.metrics.limits import Limits
-from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
 from syncpoint.run.model import Kept, OpKey, Part, Role
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Result:
     """The share of each side that the user asks to be covered; None for that of METRICS.md."""
     unverified: str = ""
     """Why the files it was read from could not be verified; "" where they were."""
+    verified: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By side, how many tensors were read, and how many of them fit their checksums; empty in
+    comparisons of versions that did not check."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -84,6 +87,8 @@ class Result:
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict on the whole."""
+        if any(u.reason == Reason.DAMAGED and u.counted for u in self.unmatched):
+            return Verdict.LARGE  # perhaps it is the damage that keeps it from its partner
         return overall(self.rows)
 
     @cached_property
@@ -197,6 +202,7 @@ class Result:
         off before it.
         """
         off: dict[tuple[int, int], list[Row]] = {}
+        unsure = self._after_damage()
         for row in sorted(self.rows, key=lambda r: r.target.order):
             if row.target.key.role in (Role.OUTPUT, Role.STATE):
                 known = row.introduced is not None
@@ -211,8 +217,22 @@ class Result:
             # A step inherits from those before it, and never from one that follows.
             earliest = min(row.target.key.part.step for row in rows)
             for row in self._first([r for r in rows if r.target.key.part.step == earliest]):
+                if row.introduced is None and row.target.key.op in unsure:
+                    continue  # it is to blame, or the op whose tensor is damaged
                 found.setdefault(row.target.key.op, row)
         return list(found.values())
+
+    def _after_damage(self) -> set[OpKey]:
+        """Target ops that read a damaged tensor, directly or through ops without a verdict."""
+        damaged = {row.target.key.op for row in self.rows if row.reason.startswith(Reason.DAMAGED)}
+        if not damaged:
+            return set()
+        judged = {row.target.key.op for row in self.rows if row.verdict is not Verdict.NONE}
+        after: set[OpKey] = set()
+        for op, inputs in self.edges.items():  # in execution order
+            if any(i in damaged or (i in after and i not in judged) for i in inputs):
+                after.add(op)
+        return after
 
     def _first(self, rows: list[Row]) -> list[Row]:
         """Those of the rows, all of one execution, that read nothing from the others."""
@@ -310,10 +330,10 @@ _RANK = {
 
 
 def badness(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
-    """Sorts the worst first: unreadable and shape, then by verdict, guilt and the metric."""
+    """Sorts the worst first: what failed without a verdict, then by verdict, guilt and metric."""
     from syncpoint.metrics import CATALOGUE
 
-    failing = row.verdict is Verdict.NONE and row.reason.split(":")[0] in ("unreadable", "shape")
+    failing = row.verdict is Verdict.NONE and row.reason.split(":")[0] in FAILING_REASONS
     value = (row.numbers or {}).get(metric)
     better = CATALOGUE[metric].better if metric in CATALOGUE else None
     if value is None or value != value:

@@ -307,6 +307,7 @@ def _about(result: Result, home: Path) -> dict[str, Any]:
         "target": _with_path(result.target, lambda run: os.path.relpath(run, home)),
         "reference": _with_path(result.reference, lambda run: os.path.relpath(run, home)),
         "warnings": list(result.warnings),
+        "verified": {side: dict(counts) for side, counts in result.verified.items()},
         "through": result.through and result.through.as_dict(),
         "unmatched": [u.__dict__ for u in result.unmatched],
         "unkept": dict(result.unkept),
@@ -424,6 +425,7 @@ def load(path: Path) -> Result:
             tuple(about.get("partial", ())),
             about.get("min_coverage"),
             why_unverified(document),
+            _verified(about),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
@@ -432,6 +434,14 @@ def load(path: Path) -> Result:
 def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:
     said = about.get("diagnosis")
     return Diagnosis.of_dict(said, about["findings"]) if said else None
+
+
+def _verified(about: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """The counts of verified tensors; none in comparisons of versions that did not check."""
+    return {
+        str(side): {str(state): int(count) for state, count in counts.items()}
+        for side, counts in (about.get("verified") or {}).items()
+    }
 
 
 def _choice(said: Any) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.elements import Bytes, from_bytes
 from syncpoint.run.files import map_bytes, one_line
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.store import FileStore
+from syncpoint.run.tensor_checksums import Checksum, damage
 
 Array = NDArray[Any]
 
@@ -50,11 +51,37 @@ class Lay:
 class ArrayStore(FileStore):
     """Arrays in files of one folder, the odd ones put in order when they are read."""
 
-    def __init__(self, root: Path, odd: dict[TensorKey, Lay]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        odd: dict[TensorKey, Lay],
+        checksums: Mapping[TensorKey, Checksum] | None = None,
+    ) -> None:
+        """`checksums` are those of members that are stored as they are."""
         super().__init__(root)
         self._odd = odd
+        self._checksums = checksums or {}
         self._inflated: OrderedDict[TensorKey, Array] = OrderedDict()
         self._lock = threading.Lock()
+
+    def checksum(self, tensor: Tensor) -> Checksum | None:
+        """The checksum of the archive's member that has the array; none in a plain .npy file."""
+        return self._checksums.get(tensor.key)
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether the array is in an archive, which keeps a checksum of each member."""
+        return self._is_deflated(tensor) or super().has_checksum(tensor)
+
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
+        """Check the array; a deflated one is checked by inflating it."""
+        if self._is_deflated(tensor):
+            self.read(tensor)
+        else:
+            super().verify(tensor, content)
+
+    def _is_deflated(self, tensor: Tensor) -> bool:
+        lay = self._odd.get(tensor.key)
+        return lay is not None and lay.deflated is not None
 
     def read(self, tensor: Tensor) -> Array:
         """All elements, row-major."""
@@ -91,31 +118,38 @@ class ArrayStore(FileStore):
         return None if tensor.key in self._odd else self.path(tensor)
 
     def _inflate(self, tensor: Tensor, member: Deflated) -> Bytes:
-        """The member's data; more or less than it claims, or other bits, is a FormatError."""
+        """The member's data; more or less than it claims, or other bits, is a DamagedError."""
         path = self.path(tensor)
         packed = map_bytes(path, member.offset, member.nbytes)
         whole = np.empty(member.inflated, np.uint8)
-        engine = zlib.decompressobj(-zlib.MAX_WBITS)
-        done, taken, rest = 0, 0, b""
         try:
-            while done < member.inflated and not engine.eof:
-                if not rest:
-                    rest = packed[taken : taken + _STEP].tobytes()
-                    taken += len(rest)
-                    if not rest:
-                        break
-                piece = engine.decompress(rest, min(_STEP, member.inflated - done))
-                rest = engine.unconsumed_tail
-                whole[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-                done += len(piece)
+            size = _inflate_into(whole, packed)
         except zlib.error as error:
-            raise FormatError(f"deflated bytes of {tensor.key}", one_line(error)) from error
-        if done != member.inflated or zlib.crc32(whole.data) != member.crc:
-            raise FormatError(
-                f"{member.inflated} sound bytes of {tensor.key} in {path}",
-                f"{done} with another checksum",
-            )
+            raise damage(tensor, f"{path} ({one_line(error)})") from error
+        if size != member.inflated or zlib.crc32(whole.data) != member.crc:
+            raise damage(tensor, path)
         return whole[member.header :]
+
+
+def _inflate_into(whole: Bytes, packed: Bytes) -> int:
+    """Inflate `packed` into `whole`; the number of bytes, one more than fit if there are more."""
+    engine = zlib.decompressobj(-zlib.MAX_WBITS)
+    size, taken, pending = 0, 0, b""
+    while not engine.eof:
+        if not pending:
+            pending = packed[taken : taken + _STEP].tobytes()
+            taken += len(pending)
+        piece = engine.decompress(pending, min(_STEP, max(whole.size - size, 1)))
+        # All input may be taken while output is still held back: constant arrays deflate a
+        # thousandfold. Only where neither is left does the stream end.
+        if not piece and not pending:
+            break
+        pending = engine.unconsumed_tail
+        if size + len(piece) > whole.size:
+            return whole.size + 1
+        whole[size : size + len(piece)] = np.frombuffer(piece, np.uint8)
+        size += len(piece)
+    return size
 
 
 def _stored(raw: Bytes, tensor: Tensor, lay: Lay) -> Array:

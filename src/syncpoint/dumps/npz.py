@@ -13,10 +13,12 @@ from syncpoint.dumps.flat import Entry, chunks, flat_run, named_values
 from syncpoint.dumps.npy_header import MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
+from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.files import one_line, open_regular, replacing
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
+from syncpoint.run.tensor_checksums import Checksum
 
 MAX_INFLATED = 4 << 30
 """Largest compressed member that is read; larger ones belong in files that can be mapped."""
@@ -75,6 +77,7 @@ class NpzFile:
 def _open(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Run:
     entries: list[Entry] = []
     odd: dict[TensorKey, Lay] = {}
+    checksums: dict[TensorKey, Checksum] = {}
     seen: set[str] = set()
     for member in members:
         where = f"{member.filename[:80]!r} of {path}"
@@ -84,17 +87,20 @@ def _open(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Run:
         if name in seen:
             raise FormatError(f"each name once in {path}", f"{name!r} twice")
         seen.add(name)
-        entry, lay = _member(path, handle, member, name, where)
+        start = data_start(handle, member, where)
+        entry, lay = _member(path, handle, member, start, name, where)
         entries.append(entry)
+        key = TensorKey(OpKey(name))
         if lay is not None:
-            odd[TensorKey(OpKey(name))] = lay
-    return flat_run(path, NpzFile.name, entries, ArrayStore(path.parent, odd))
+            odd[key] = lay
+        if member.compress_type == zipfile.ZIP_STORED:
+            checksums[key] = Checksum(CRC32, f"{member.CRC:08x}", start, member.file_size)
+    return flat_run(path, NpzFile.name, entries, ArrayStore(path.parent, odd, checksums))
 
 
 def _member(
-    path: Path, handle: int, member: zipfile.ZipInfo, name: str, where: str
+    path: Path, handle: int, member: zipfile.ZipInfo, start: int, name: str, where: str
 ) -> tuple[Entry, Lay | None]:
-    start = data_start(handle, member, where)
     stored = member.compress_type == zipfile.ZIP_STORED
     if member.flag_bits & 1 or not (stored or member.compress_type == zipfile.ZIP_DEFLATED):
         raise FormatError(f"a member stored or deflated, {where}", "another method or encryption")

@@ -155,7 +155,7 @@ def places(count: int) -> NDArray[np.int64]:
 
 
 def _picked(run: Run, tensor: Tensor, view: View) -> Sample:
-    values = view.apply(run.values(tensor))
+    values = view.apply(run.values_for_sampling(tensor))
     where = places(prod(values.shape))
     if values.flags.c_contiguous:
         picked = values.reshape(-1)[where]

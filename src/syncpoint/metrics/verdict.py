@@ -43,6 +43,8 @@ class Reason(StrEnum):
     """NaN here and infinite there, in the same places of both."""
     ALL_MASKED = "all masked on both sides"
     UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
+    """The bytes of a side are not those that its checksum was taken of."""
     RANDOM = "random"
     EXCLUDED = "excluded"
     MASKED = "masked"
@@ -70,5 +72,5 @@ _SEVERITY = {
     Verdict.AMPLIFIED: 2,
 }
 
-FAILING_REASONS = frozenset({Reason.UNREADABLE, Reason.SHAPE})
+FAILING_REASONS = frozenset({Reason.DAMAGED, Reason.UNREADABLE, Reason.SHAPE})
 """No verdict for these reasons is a divergence all the same."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.dumps.ascend.columns import METRICS
+from syncpoint.metrics.verdict import FAILING_REASONS
 from syncpoint.offline.lines import Line
 from syncpoint.run.outputs import write_output
 
@@ -48,7 +49,7 @@ def advice(lines: Sequence[Line]) -> Advice:
     kind = "Global Consistency"
     compared = [line for line in lines if line.verdict != "none"]
     off = [line for line in compared if _off(line)]
-    failed = [line for line in lines if line.remark.startswith(("unreadable", "shape"))]
+    failed = [line for line in lines if line.remark.startswith(tuple(FAILING_REASONS))]
     if not compared:
         return Advice(kind, "NA", "Nothing could be compared; see the column CompareFailReason.")
     if not off:

@@ -13,6 +13,7 @@ from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
+from syncpoint.metrics.verdict import Reason
 from syncpoint.page.opened import Opened
 from syncpoint.page.rows import unmatched_brief
 from syncpoint.page.schema import (
@@ -28,7 +29,7 @@ from syncpoint.page.schema import (
 )
 from syncpoint.page.states import places_before
 from syncpoint.page.table import GUILTS, LEVELS, ROLES
-from syncpoint.reports.message import qualified, uncovered
+from syncpoint.reports.message import qualified, uncovered, verified_text
 from syncpoint.reports.numbers import metric_text, ratio_text
 
 CHOOSABLE = (
@@ -237,6 +238,12 @@ def _trust(opened: Opened) -> list[Trust]:
         if not about[side].get("complete", True):
             missing = about[side].get("missing") or "its writer died"
             lines.append(Trust(what=side, level="moderate", text=f"incomplete: {missing}"))
+        counts = (about.get("verified") or {}).get(side)
+        if counts and counts["tensors"]:
+            level = "close" if counts["verified"] == counts["tensors"] else "none"
+            level = "large" if counts["damaged"] else level
+            text = f"verified {verified_text(counts)}"
+            lines.append(Trust(what=f"{side} bytes", level=level, text=text))  # type: ignore[arg-type]
     target, reference = (about[side]["precision"] or "unknown" for side in ("target", "reference"))
     precision = f"target {target}, reference {reference}"
     if target == reference:
@@ -276,6 +283,7 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
     for reason, title in (
         ("shape", "{} with another shape"),
         ("unreadable", "{} cannot be read"),
+        ("damaged", "{} damaged: copy the file again or record the run again"),
         ("ambiguous", "{} with an ambiguous partner"),
     ):
         rows = np.flatnonzero(
@@ -395,6 +403,12 @@ def _summary(
     table = opened.table
     off = counts["moderate"] + counts["large"] + counts["inherited"] + counts["amplified"]
     total = opened.about["coverage"]["compared"]
+    damaged = table.frame["reason"].fill_null("").str.starts_with(Reason.DAMAGED).sum()
+    damaged += sum(one["reason"] == Reason.DAMAGED for one in opened.about["unmatched"])
+    if damaged:
+        points = f"{off} sync points are not close." if off else "All that was compared is close."
+        tensors = "1 tensor is" if damaged == 1 else f"{damaged} tensors are"
+        return f"{tensors} damaged: copy the file again or record the run again.", points
     if not total:
         return "Nothing was compared.", "No target tensor found its counterpart in the reference."
     if not off:

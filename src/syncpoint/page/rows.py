@@ -155,7 +155,7 @@ def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWi
         for lonely in opened.about["unmatched"]
         if wanted in f"{lonely['op']}\n{lonely['module']}".lower()
     ]
-    first = ("shape", "unreadable", "ambiguous", "no counterpart")
+    first = ("damaged", "shape", "unreadable", "ambiguous", "no counterpart")
     ranks = {reason: at for at, reason in enumerate(first)}
     said.sort(
         key=lambda one: (

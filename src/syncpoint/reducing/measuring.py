@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from syncpoint.errors import FormatError
 from syncpoint.metrics import Operand
 from syncpoint.metrics import statistics as describe
+from syncpoint.run.digests import OURS, hasher
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.elements import from_bytes, to_bytes
 from syncpoint.run.model import Statistics, Tensor
 from syncpoint.run.reader import Run
+from syncpoint.run.tensor_checksums import damage
 
 Array = NDArray[Any]
 
@@ -54,7 +56,7 @@ def measure(
     run: Run, tensor: Tensor, handle: int, *, figures: bool = False, ends: bool = False
 ) -> Measured:
     """Read a tensor once. `handle` is its open file; elements that do not lie dense in it come
-    through the run."""
+    through the run. A tensor that does not fit its recorded checksum is a DamagedError."""
     dtype = DTYPES[tensor.dtype]
     state = xxhash.xxh3_128()
     found: Statistics | None = None
@@ -70,12 +72,33 @@ def measure(
             both = _ends(both, values, some)
     if figures and found is None:
         found = describe(Operand(np.empty(0, dtype.numpy), tensor.dtype))
-    return Measured(state.hexdigest(), found, both)
+    digest = state.hexdigest()
+    _verify(run, tensor, handle, digest)
+    return Measured(digest, found, both)
+
+
+def _verify(run: Run, tensor: Tensor, handle: int, digest: str) -> None:
+    """Raise DamagedError where a tensor with this digest is not the one that was recorded."""
+    checksum = run.checksum(tensor)
+    if checksum is None:
+        return
+    if checksum.kind != OURS:
+        # Of a whole member of an archive, say. Its pages have just been read.
+        state = hasher(checksum.kind)
+        end = checksum.offset + checksum.nbytes
+        buffer = np.empty(min(WINDOW, checksum.nbytes), np.uint8)
+        for start in range(checksum.offset, end, WINDOW):
+            raw = buffer[: min(WINDOW, end - start)]
+            read_into(handle, raw, start, tensor)
+            state.update(raw.data)
+        digest = state.hexdigest()
+    if digest != checksum.value.lower():
+        raise damage(tensor, tensor.shard)
 
 
 def windows(run: Run, tensor: Tensor, handle: int) -> Iterator[Array]:
     """The elements in row-major order; each array is only good until the next is asked for."""
-    if run.place(tensor) is None:
+    if run.place(tensor, verify=False) is None:  # `measure` verifies it
         # Put in order once: stores do so for each window anew.
         whole = run.values(tensor).reshape(-1)
         for start in range(0, tensor.count, WINDOW):

@@ -106,7 +106,9 @@ def pt_unit(root: Path, file: str) -> Unit:
         offset=found.offset,
         nbytes=found.dtype.nbytes(prod(found.shape)),
     )
-    store = PtStore(path.parent, {} if found.dense else {key: found}, {})
+    odd = {} if found.dense else {key: found}
+    checksums = {} if found.checksum is None else {key: found.checksum}
+    store = PtStore(path.parent, odd, {}, checksums, {})
     run = Run(RunInfo(), [], [tensor], store)
     holes = []
     try:

@@ -24,6 +24,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "headline": headline(result),
         "coverage": result.coverage.as_dict(),
         "bases": result.bases,
+        "verified": result.verified,
         "preset": result.preset_name,
         "target": dict(result.target),
         "reference": dict(result.reference),

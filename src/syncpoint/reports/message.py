@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -244,17 +245,45 @@ def inputs_lines(result: Result) -> list[str]:
 
 
 def unreadable_lines(result: Result) -> list[str]:
-    """Tensors that were recorded and can no longer be read: the whole is not close for them, and
-    nothing else says so."""
-    rows = [r for r in result.rows if r.reason.startswith(f"{Reason.UNREADABLE}: ")]
+    """Tensors that were recorded and are damaged or can no longer be read: the whole is not close
+    for them, and nothing else says so."""
     lines = []
-    for row in rows[:_UNREADABLE]:
-        why = row.reason.partition(": ")[2]
-        cure = "" if ";" in why else "; record that run again, then compare"
-        lines.append(f"■ unreadable: {where(row)}: {why}{cure}")
-    if len(rows) > _UNREADABLE:
-        lines.append(f"  and {len(rows) - _UNREADABLE} more; --csv has all with their reasons")
+    for reason in (Reason.DAMAGED, Reason.UNREADABLE):
+        rows = [r for r in result.rows if r.reason.startswith(f"{reason}: ")]
+        for row in rows[:_UNREADABLE]:
+            why = row.reason.partition(": ")[2]
+            cure = "" if ";" in why else "; record that run again, then compare"
+            lines.append(f"■ {reason}: {where(row)}: {why}{cure}")
+        if len(rows) > _UNREADABLE:
+            lines.append(f"  and {len(rows) - _UNREADABLE} more; --csv has all with their reasons")
+    for tensor in result.unmatched:
+        if tensor.reason == Reason.DAMAGED:
+            lines.append(
+                f"■ damaged: the {tensor.side}'s {tensor.op} has no counterpart, and its bytes are"
+                " not those that were recorded; copy the run again or record it again"
+            )
     return lines
+
+
+def verified_line(result: Result) -> str:
+    """How many of the tensors that were read fit their checksums; "" where nobody counted."""
+    sides = {side: verified_text(counts) for side, counts in result.verified.items()}
+    if len(sides) == 2 and len(set(sides.values())) == 1:
+        return f"{sides['target']}, on both sides"
+    return "; ".join(f"{side} {text}" for side, text in sides.items())
+
+
+def verified_text(counts: Mapping[str, int]) -> str:
+    """The counts of one side, after the word verified."""
+    tensors, unverified = counts["tensors"], counts["unverified"]
+    if tensors and unverified == tensors:
+        return f"0 of {tensors} tensors read (no checksums)"
+    text = f"{counts['verified']} of {tensors} tensors read"
+    if counts["damaged"]:
+        text += f", {counts['damaged']} damaged"
+    if unverified:
+        text += f", {unverified} without a checksum"
+    return text
 
 
 def unverified_lines(result: Result) -> list[str]:

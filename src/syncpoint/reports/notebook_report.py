@@ -13,7 +13,13 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.foreign_text import visible
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.message import divergence, headline, inputs_lines, unverified_lines
+from syncpoint.reports.message import (
+    divergence,
+    headline,
+    inputs_lines,
+    unreadable_lines,
+    verified_line,
+)
 from syncpoint.reports.numbers import metric_text, ratio_text, run_text
 from syncpoint.run.model import Role
 
@@ -32,16 +38,17 @@ _COLOURS = {
 
 def notebook_html(result: Result) -> str:
     """All of it."""
+    red = [*inputs_lines(result), *unreadable_lines(result)]
+    red += unverified_lines(result)
     parts = [
         _picture(result),
         f"<div><b>target</b> {escape(run_text(result.target))} &nbsp; "
         f"<b>reference</b> {escape(run_text(result.reference))}</div>",
-        *(
-            f"<div style='color:#b0231c'>{escape(line)}</div>"
-            for line in [*inputs_lines(result), *unverified_lines(result)]
-        ),
+        *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in red),
         f"<div style='color:{_COLOURS[result.verdict]};font-weight:600'>"
         f"{escape(headline(result))}</div>",
+        f"<div style='color:{_COLOURS[Verdict.NONE]}'>"
+        f"verified {escape(verified_line(result))}</div>",
     ]
     parts += [_cause(finding) for finding in result.findings[:3] if finding.level != "note"]
     if result.diagnosis is not None:

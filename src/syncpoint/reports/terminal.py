@@ -21,6 +21,7 @@ from syncpoint.reports.message import (
     row_text,
     unreadable_lines,
     unverified_lines,
+    verified_line,
 )
 from syncpoint.reports.numbers import (
     counted_more,
@@ -61,6 +62,9 @@ def print_comparison(
         say(Text(line, style="bold red"), console, hang=2)
     say(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL)
     say(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL)
+    verified = verified_line(result)
+    if verified:
+        say(Text(f"verified   {verified}"), console, hang=_LABEL)
     for warning in [*unverified_lines(result), *result.warnings, *_run_notes(result)]:
         say(Text(f"note       {warning}", style="yellow"), console, hang=_LABEL)
     if result.rows:

@@ -25,10 +25,14 @@ Windows = Callable[[], Iterable[NDArray[Any]]]
 """Gives the values of a tensor piece by piece, from the beginning each time."""
 
 
-class _State(Protocol):
-    def update(self, data: Any, /) -> object: ...
+class Hasher(Protocol):
+    """The state of a digest, fed part by part."""
 
-    def hexdigest(self) -> str: ...
+    def update(self, data: Any, /) -> object:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """The digest so far, in lower-case hexadecimal digits."""
 
 
 class _Checksum:
@@ -45,12 +49,12 @@ class _Checksum:
         return f"{self._value:08x}"
 
 
-def _named(name: str) -> Callable[[], _State]:
+def _named(name: str) -> Callable[[], Hasher]:
     # Not for safety, so that machines which forbid old kinds for that still compute them.
     return lambda: hashlib.new(name, usedforsecurity=False)
 
 
-_KINDS: dict[str, Callable[[], _State]] = {
+_KINDS: dict[str, Callable[[], Hasher]] = {
     OURS: xxhash.xxh3_128,
     "xxh3-64": xxhash.xxh3_64,
     "xxh64": xxhash.xxh64,
@@ -67,9 +71,14 @@ def is_computable(kind: str) -> bool:
     return kind in _KINDS
 
 
+def hasher(kind: str) -> Hasher:
+    """A new state of this kind."""
+    return _KINDS[kind]()
+
+
 def digest_of(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> str:
     """The digest of a tensor that comes window by window, in row-major order."""
-    state = _KINDS[kind]()
+    state = hasher(kind)
     for values in windows:
         state.update(to_bytes(values, DTYPES[dtype]).data)
     return state.hexdigest()

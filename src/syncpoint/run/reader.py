@@ -11,16 +11,19 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError, InputError
-from syncpoint.run.digests import CRC32, OURS, digest_of, digests_of, is_computable
-from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
-from syncpoint.run.store import FileStore, Store
+from syncpoint.errors import DamagedError, FormatError, InputError
+from syncpoint.run.digests import OURS, digest_of, digests_of, is_computable
+from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.store import FileStore, Store, Verifies
 from syncpoint.run.table_reader import Records
+from syncpoint.run.tensor_checksums import DEFERRED, Checksum
 
 Array = NDArray[Any]
 
 _WINDOW = 1 << 22
 """Elements hashed at once where a tensor comes without a digest."""
+_VERIFIED_AT_ONCE = 1 << 20
+"""Bytes up to which a tensor is verified even where only samples of it are looked at."""
 
 
 class Run:
@@ -51,7 +54,10 @@ class Run:
         """The loaded model that made it, where it is still there."""
         self.keep: object = None
         """Whatever must live as long as the run, such as its temporary folder."""
+        self.sampled: dict[TensorKey, Tensor] = {}
+        """Tensors looked at through `values_for_sampling` that are damaged or not verified yet."""
         self._store = store
+        self._verifier = store if isinstance(store, Verifies) else None
         self._source = source
         self._ops_by_key: dict[OpKey, Op] | None = None
         self._tensors_by_key: dict[TensorKey, Tensor] | None = None
@@ -95,16 +101,74 @@ class Run:
         """All elements of a tensor in its shape and dtype, read-only.
 
         Mapped from the file where it can be; the mapping goes when the array does. Values that
-        cannot be read are a FormatError, values that were not kept an InputError.
+        cannot be read are a FormatError, those that do not fit their checksum a DamagedError,
+        values that were not kept an InputError.
         """
         self._check_kept(tensor)
         return self._store.read(tensor)
 
-    def place(self, tensor: Tensor) -> Path | None:
-        """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
-        them piece by piece; None where only `values` can tell."""
+    def unverified_values(self, tensor: Tensor) -> Array:
+        """The values for a caller that calls `verify` itself before it says anything of them, so
+        that it can do so in another thread; deflated ones are checked all the same."""
+        if isinstance(self._store, FileStore):
+            return self.values(changed(tensor, digest_kind=DEFERRED))
+        return self.values(tensor)
+
+    def values_for_sampling(self, tensor: Tensor) -> Array:
+        """The values for a caller that looks at a few of them before others read them all.
+
+        A large tensor is not verified yet, as that would read all of it from the disk once more.
+        The caller, or whoever it works for, calls `verify` later: see `sampled`.
+        """
         self._check_kept(tensor)
-        return self._store.place(tensor) if isinstance(self._store, FileStore) else None
+        if tensor.nbytes > _VERIFIED_AT_ONCE and self.has_checksum(tensor):
+            self.sampled[tensor.key] = tensor
+            return self.unverified_values(tensor)
+        try:
+            return self._store.read(tensor)
+        except DamagedError:
+            self.sampled[tensor.key] = tensor
+            raise
+
+    def place(self, tensor: Tensor, *, verify: bool = True) -> Path | None:
+        """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
+        them piece by piece; None where only `values` can tell.
+
+        Without `verify` the caller verifies the tensor itself, while its pages are in memory.
+        """
+        self._check_kept(tensor)
+        if not isinstance(self._store, FileStore):
+            return None
+        path = self._store.place(tensor)
+        if path is not None and verify:
+            self._store.verify(tensor)
+        return path
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether the values were recorded with a checksum that can be computed here."""
+        if tensor.kept is not Kept.VALUES or self._verifier is None:
+            return False
+        return self._verifier.has_checksum(tensor)
+
+    def checksum(self, tensor: Tensor) -> Checksum | None:
+        """The checksum of a range of the tensor's file that covers its values, if there is one."""
+        return self._store.checksum(tensor) if isinstance(self._store, FileStore) else None
+
+    def verify(self, tensor: Tensor, values: Array | None = None) -> bool:
+        """Check the values against their checksum, window by window; False where there is none.
+
+        `values` may be what the method of that name gave, so that they are not mapped twice.
+        Raises DamagedError where they do not fit, FormatError where they cannot be read.
+        """
+        if self._verifier is None or not self.has_checksum(tensor):
+            return False
+        content = None
+        whole = values is not None and values.nbytes == tensor.nbytes
+        # Only what lies in the file as it is read has the bytes that the checksum is of.
+        if values is not None and whole and self.place(tensor, verify=False) is not None:
+            content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self._verifier.verify(tensor, content)
+        return True
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Elements `start` to `stop` in row-major order, mapped on their own, read-only."""
@@ -134,11 +198,11 @@ class Run:
 
     def intact(self, tensor: Tensor) -> bool:
         """Whether the bytes are those that were recorded; True where there is no telling."""
-        if tensor.kept is not Kept.VALUES:
-            return True
-        if tensor.digest_kind not in (OURS, CRC32):
-            return True
-        return self._hash(tensor, tensor.digest_kind) == f"{tensor.digest_kind} {tensor.digest}"
+        try:
+            self.verify(tensor)
+        except FormatError:
+            return False
+        return True
 
     def digests(self, tensor: Tensor, kind: str) -> frozenset[str]:
         """The digest of this kind, as it was recorded or else of the values; none where neither
@@ -161,9 +225,9 @@ class Run:
             return repr(tensor.statistics)
         return self._hash(tensor)
 
-    def _hash(self, tensor: Tensor, kind: str = OURS) -> str:
+    def _hash(self, tensor: Tensor) -> str:
         try:
-            return f"{kind} {digest_of(kind, self._windows(tensor), tensor.dtype)}"
+            return f"{OURS} {digest_of(OURS, self._windows(tensor), tensor.dtype)}"
         except FormatError as error:
             return f"unreadable {error.found}"
 

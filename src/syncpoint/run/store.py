@@ -1,26 +1,33 @@
 """Where the values of a run come from: files mapped window by window, or memory.
 
 A run knows its tensors; a store knows how to get at their bytes. Dumps bring stores of their
-own behind the same two verbs.
+own behind the same two verbs. Stores that know checksums check every tensor when it is first read.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
+from syncpoint.run.digests import is_computable
 from syncpoint.run.dtypes import DTYPES, DType
-from syncpoint.run.elements import Bytes, from_bytes
+from syncpoint.run.elements import Bytes, from_bytes, to_bytes
 from syncpoint.run.files import inside, map_bytes
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.shards import partial_name
+from syncpoint.run.tensor_checksums import (
+    DEFERRED,
+    WINDOW_BYTES,
+    Checksum,
+    Ledger,
+    damage,
+    hash_bytes,
+)
 
 Array = NDArray[Any]
 
@@ -35,12 +42,41 @@ class Store(Protocol):
         """Elements `start` to `stop` of the row-major order, one-dimensional, read-only."""
 
 
+@runtime_checkable
+class Verifies(Protocol):
+    """A store that checks tensors against their checksums before it gives their values."""
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether there is a checksum that covers the tensor's bytes."""
+
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
+        """Check the whole tensor, if there is something to check it against; damage is a
+        DamagedError. `content` may be the tensor's dense bytes, so that they are not read again."""
+
+
 class FileStore:
     """Dense little-endian bytes at `tensor.offset` of the file `tensor.shard` in one folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._paths: dict[str, Path] = {}
+        self._ledger = Ledger()
+
+    def checksum(self, tensor: Tensor) -> Checksum | None:
+        """The recorded checksum that covers the tensor's bytes, if there is one."""
+        if tensor.digest and is_computable(tensor.digest_kind):
+            return Checksum(tensor.digest_kind, tensor.digest, tensor.offset, tensor.nbytes)
+        return None
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether there is a checksum that covers the tensor's bytes."""
+        return self.checksum(tensor) is not None
+
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
+        """Check the whole tensor against its checksum; damage is a DamagedError."""
+        checksum = self.checksum(tensor) if tensor.digest_kind != DEFERRED else None
+        if checksum is not None:
+            self._ledger.check(tensor, checksum, lambda: self.path(tensor), content)
 
     def read(self, tensor: Tensor) -> Array:
         """All elements, mapped."""
@@ -59,7 +95,11 @@ class FileStore:
         """`nbytes` bytes of the tensor from its byte `first` on."""
         if nbytes == 0:
             return np.empty(0, np.uint8)
-        return map_bytes(self.path(tensor), tensor.offset + first, nbytes)
+        content = map_bytes(self.path(tensor), tensor.offset + first, nbytes)
+        # A large mapping is not touched here: all of its pages would count as our memory.
+        whole = nbytes == tensor.nbytes and nbytes <= WINDOW_BYTES
+        FileStore.verify(self, tensor, content if whole else None)
+        return content
 
     def place(self, tensor: Tensor) -> Path | None:
         """The file in which the tensor's elements lie as they are; None in stores that must look
@@ -78,31 +118,11 @@ class JournalStore(FileStore):
     """Shards of a run whose writer did not finish: the last may still be `.partial`.
 
     The journal is written after the bytes, but after a loss of power the disk may have kept the
-    one without the other. So the digest of a tensor is checked before its first use.
+    one without the other: then the digest tells.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._sound: set[tuple[str, int, int]] = set()
-        self._lock = threading.Lock()
-
-    def raw(self, tensor: Tensor, first: int, nbytes: int) -> Bytes:
-        """Bytes of a tensor that has been found whole."""
-        place = (tensor.shard, tensor.offset, tensor.nbytes)
-        if place not in self._sound:
-            whole = super().raw(tensor, 0, tensor.nbytes)
-            if xxhash.xxh3_128_hexdigest(whole.data) != tensor.digest:
-                raise FormatError(
-                    f"the recorded bytes of {tensor.key} in {tensor.shard}",
-                    "others",
-                    "its writer died before they reached the disk; record the run again",
-                )
-            with self._lock:
-                self._sound.add(place)
-        return super().raw(tensor, first, nbytes)
-
     def place(self, tensor: Tensor) -> Path | None:
-        """None, as the digest is checked first."""
+        """None, as a live writer may rename the file."""
         return None
 
     def path(self, tensor: Tensor) -> Path:
@@ -117,12 +137,27 @@ class MemoryStore:
 
     def __init__(self, arrays: Mapping[TensorKey, Array]) -> None:
         self._arrays = arrays
+        self._sound: set[tuple[TensorKey, str]] = set()
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether the tensor carries a digest that can be computed."""
+        return bool(tensor.digest) and is_computable(tensor.digest_kind)
+
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
+        """Check the array against the tensor's digest; other bytes are a DamagedError."""
+        self.read(tensor)
 
     def read(self, tensor: Tensor) -> Array:
         """A read-only view."""
         array = self._arrays.get(tensor.key)
         if array is None:
             raise FormatError(f"values of {tensor.key}", "none in memory")
+        key = (tensor.key, tensor.digest)
+        if self.has_checksum(tensor) and key not in self._sound:
+            content = to_bytes(array, DTYPES[tensor.dtype])
+            if hash_bytes(tensor.digest_kind, content) != tensor.digest.lower():
+                raise damage(tensor, "memory")
+            self._sound.add(key)
         view = array.reshape(tensor.shape)
         view.flags.writeable = False
         return view

@@ -346,7 +346,7 @@ def test_values_that_are_not_those_recorded_are_no_divergence_of_the_model():
     for how in ("statistics", "digest"):
         other = kept(x * 2, how, "md5" if how == "digest" else "")
         assert row(damaged, other).reason.startswith(
-            "unreadable: the bytes of the target's a are not"
+            "damaged: the bytes of the target's a in memory are not"
         )
 
 

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import DamagedError, InputError
 from syncpoint.run.journal import JOURNAL, read_journal
 from syncpoint.run.model import Op, OpKey, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -122,5 +122,5 @@ def test_bytes_that_never_reached_the_disk_are_not_taken_for_a_tensor(tmp_path):
     run = Run.open(path)
     assert run.values(run.tensors[0]).tobytes() == bytes(100)
     for read in (run.values, lambda t: run.window(t, 0, 10)):
-        with pytest.raises(FormatError, match="before they reached the disk"):
+        with pytest.raises(DamagedError, match="the recorded bytes of op9"):
             read(last)

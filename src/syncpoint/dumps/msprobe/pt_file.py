@@ -16,8 +16,10 @@ from pathlib import Path
 from syncpoint.dumps.msprobe.pickled import Described, describe
 from syncpoint.dumps.npz import data_start
 from syncpoint.errors import FormatError
+from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DType
 from syncpoint.run.files import one_line, open_regular
+from syncpoint.run.tensor_checksums import Checksum
 
 _PICKLE = "/data.pkl"
 _MAX_PICKLE = 1 << 16
@@ -42,6 +44,8 @@ class Placed:
     swapped: bool = False
     crc32: str = ""
     """Of the tensor's bytes, where the archive says it: eight hexadecimal digits."""
+    checksum: Checksum | None = None
+    """Of the whole storage, which may hold more than the tensor."""
 
 
 def place(path: Path) -> Placed:
@@ -100,6 +104,9 @@ def _within(
             "it was expanded; save it contiguous",
         )
     swapped = swapped and size > 1
+    checksum = None
+    if summed:
+        checksum = Checksum(CRC32, f"{member.CRC:08x}", start, member.file_size)
     if swapped or (count and not _row_major(said.shape, said.strides)):
         return Placed(
             said.dtype,
@@ -110,6 +117,7 @@ def _within(
             start=said.offset,
             strides=said.strides,
             swapped=swapped,
+            checksum=checksum,
         )
     whole = summed and count * size == member.file_size
     return Placed(
@@ -118,6 +126,7 @@ def _within(
         start + said.offset * size,
         count * size,
         crc32=f"{member.CRC:08x}" if whole else "",
+        checksum=checksum,
     )
 
 

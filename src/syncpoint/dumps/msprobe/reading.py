@@ -17,7 +17,7 @@ from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.run.files import inside, one_line
 from syncpoint.run.model import Kept, Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
-from syncpoint.run.store import FileStore
+from syncpoint.run.tensor_checksums import Checksum
 
 CRC32 = "crc32"
 _RAW_BF16 = "crc32 of bf16"
@@ -34,6 +34,9 @@ class Reading:
     tensors: dict[TensorKey, Tensor] = field(default_factory=dict)
     odd: dict[TensorKey, Placed] = field(default_factory=dict)
     broken: dict[TensorKey, SyncpointError] = field(default_factory=dict)
+    checksums: dict[TensorKey, Checksum] = field(default_factory=dict)
+    digests: dict[TensorKey, str] = field(default_factory=dict)
+    """What dump.json says of tensors whose files have no checksum."""
     unknown: set[str] = field(default_factory=set)
     unsaved: int = 0
 
@@ -70,9 +73,7 @@ class Reading:
 
     def run(self, info: RunInfo, path: Path) -> Run:
         """What was put together."""
-        store = FileStore(self.root)
-        if self.odd or self.broken:
-            store = PtStore(self.root, self.odd, self.broken)
+        store = PtStore(self.root, self.odd, self.broken, self.checksums, self.digests)
         ops = [self.ops[key] for key in self.order]
         return Run(info, ops, list(self.tensors.values()), store, path=path)
 
@@ -140,8 +141,12 @@ class Reading:
             return tensor
         if not found.dense:
             self.odd[tensor.key] = found
+        if found.checksum is not None:
+            self.checksums[tensor.key] = found.checksum
+        elif tensor.digest:
+            self.digests[tensor.key] = tensor.digest.lower()
         kind = _RAW_BF16 if tensor.dtype == "bf16" else CRC32
-        # Of what dump.json says beside the values it is not known whether it is of these bytes.
+        # What dump.json says beside the values may be of the same numbers in another type.
         tensor = changed(tensor, digest=found.crc32, digest_kind=kind if found.crc32 else "")
         nbytes = found.dtype.nbytes(tensor.count)
         return changed(tensor, offset=found.offset, nbytes=nbytes)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from syncpoint.dumps.msprobe.pt_file import Placed
 from syncpoint.errors import SyncpointError
-from syncpoint.run.files import map_bytes
+from syncpoint.run.digests import CRC32, digests_of
+from syncpoint.run.files import Bytes, map_bytes
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.store import FileStore
+from syncpoint.run.tensor_checksums import DEFERRED, Checksum, damage
 
 Array = NDArray[Any]
 
@@ -27,20 +29,48 @@ class PtStore(FileStore):
         root: Path,
         odd: Mapping[TensorKey, Placed],
         broken: Mapping[TensorKey, SyncpointError],
+        checksums: Mapping[TensorKey, Checksum],
+        digests: Mapping[TensorKey, str],
     ) -> None:
+        """`checksums` are of the archives' members; `digests` are what dump.json says of tensors
+        whose archives have none."""
         super().__init__(root)
         self._odd = odd
         self._broken = broken
+        self._checksums = checksums
+        self._digests = digests
+        self._sound: set[TensorKey] = set()
+
+    def checksum(self, tensor: Tensor) -> Checksum | None:
+        """The checksum of the member that has the tensor's storage."""
+        return self._checksums.get(tensor.key)
+
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether the archive or dump.json has one."""
+        return tensor.key in self._checksums or tensor.key in self._digests
+
+    def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
+        """Check the tensor against its archive, or else against dump.json."""
+        self._check(tensor)
+        super().verify(tensor, content)
+        digest = self._digests.get(tensor.key) if tensor.digest_kind != DEFERRED else None
+        if digest is not None and tensor.key not in self._sound:
+            if digest not in digests_of(CRC32, tensor.dtype, lambda: [self._read(tensor)]):
+                raise damage(tensor, f"{self.path(tensor)}, as dump.json has them")
+            self._sound.add(tensor.key)
 
     def read(self, tensor: Tensor) -> Array:
         """All elements, row-major."""
-        self._check(tensor)
+        self.verify(tensor)
+        return self._read(tensor)
+
+    def _read(self, tensor: Tensor) -> Array:
         placed = self._odd.get(tensor.key)
         return super().read(tensor) if placed is None else self._gathered(tensor, placed)
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Some elements of the row-major order."""
-        self._check(tensor)
+        self.verify(tensor)
         placed = self._odd.get(tensor.key)
         if placed is None:
             return super().window(tensor, start, stop)

@@ -47,6 +47,17 @@ class _LogicalStore:
         self._device = device
         self._views = views
 
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether the device's file has one."""
+        stored = self._device.tensor(tensor.key)
+        return stored is not None and self._device.has_checksum(stored)
+
+    def verify(self, tensor: Tensor, content: object = None) -> None:
+        """Check what lies in the device's file."""
+        stored = self._device.tensor(tensor.key)
+        if stored is not None:
+            self._device.verify(stored)
+
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """All elements in the original shape."""
         stored = self._device.tensor(tensor.key)

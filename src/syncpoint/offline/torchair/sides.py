@@ -57,6 +57,23 @@ class _Store:
         self._run = run
         self._derived = derived
 
+    def has_checksum(self, tensor: Tensor) -> bool:
+        """Whether what the values are made of has one."""
+        run, source = self._source(tensor)
+        return run.has_checksum(source)
+
+    def verify(self, tensor: Tensor, content: object = None) -> None:
+        """Check what the values are made of."""
+        run, source = self._source(tensor)
+        run.verify(source)
+
+    def _source(self, tensor: Tensor) -> tuple[Run, Tensor]:
+        found = self._derived.get(tensor.key)
+        if found is None:
+            return self._run, _stored(self._run, tensor)
+        target, derived = found
+        return (target if derived.own else self._run), derived.source
+
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """All elements."""
         found = self._derived.get(tensor.key)
