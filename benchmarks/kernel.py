@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from syncpoint.metrics import Operand, Pair, _kernel, measure, operand
-from syncpoint.metrics.kernel import ROBUST_ABOVE, WINDOW, native_pair
+from syncpoint.metrics.kernel import BULK_BELOW, ROBUST_ABOVE, WINDOW, native_pair
 from syncpoint.metrics.pair import rules_of
 from syncpoint.run.model import Quantization
 
@@ -87,7 +87,7 @@ class Native:
         self.above = ROBUST_ABOVE if robust else np.inf
 
     def run(self, tier, threads=1):
-        _kernel.measure([self.native], tier, threads, WINDOW, False, self.above)
+        _kernel.measure([self.native], tier, threads, WINDOW, False, self.above, BULK_BELOW)
 
     def read(self):
         _kernel.read_all([(x.ctypes.data, x.nbytes) for x in self.data])
@@ -186,7 +186,7 @@ def batch(rounds):
     native = [native_pair(pair, rules_of(pair)) for pair in pairs]
     inside, whole = turns(
         max(rounds // 2, 3),
-        lambda: _kernel.measure(native, "default", 1, WINDOW, False, ROBUST_ABOVE),
+        lambda: _kernel.measure(native, "default", 1, WINDOW, False, ROBUST_ABOVE, BULK_BELOW),
         lambda: measure(pairs, threads=1),
         clock=process_time,
     )
