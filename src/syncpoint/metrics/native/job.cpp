@@ -205,6 +205,7 @@ void Job::decide_bulk(const Sums& sums) {
 // its error is at most that of all elements, and its squares are at least what the mean of its
 // exponents says, of which the few outliers can take no more than their greatest exponent.
 bool Job::may_hide(const Sums& sums, int typical) const {
+  constexpr double kLone = 7;  // the greatest error of the bulk may be so many times that share
   constexpr int kLeastTypical = -100;  // where no exponent is far below the least that is counted
   if (typical < kLeastTypical) return true;
   const double peak = std::ilogb(sums.reference.greatest) - scaling_.reference;
@@ -215,7 +216,7 @@ bool Job::may_hide(const Sums& sums, int typical) const {
   const double signal = 10 * (std::log10(kept) + 2 * least * std::log10(2.0));
   const double noise = 10 * (std::log10(sums.squares) - 2 * scaling_.difference * std::log10(2.0));
   const double allowed =
-      std::ldexp(std::pow(10.0, -options_.bulk_below / 20), result_.border.exponent);
+      std::ldexp(kLone * std::pow(10.0, -options_.bulk_below / 20), result_.border.exponent);
   const double error = std::ldexp(sums.max_abs, -scaling_.difference);
   return !(signal - noise >= options_.bulk_below && error <= allowed);
 }
