@@ -35,6 +35,7 @@ INF = math.inf
 LARGEST = Fraction(np.finfo(np.float64).max)
 LEAST = Fraction(5e-324)
 ROBUST_ABOVE = 6 * 10**-4.5
+BULK_BELOW = 90
 SUM = Fraction(1, 10**12)
 """Allowed error of a sum, as a share of the sum of the magnitudes of its terms."""
 
@@ -291,6 +292,7 @@ def expected(pair: Pair) -> Expected:
     size_r = [modulus(r.re, r.im) for _, r in both]
     differences(out, d, size_t, size_r, both, compared, rough)
     relative(out, d, size_r, mismatched, rtol, atol, rough)
+    bulk(out, d, size_r)
     distance = ulp(pair, both)
     if distance is None:
         out.exact["max_ulp"] = None
@@ -462,6 +464,50 @@ def relative(
         # It could change no verdict, so it is not measured unless asked for.
         del out.near["mean_rel_robust"]
         out.exact["mean_rel_robust"] = None
+
+
+def bulk(out: Expected, d: list[Fraction], size_r: list[Fraction]) -> None:
+    """The elements that a few great ones hide."""
+    names = ("outliers", "outliers_from", "bulk_sqnr", "bulk_rmse", "bulk_max_abs")
+    out.exact |= dict.fromkeys(names)
+    # As float64 has them, of which a 64-bit integer or a modulus may be rounded to a power of two.
+    sizes = [Fraction(rounded(r)) if r <= LARGEST else r for r in size_r]
+    exponents = [max(floor_log2(r), -127) for r in sizes if r]
+    if not exponents:
+        return
+    m = len(exponents)
+    border = Fraction(2) ** (math.floor(Fraction(sum(exponents), m) + Fraction(1, 2)) + 5)
+    if max(sizes) < border:
+        out.exact |= {"outliers": 0, "outliers_from": rounded(border)}
+        return
+    if sum(r * r for r in size_r) <= m * (border / 8) ** 2 or not any(d):
+        return
+    if not may_hide(d, max(sizes), border, m):
+        return
+    kept = [(x, r) for x, r, size in zip(d, size_r, sizes, strict=True) if size < border]
+    outliers = len(d) - len(kept)
+    out.exact |= {"outliers": outliers, "outliers_from": rounded(border)}
+    if outliers > m / 32:
+        return
+    squares = sum(x * x for x, _ in kept)
+    for name in names[2:]:
+        del out.exact[name]
+    rmse, most = root(squares / len(kept)), max(x for x, _ in kept)
+    out.decibels["bulk_sqnr"] = decibels(sum(r * r for _, r in kept), squares)
+    out.near["bulk_rmse"] = (rmse, SUM * rmse)
+    out.near["bulk_max_abs"] = (most, most * Fraction(2, 2**53))
+
+
+def may_hide(d: list[Fraction], peak: Fraction, border: Fraction, m: int) -> bool:
+    """Whether it is not plain at once that the bulk has 90 dB."""
+    typical = floor_log2(border) - 5
+    if typical < -100:
+        return True
+    mean = typical - 0.5
+    least = mean - (floor_log2(peak) - mean) / 31
+    signal = 10 * math.log10(m * 31 / 32) + 20 * least * math.log10(2)
+    noise = decibels(sum(x * x for x in d), Fraction(1))
+    return signal - noise < BULK_BELOW or max(d) > 7 * border * Fraction(10 ** (-BULK_BELOW / 20))
 
 
 def quotient(x: Fraction, r: Fraction) -> float:

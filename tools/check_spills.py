@@ -19,7 +19,7 @@ HOT = (
     "sum_relative_block",
     "survey_block",
     "sum_equal_block",
-    "robust_block",
+    "look_again_block",
     "ulp_floats",
     "ulp_halves",
     "exponents_of",

@@ -81,6 +81,7 @@ void print_pair(const Pair& pair) {
   Options options;
   options.threads = 2;
   options.robust = true;
+  options.bulk_below = std::numeric_limits<double>::infinity();
   const Result result = measure_all({&pair}, options)[0];
   const Metrics m = derive_metrics(result, pair, Tier::all);
   std::printf(" at=%" PRId64, result.max_abs_index);
@@ -88,7 +89,9 @@ void print_pair(const Pair& pair) {
   print("mse", m.mse), print("max_abs", m.max_abs), print("cosine", m.cosine);
   print("max_rel", m.max_rel), print("mean_rel", m.mean_rel), print("robust", m.mean_rel_robust);
   print("within", m.within_1e3), print("allclose", m.allclose), print("ulp", m.max_ulp);
-  print("lsb", m.lsb);
+  print("lsb", m.lsb), print("outliers_from", m.outliers_from), print("bulk_sqnr", m.bulk_sqnr);
+  print("bulk_rmse", m.bulk_rmse), print("bulk_max_abs", m.bulk_max_abs);
+  std::printf(" outliers=%" PRId64, result.outliers);
   print_side("target", m.target), print_side("reference", m.reference);
   for (const auto& [exponent, count] : result.error_histogram) {
     std::printf(" %d:%" PRId64, exponent, count);

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.noise import ratio_of, rounding, with_bulk_note
 from syncpoint.comparison.operands import as_real, fitted, operand_of
 from syncpoint.comparison.regions import NoRegion
 from syncpoint.comparison.rows import Introduced, Row
@@ -39,7 +39,6 @@ class Introduces(Protocol):
 
 
 Against = Callable[[Operand, NDArray[Any], str], Measurement]
-Rounding = Callable[[Operand, NDArray[Any]], float]
 
 
 def is_state(row: Row) -> bool:
@@ -50,11 +49,10 @@ def is_state(row: Row) -> bool:
 class Carried:
     """Goes through the rows of states."""
 
-    def __init__(self, introducer: Introduces, against: Against, rounding: Rounding) -> None:
+    def __init__(self, introducer: Introduces, against: Against) -> None:
         self._introducer = introducer
         self._sides = introducer.sides
         self._against = against
-        self._rounding = rounding
         self._keys: dict[str, TensorKey] | None = None
 
     def row(self, row: Row) -> Row:
@@ -101,21 +99,18 @@ class Carried:
         found = self._against(operand, truth, reference_dtype)
         if found.compared == 0 and not found.mismatched:
             return replace(row, unknown="nothing finite to compare")
-        expected = self._rounding(operand, truth)
-        ratio = 0.0
-        if found.mismatched or found.rmse:
-            ratio = inf if found.mismatched or not expected else (found.rmse or 0.0) / expected
+        allowed = rounding(operand, truth)
         made = Introduced(
             found.rmse or 0.0,
             found.psnr,
             found.sqnr,
             found.rel_l2,
             found.max_abs,
-            expected,
-            ratio,
+            float(allowed[0]),
+            ratio_of(found, allowed),
             "f32" if row.preset == "exact" else row.preset,
         )
-        return replace(row, introduced=made)
+        return with_bulk_note(replace(row, introduced=made), found, allowed)
 
     def _by_text(self) -> dict[str, TensorKey]:
         if self._keys is None:

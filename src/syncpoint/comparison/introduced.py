@@ -21,7 +21,16 @@ from syncpoint.comparison.carried import Carried, is_state
 from syncpoint.comparison.grids import ends_of, grids_behind, rms
 from syncpoint.comparison.masking import blanked
 from syncpoint.comparison.measuring import Sides, is_computed
-from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of, steps_of
+from syncpoint.comparison.noise import (
+    Noise,
+    distance,
+    no_noise,
+    ratio_of,
+    rounding,
+    same_noise,
+    with_bulk_note,
+)
+from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of
 from syncpoint.comparison.precision import Between, rounded
 from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.regions import NoRegion, Regions, RegionTooLarge
@@ -115,7 +124,7 @@ class Introducer:
             found = self._settled(op, part, [out[m] for m in members])
             for at, row in zip(members, found, strict=True):
                 out[at] = row
-        carried = Carried(self, _against, _rounding)
+        carried = Carried(self, _against)
         return [carried.row(row) if is_state(row) else row for row in out]
 
     def made_by(self, row: Row, maker: TensorKey) -> Row:
@@ -237,6 +246,7 @@ class Introducer:
         if found.mismatched:
             truth = _with_marks_of(truth, operand, self.sides.operand(1, reference))
             found = _against(operand, truth, reference.dtype)
+        allowed: Noise | None = None
         if local == "exact":
             good = found.equal == found.count or self._is_twin(operand, exact, index)
             ratio: float | None = 0.0 if good else inf
@@ -246,14 +256,14 @@ class Introducer:
         elif found.rmse == 0 and not found.mismatched:
             ratio, expected = 0.0, None
         else:
-            expected = self._expected(operand, target, truth, exact, index, local, hidden, extra)
+            allowed = self._expected(operand, target, truth, exact, index, local, hidden, extra)
             if local in _INTEGER_UNITS:
                 cut = self._cut_off(target, truth, self.sides.operand(1, reference))
-                expected = float(np.hypot(expected, cut))
-            ratio = _ratio(found, expected)
+                allowed = np.hypot(allowed, cut)
+            expected, ratio = float(allowed[0]), ratio_of(found, allowed)
             off = ratio > PRESETS[local].introduced[0] and not found.mismatched
             if off and self._is_twin(operand, exact, index):
-                expected, ratio = found.rmse or 0.0, 1.0
+                expected, ratio, allowed = found.rmse or 0.0, 1.0, None
         made = Introduced(
             found.rmse or 0.0,
             found.psnr,
@@ -265,7 +275,7 @@ class Introducer:
             "f32" if local == "exact" else local,
             tuple(str(o) for o in exact.region.ops) if len(exact.region.ops) > 1 else (),
         )
-        return replace(row, introduced=made)
+        return with_bulk_note(replace(row, introduced=made), found, allowed)
 
     def _expected(
         self,
@@ -277,39 +287,39 @@ class Introducer:
         local: str,
         hidden: Between,
         extra: dict[str, dict[int, NDArray[Any]]],
-    ) -> float:
+    ) -> Noise:
         """Root mean square of the error that the op's precision allows: the greatest of what
         rounding the result, rounding the parameters and computing in this precision cost."""
-        costs = [_rounding(operand, truth)]
+        costs = [rounding(operand, truth)]
         if len(exact.region.ops) > 1:
             if "stepwise" not in extra:
                 extra["stepwise"] = self._stepwise(exact, operand.dtype)
-            costs.append(_distance(extra["stepwise"].get(index), truth))
+            costs.append(distance(extra["stepwise"].get(index), truth))
         within = _UNITS.get(hidden.results, operand.dtype)
         if coarser(hidden.results, "f32") and within != operand.dtype:
             if "within" not in extra:
                 inputs = rounded(exact.inputs, within)
                 found = self._stepwise(replace(exact, inputs=inputs), within)
                 extra["within"] = found or self._evaluate(exact.region, inputs)
-            costs.append(_distance(extra["within"].get(index), truth))
+            costs.append(distance(extra["within"].get(index), truth))
         parameters = hidden.parameters
         if parameters in _UNITS and coarser(parameters, "f32"):
             if "parameters" not in extra:
                 extra["parameters"] = self._evaluate(
                     exact.region, exact.inputs, "f64", _UNITS[parameters]
                 )
-            costs.append(_distance(extra["parameters"].get(index), truth))
+            costs.append(distance(extra["parameters"].get(index), truth))
         if "f32" not in extra:
             try:
                 extra["f32"] = self._evaluate(exact.region, exact.inputs, "f32")
             except SyncpointError:
                 extra["f32"] = {}
         costs.append(
-            self._gain(exact.region, local, target) * _distance(extra["f32"].get(index), truth)
+            self._gain(exact.region, local, target) * distance(extra["f32"].get(index), truth)
         )
         if local in _INTEGER_UNITS:
             costs.append(self._integers(target, truth, exact, index, extra))
-        return max(costs)
+        return np.asarray(np.maximum.reduce(costs))
 
     def _integers(
         self,
@@ -318,12 +328,12 @@ class Introducer:
         exact: Exact,
         index: int,
         extra: dict[str, dict[int, NDArray[Any]]],
-    ) -> float:
+    ) -> Noise:
         """What rounding to integers between this op and the sync points before it costs: of
         its inputs, of its parameters and of what lies in between, which add up as noise does."""
         grids = grids_behind(self.sides.target, target.key, self.paired)
         if not grids:
-            return 0.0
+            return no_noise()
         if "grids" not in extra:
             rows = {e: self.by_reference.get(self._key(e, exact)) for e in exact.inputs}
             paired = {e: row.target.key for e, row in rows.items() if row is not None}
@@ -331,8 +341,9 @@ class Introducer:
             extra["grids"] = self._evaluate(exact.region, fed)
             fed = grids.rounded_parameters(self.sides.target, exact.inputs)
             extra["levels"] = self._evaluate(exact.region, fed)
-        noise = [_distance(extra[name].get(index), truth) for name in ("grids", "levels")]
-        return float(np.linalg.norm([*noise, grids.passed_on(truth.size)]))
+        noise = [distance(extra[name].get(index), truth) for name in ("grids", "levels")]
+        passed_on = same_noise(grids.passed_on(truth.size))
+        return np.asarray(np.linalg.norm([*noise, passed_on], axis=0))
 
     def _cut_off(self, target: Tensor, truth: NDArray[Any], reference: Operand) -> float:
         """What integers that hold all that the reference has cut off here: error of ops before
@@ -427,7 +438,8 @@ def _against(operand: Operand, truth: NDArray[Any], reference_dtype: str) -> Mea
     """The target against float64 values that stand for the reference. Mask positions are told
     by the reference's own type: its lowest value is nothing special in float64."""
     mask = mask_below(reference_dtype)
-    return measure([Pair(operand, Operand(truth, _name(truth), mask_below=mask))])[0]
+    reference = Operand(truth, _name(truth), mask_below=mask)
+    return measure([Pair(operand, reference)], bulk=True)[0]
 
 
 def mask_below(dtype: str) -> float | None:
@@ -461,43 +473,9 @@ def _with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> N
     return np.where(marked, np.where(masked, -inf, wide), truth)
 
 
-def _rounding(operand: Operand, truth: NDArray[Any]) -> float:
-    """What rounding the exact result to the target's type costs."""
-    if operand.quantization is not None and truth.dtype.kind == "f":
-        return _quantizing(operand, truth)
-    dtype = DTYPES[operand.dtype]
-    if dtype.kind not in (Kind.FLOAT, Kind.COMPLEX) or truth.dtype.kind not in "fc":
-        return 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = truth.astype(dtype.numpy)
-    return _distance(rounded, truth)
-
-
-def _quantizing(operand: Operand, truth: NDArray[Any]) -> float:
-    """Half a step spread evenly: the mean square of rounding to a grid is step²/12."""
-    if operand.quantization is None or operand.quantization.table or not truth.size:
-        return 0.0
-    return float(np.sqrt(np.mean(np.square(steps_of(operand))) / 12))
-
-
-def _distance(values: NDArray[Any] | None, truth: NDArray[Any]) -> float:
-    if values is None or values.shape != truth.shape or not truth.size:
-        return 0.0
-    found = measure([Pair(Operand(values, _name(values)), Operand(truth, _name(truth)))])[0]
-    return found.rmse or 0.0
-
-
 def _unit(local: str, dtype: str) -> float:
     if local in _INTEGER_UNITS:
         return _INTEGER_UNITS[local]
     if dtype == "f64" and local == "f32":
         return DTYPES["f64"].unit
     return DTYPES[_UNITS.get(local, "f32")].unit
-
-
-def _ratio(found: Measurement, expected: float) -> float:
-    if found.mismatched:
-        return inf
-    if not found.rmse:
-        return 0.0
-    return found.rmse / expected if expected > 0 else inf

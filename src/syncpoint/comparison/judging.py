@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.metrics.coarse import judge_digest, judge_statistics
-from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
+from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced, preset_of
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
 GIVEN = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
 """Roles of what a model is given, as against what it computes."""
+_FEW_DIGITS = 0.1
+"""Relative error from which correctly rounded values are worth a look."""
 Choice = str | Limits
 """`auto`, or the limits that hold for every row."""
 
@@ -42,6 +47,8 @@ def _judge_row(row: Row, choice: Choice) -> Row:
     if row.unmeasured or row.numbers is None:
         return replace(row, verdict=Verdict.NONE, reason=row.unmeasured or Reason.NO_TARGET_VALUE)
     verdict, reason = judge_total(row, limits_of(row, choice))
+    if verdict.severity and is_correctly_rounded(row, limits_of(row, choice)):
+        verdict, reason = _judge_rounded(row.numbers, row.target.dtype)
     if row.target.key.role is Role.MODEL_INPUT and "same_input" in row.numbers:
         same = row.numbers["same_input"]
         verdict, reason = (Verdict.CLOSE, "") if same else (Verdict.LARGE, "the inputs differ")
@@ -79,6 +86,36 @@ def judge_total(row: Row, limits: Limits) -> tuple[Verdict, str]:
     if row.basis == Kept.STATISTICS:
         return judge_statistics(numbers, limits)
     return judge(numbers, limits)
+
+
+def is_correctly_rounded(row: Row, limits: Limits) -> bool:
+    """Whether every element is the reference's value, rounded to the coarser type of the two.
+
+    Among subnormal numbers that is far off: 1e-6 in float16 is 1.3 % off, and no float16 is nearer.
+    Limits that are stricter than the type's own were asked for and hold.
+    """
+    numbers = row.numbers or {}
+    types = [DTYPES[end.dtype] for end in (row.target, row.reference)]
+    if row.basis != Kept.VALUES or limits.exact or any(t.kind is not Kind.FLOAT for t in types):
+        return False
+    coarser_type = min(types, key=lambda t: t.mantissa)
+    if PRESETS[preset_of(coarser_type.name)].psnr[0] < limits.psnr[0]:
+        return False
+    distance = numbers.get("max_ulp")
+    return distance is not None and distance <= 0.5 and not numbers["mismatched"]
+
+
+def _judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, str]:
+    """Close, unless the type has hardly a digit left for these values: a model that divides by a
+    value which is now zero, or which has doubled, breaks however correct the rounding was."""
+    vanished = numbers["target_zero"] - numbers["reference_zero"]
+    rounded = f"correctly rounded to {dtype}"
+    if vanished > 0:
+        return Verdict.MODERATE, f"{vanished:,} too small for {dtype} became 0; {rounded}"
+    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
+        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
+        return Verdict.MODERATE, f"{off}; {rounded}"
+    return Verdict.CLOSE, ""
 
 
 def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:

@@ -138,7 +138,9 @@ COLUMNS: dict[str, Any] = {
 }
 """Every column of the table, in order, with its type."""
 
-ADDED_COLUMNS: dict[str, int] = {}
+ADDED_COLUMNS: dict[str, int] = dict.fromkeys(
+    ("outliers", "outliers_from", "bulk_sqnr", "bulk_rmse", "bulk_max_abs"), 2
+)
 """Columns that were added later, with the schema that added them: in files of an older schema they
 are null. Whoever adds a column to the table adds it here too."""
 _MAY_BE_NULL = frozenset({*METRIC_COLUMNS, *_COARSE, *_ON_DEMAND, *_INTRODUCED}) - {

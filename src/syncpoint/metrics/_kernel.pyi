@@ -43,6 +43,7 @@ def measure(
     window: int,
     robust: bool,
     robust_above: float,
+    bulk_below: float,
 ) -> list[tuple[Any, ...] | str]:
     """The fields of a Measurement for each pair, or why its file could not be read."""
 

@@ -215,6 +215,36 @@ def _steps() -> Iterator[Metric]:
         "quantized to evenly spaced integers.",
     )
     yield Metric(
+        "outliers",
+        "Outliers",
+        "elements",
+        None,
+        "default",
+        "Elements whose |r| is at least `outliers_from`; n/a where there are some that do not "
+        "dominate the sums, or that hide nothing.",
+    )
+    yield Metric(
+        "outliers_from",
+        "Outliers from",
+        "",
+        None,
+        "default",
+        "The |r| from which an element is an outlier, 32 times what is typical: 2^(m + 5), where m "
+        "is the mean of floor(log2 |r|) over r that is not 0, rounded.",
+    )
+    bulk = "over the elements that are no outliers; n/a unless a few outliers, at most one element "
+    bulk += "in 32, hide them from the other metrics."
+    yield Metric("bulk_sqnr", "SQNR of the bulk", "dB", "higher", "default", f"Sqnr {bulk}")
+    yield Metric("bulk_rmse", "Rms error of the bulk", "", "lower", "default", f"Rmse {bulk}")
+    yield Metric(
+        "bulk_max_abs",
+        "Greatest error of the bulk",
+        "",
+        "lower",
+        "default",
+        f"Greatest |d| {bulk}",
+    )
+    yield Metric(
         "error_histogram",
         "Error histogram",
         "",

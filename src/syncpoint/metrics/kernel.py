@@ -26,6 +26,9 @@ WINDOW = 64 << 20
 ROBUST_ABOVE = 6 * 10 ** (-90 / 20)
 """Mean relative errors up to this are close under the finest preset; see `measure`."""
 
+BULK_BELOW = 90.0
+"""Decibels of the bulk that are close under the finest preset; see `measure`."""
+
 
 def measure(
     pairs: Sequence[Pair],
@@ -33,6 +36,7 @@ def measure(
     *,
     tier: Tier = "default",
     robust: bool = False,
+    bulk: bool = False,
     window: int = WINDOW,
 ) -> list[Measurement]:
     """Measure every pair, several at a time; 0 threads means one for each core.
@@ -42,10 +46,12 @@ def measure(
 
     `mean_rel_robust` takes a second look at the data, because its floor needs the whole reference.
     Without `robust` it is None where it could change no verdict: where `mean_rel`, which it then
-    cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0.
+    cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0. So do the metrics of the bulk:
+    without `bulk` they are None where its sqnr is known to be at least BULK_BELOW, and always where
+    outliers do not dominate the sums.
     """
     found = []
-    for result in measure_each(pairs, threads, tier=tier, robust=robust, window=window):
+    for result in measure_each(pairs, threads, tier=tier, robust=robust, bulk=bulk, window=window):
         if isinstance(result, FormatError):
             raise result
         found.append(result)
@@ -58,11 +64,13 @@ def measure_each(
     *,
     tier: Tier = "default",
     robust: bool = False,
+    bulk: bool = False,
     window: int = WINDOW,
 ) -> list[Measurement | FormatError]:
     """As `measure`, with the error in its place for each pair whose file cannot be read."""
     native = [native_pair(pair, rules_of(pair)) for pair in pairs]
-    rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE)
+    below = inf if bulk else BULK_BELOW
+    rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE, below)
     return [_unreadable(row) if isinstance(row, str) else measured(row) for row in rows]
 
 

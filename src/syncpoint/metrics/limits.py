@@ -31,6 +31,8 @@ class Limits:
     sqnr: tuple[float, float] = (0.0, 0.0)
     exact: bool = False
     """Every element must be equal."""
+    bulk_sqnr: tuple[float, float] | None = None
+    """Of the elements beside outliers; None: `_BULK_SLACK_DB` below sqnr."""
     introduced: tuple[float, float] = (30.0, 100.0)
     """Introduced as a multiple of expected error: up to the first close, from the second large."""
 
@@ -52,6 +54,14 @@ PRESETS: dict[str, Limits] = {
 
 _LARGEST_LIMIT = 1e9
 """Of what a file may ask for; NaN is below no number."""
+_BULK_SLACK_DB = 3.0
+"""How much lower the sqnr of the bulk may be: its clean tail reaches a little below that of whole
+tensors (docs/decisions/0012)."""
+_BULK_MAX_ABS_SLACK = 4.0
+"""The greatest difference of the bulk in multiples of what a peak of its size would be allowed."""
+LARGEST_SHARE = 1.0 + 1e-6
+"""Up to where a value may be a probability that was rounded."""
+
 _COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
 _OF_DTYPE = {
     "f64": "f32",
@@ -96,10 +106,10 @@ def preset(name: str) -> Limits:
 
 
 def load_limits(path: Path) -> Limits:
-    """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr` and `introduced` as
-    [close, moderate] pairs."""
+    """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr`, `bulk_sqnr` and
+    `introduced` as [close, moderate] pairs."""
     said = read_yaml(path, "a readable limits file")
-    known = ("preset", "psnr", "sqnr", "introduced")
+    known = ("preset", "psnr", "sqnr", "bulk_sqnr", "introduced")
     if not isinstance(said, dict) or not set(said) <= set(known):
         raise FormatError(
             f"a mapping with {', '.join(known)} in {path}", f"{str(said)[:60]!r}", "see docs/limits"
@@ -126,8 +136,8 @@ def load_limits(path: Path) -> Limits:
 def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     """The verdict on total error, and in a few words why it is not close.
 
-    The worst of psnr, sqnr, the greatest difference, and values that are non-finite or masked
-    on one side only.
+    The worst of psnr, sqnr, the greatest difference, the same of the bulk where outliers hide it,
+    and values that are non-finite or masked on one side only.
     """
     if numbers["mismatched"]:
         return Verdict.LARGE, f"{numbers['mismatched']} non-finite or masked on one side only"
@@ -145,6 +155,10 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
         # One wild element among a million is lost in every mean.
         worst = lone
         reasons.append(f"max_abs {numbers['max_abs']:.3g} above {bounds[lone - 1]:.3g}")
+    hidden = bulk_level(numbers, limits)
+    if hidden > worst:
+        worst = hidden
+        reasons.append(_bulk_reason(numbers, limits, hidden))
     if worst == 0:
         return Verdict.CLOSE, ""
     for metric in ("psnr", "sqnr"):
@@ -155,6 +169,50 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     return (Verdict.MODERATE if worst == 1 else Verdict.LARGE), ", ".join(reasons)
 
 
+def bulk_level(numbers: Numbers, limits: Limits) -> int:
+    """0 close, 1 moderate, 2 large, by the elements that outliers hide from every other metric.
+
+    Close where the bulk was not measured: there are no outliers, too many of them, or they hide
+    nothing; and in tables that are older than the metric.
+    """
+    if not _has_hidden_bulk(numbers):
+        return 0
+    sqnr = [bound("bulk_sqnr", numbers, limits, level) or 0.0 for level in (0, 1)]
+    lone = [bound("bulk_max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
+    greatest: float = numbers.get("bulk_max_abs") or 0.0
+    by_sqnr = _level(numbers["bulk_sqnr"], (sqnr[0], sqnr[1]))
+    return max(by_sqnr, sum(greatest > most for most in lone))
+
+
+def _has_hidden_bulk(numbers: Numbers) -> bool:
+    """Whether the bulk counts on its own. Of probabilities it does not: they weigh other values,
+    so that what is small among them has little effect however far it is off."""
+    if numbers.get("bulk_sqnr") is None:
+        return False
+    peak = numbers["peak"] or 0.0
+    return not ((numbers["reference_min"] or 0.0) >= 0 and 0.5 < peak <= LARGEST_SHARE)
+
+
+def _bulk_reason(numbers: Numbers, limits: Limits, level: int) -> str:
+    """What is off and what hides it."""
+    outliers = numbers["outliers"]
+    share = 1 - outliers / numbers["compared"]
+    hidden_by = f"{outliers:,} outlier{'s' if outliers > 1 else ''} of up to {numbers['peak']:.2g}"
+    least = bound("bulk_sqnr", numbers, limits, level - 1) or 0.0
+    if numbers["bulk_sqnr"] < least:
+        off = 10.0 ** (-numbers["bulk_sqnr"] / 20)
+        said = f"bulk_sqnr {numbers['bulk_sqnr']:.1f} dB below {least:g}: {_percent(share)} of the"
+        return f"{said} elements are {100 * off:.2g} % off, hidden by {hidden_by}"
+    most = bound("bulk_max_abs", numbers, limits, level - 1) or 0.0
+    return f"bulk_max_abs {numbers['bulk_max_abs']:.3g} above {most:.3g}, hidden by {hidden_by}"
+
+
+def _percent(share: float) -> str:
+    """Two or three digits, rounded down, so that a part is never called the whole."""
+    digits = 10 if share < 0.999 else 1000
+    return f"{int(share * 100 * digits) / digits:g} %"
+
+
 def judge_introduced(ratio: float | None, limits: Limits) -> Verdict:
     """The verdict on introduced error, given as a multiple of the expected error."""
     if ratio is None:
@@ -163,6 +221,10 @@ def judge_introduced(ratio: float | None, limits: Limits) -> Verdict:
     if ratio <= close:
         return Verdict.CLOSE
     return Verdict.LARGE if ratio >= large else Verdict.MODERATE
+
+
+HIGHER_IS_BETTER = ("psnr", "sqnr", "bulk_sqnr", "cosine")
+"""Metrics with a limit that are better when they are greater."""
 
 
 def _level(value: float | None, bounds: tuple[float, float]) -> int:
@@ -183,6 +245,12 @@ def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | 
     rmse = float(peak * 10.0 ** (-limits.psnr[level] / 20))
     if metric in ("psnr", "sqnr"):
         return float(getattr(limits, metric)[level])
+    if metric == "bulk_sqnr":
+        own = limits.bulk_sqnr
+        return float(own[level] if own else limits.sqnr[level] - _BULK_SLACK_DB)
+    if metric == "bulk_max_abs":
+        relative = 6 * 10.0 ** (-limits.psnr[level] / 20) + unit_of(limits)
+        return float(_BULK_MAX_ABS_SLACK * (numbers.get("outliers_from") or 0.0) * relative)
     if metric == "mse":
         return rmse * rmse
     if metric == "rmse":
@@ -202,7 +270,8 @@ def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | 
 
 
 def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
-    """The colour of one metric on its own, for people who chose to look through it."""
+    """The colour of one metric on its own, for people who chose to look through it; none is better
+    than the bulk where outliers hide that."""
     overall, _ = judge(numbers, limits)
     if overall is Verdict.NONE or limits.exact or numbers["mismatched"]:
         return overall
@@ -214,14 +283,13 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
     close, moderate = (bound(metric, numbers, limits, level) for level in (0, 1))
     if close is None or moderate is None:
         return overall
-    if value is None:
+    if value is None or (metric.startswith("bulk_") and not _has_hidden_bulk(numbers)):
         return Verdict.NONE
-    higher = metric in ("psnr", "sqnr", "cosine")
-    if (value >= close) if higher else (value <= close):
-        return Verdict.CLOSE
-    return (
-        Verdict.MODERATE if (value >= moderate if higher else value <= moderate) else Verdict.LARGE
-    )
+    if metric in HIGHER_IS_BETTER:
+        own = 0 if value >= close else 1 if value >= moderate else 2
+    else:
+        own = 0 if value <= close else 1 if value <= moderate else 2
+    return (Verdict.CLOSE, Verdict.MODERATE, Verdict.LARGE)[max(own, bulk_level(numbers, limits))]
 
 
 def unit_of(limits: Limits) -> float:

@@ -60,6 +60,11 @@ class Measurement:
     allclose: float | None
     max_ulp: float | None
     lsb: float | None
+    outliers: int | None
+    outliers_from: float | None
+    bulk_sqnr: float | None
+    bulk_rmse: float | None
+    bulk_max_abs: float | None
     error_histogram: tuple[tuple[int, int], ...]
 
     def as_dict(self) -> dict[str, object]:

@@ -35,12 +35,13 @@ _UNITS = {"f32": -24, "tf32": -11, "f16": -11, "bf16": -8, "fp8": -4}
 """log2 of the unit roundoff."""
 _LEAD = (
     *("psnr", "sqnr", "mae", "max_abs", "cosine", "rel_l2", "within_1e3"),
-    *("mismatched", "exact", "max_ulp", "lsb"),
+    *("bulk_sqnr", "mismatched", "exact", "max_ulp", "lsb"),
 )
 """Metrics in the order in which people ask for them; the rest follow as in the catalogue."""
 _WORDS = {
     "psnr": "against the peak",
     "sqnr": "against the signal",
+    "bulk_sqnr": "beside the outliers that hide it",
     "mae": "average difference",
     "max_abs": "single worst element",
     "cosine": "direction alone",

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import PRESETS, Limits, bound
+from syncpoint.metrics.limits import HIGHER_IS_BETTER, LARGEST_SHARE, PRESETS, Limits, bound
 from syncpoint.page.grouping import groups_of
 from syncpoint.page.naming import NAMING, labels_of
 from syncpoint.page.schema import Guilt, Level
@@ -36,7 +36,6 @@ INPUTS, PARAMETERS = "inputs", "parameters"
 """The groups of what the model was given, and of its parameters."""
 ROLES = ("model-input", "model-output", "parameter", "state")
 """What can be asked for beside the types of ops."""
-_HIGHER = ("psnr", "sqnr", "cosine")
 _BOUNDED = ("psnr", "sqnr")
 """Metrics that statistics of both sides bound from above."""
 
@@ -256,12 +255,13 @@ class Table:
 
     def _limited(self, metric: str) -> Bounds:
         close, moderate = np.full(self.size, np.nan), np.full(self.size, np.nan)
-        peak = np.nan_to_num(self._numbers("peak"), nan=0.0)
+        scale = "outliers_from" if metric == "bulk_max_abs" else "peak"
+        peak = np.nan_to_num(self._numbers(scale), nan=0.0)
         for name, rows in self._presets.items():
             limits = self._limits(name)
             if limits is None or limits.exact:
                 continue
-            at_one, at_zero = ({"peak": value} for value in (1.0, 0.0))
+            at_one, at_zero = ({"peak": x, "outliers_from": x} for x in (1.0, 0.0))
             for level, into in ((0, close), (1, moderate)):
                 # Every limit is a + b * peak or, of mse, b * peak^2.
                 one = bound(metric, at_one, limits, level)
@@ -362,12 +362,17 @@ class Table:
             robust = self._numbers("mean_rel_robust")
             score = np.where(np.isnan(robust), score, robust)
         plain = measured & (self.bad == 0) & ~np.isnan(close)
-        if metric in _HIGHER:
+        if metric in HIGHER_IS_BETTER:
             own = np.where(score >= close, CLOSE, np.where(score >= moderate, MODERATE, LARGE))
         else:
             own = np.where(score <= close, CLOSE, np.where(score <= moderate, MODERATE, LARGE))
-        own = np.where(np.isnan(score), NONE, own)
+        own = np.maximum(own, self._hidden_levels)
+        unscored = np.isnan(score) | (metric.startswith("bulk_") & ~self._has_hidden_bulk)
+        own = np.where(unscored, NONE, own)
         levels[plain] = own[plain]
+        # Correct rounding is known by the types of both sides, which no metric knows.
+        rounded = (self._numbers("max_ulp") <= 0.5) & (by_verdict.to_numpy() < levels)
+        levels[rounded & measured] = by_verdict.to_numpy()[rounded & measured]
         inputs = self.frame["target_role"] == "model-input"
         judged = (inputs & self.frame["same_input"].is_not_null()).to_numpy()
         levels[judged] = by_verdict.to_numpy()[judged]
@@ -390,6 +395,7 @@ class Table:
         score = np.nan_to_num(self.scores("max_abs"), nan=0.0, posinf=np.inf)
         lone = (score > close).astype(np.int8) + (score > moderate)
         worst = np.maximum(worst, np.where(np.isnan(close), CLOSE, lone)).astype(np.int8)
+        worst = np.maximum(worst, self._hidden_levels).astype(np.int8)
         exact = self._presets.get("exact", np.zeros(self.size, bool))
         if self.limits is not None and self.limits.exact:
             exact = np.ones(self.size, bool)
@@ -399,6 +405,23 @@ class Table:
         worst[~exact & (compared == 0)] = NONE
         worst[self.bad > 0] = LARGE
         return worst
+
+    @cached_property
+    def _has_hidden_bulk(self) -> NDArray[np.bool_]:
+        """Which rows have elements that outliers hide; as in `metrics.limits`."""
+        peak, least = self._numbers("peak"), self._numbers("reference_min")
+        shares = (least >= 0) & (peak > 0.5) & (peak <= LARGEST_SHARE)
+        return ~np.isnan(self._numbers("bulk_sqnr")) & ~shares
+
+    @cached_property
+    def _hidden_levels(self) -> NDArray[np.int8]:
+        """`metrics.limits.bulk_level` on whole columns."""
+        (close, moderate), score = self.limits_of("bulk_sqnr"), self._numbers("bulk_sqnr")
+        levels = np.where(score >= close, CLOSE, np.where(score >= moderate, MODERATE, LARGE))
+        close, moderate = self.limits_of("bulk_max_abs")
+        score = self._numbers("bulk_max_abs")
+        levels = np.maximum(levels, (score > close).astype(np.int8) + (score > moderate))
+        return np.where(self._has_hidden_bulk & ~np.isnan(close), levels, CLOSE).astype(np.int8)
 
     def _numbers(self, name: str) -> NDArray[np.float64]:
         return self.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()

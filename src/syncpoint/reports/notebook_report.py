@@ -18,6 +18,7 @@ from syncpoint.reports.message import (
     headline,
     inputs_lines,
     unreadable_lines,
+    unverified_lines,
     verified_line,
 )
 from syncpoint.reports.numbers import metric_text, ratio_text, run_text

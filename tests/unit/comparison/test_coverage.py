@@ -8,6 +8,7 @@ import pytest
 
 import syncpoint as sp
 from partial_runs import arrays, chain, fused, named, rebuilt, without_values
+from resealing import reseal
 from syncpoint.comparison.coverage import Account, Coverage
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage import load, save
@@ -227,5 +228,6 @@ def test_a_comparison_saved_before_the_rule_existed_is_read_by_what_it_knows(tmp
     for lonely in about["unmatched"]:
         del lonely["account"]
     (path / "comparison.json").write_text(json.dumps(about))
+    reseal(path)
     assert load(path).exit_code(min_coverage=0.6) == code
     assert Coverage.of_saved(about).is_whole is (code == 0)

@@ -13,7 +13,10 @@ ALL = tuple(DTYPES)
 FLOATS = tuple(name for name, d in DTYPES.items() if d.kind is Kind.FLOAT)
 INTS = tuple(name for name, d in DTYPES.items() if d.kind is Kind.INT)
 
-RECIPES = ("normal", "bits", "exponents", "huge", "tiny", "offset", "small integers", "masks")
+RECIPES = (
+    *("normal", "bits", "exponents", "huge", "tiny", "offset", "small integers", "masks"),
+    "outliers",
+)
 
 SPECIALS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 5e-324, 1e-45, 6e-8, 65504.0, -65504.0, -1e6)
 
@@ -45,6 +48,8 @@ def values(rng: np.random.Generator, recipe: str, count: int) -> np.ndarray:
             return np.arange(count) / 1e3 + normal
         case "small integers":
             return rng.integers(-9, 9, count).astype(np.float64)
+        case "outliers":  # as massive activations are
+            return np.where(np.arange(count) % 97 == 5, 1000 * normal, normal)
         case "masks":
             low = rng.choice([-np.inf, -3.4e38, -65504.0, -65504.0, -1e6, -1.7e308], count)
             return np.where(rng.random(count) < 0.5, low, normal)

@@ -13,7 +13,7 @@ def big_pairs() -> list[Pair]:
     rng = np.random.default_rng(3)
     pairs = []
     for names in (("f32", "f32"), ("bf16", "f32"), ("f16", "f16"), ("f64", "f32"), ("i64", "f64")):
-        for recipe in ("normal", "exponents", "masks"):
+        for recipe in ("normal", "exponents", "masks", "outliers"):
             with np.errstate(all="ignore"):
                 t, r = tensors.make_pair(rng, names, recipe, "near", 50_000)
                 tensors.sprinkle(rng, t, names[0], 0.001)

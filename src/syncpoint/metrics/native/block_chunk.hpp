@@ -36,14 +36,25 @@ class Chunk {
     return finish(begin, count);
   }
 
-  double robust(std::int64_t begin, std::size_t count, bool all_compared, double floor) {
-    F64x4 sum = zeros();
+  SecondSums look_again(std::int64_t begin, std::size_t count, bool all_compared,
+                        const SecondLook& look) {
+    BlockSecond lanes;
+    std::int64_t padding = 0;  // it is zero, which is below every border
     with_scales([&]<int Scaled>() {
       each_compared<Scaled>(begin, count, all_compared, [&](const Block& block) {
-        sum = add(sum, robust_block<Scaled>(block, constants_, floor));
+        padding += static_cast<std::int64_t>(block.padded() - block.count);
+        if (!look.bulk) {
+          look_again_block<Scaled, true, false>(block, constants_, look, lanes);
+        } else if (look.robust) {
+          look_again_block<Scaled, true, true>(block, constants_, look, lanes);
+        } else {
+          look_again_block<Scaled, false, true>(block, constants_, look, lanes);
+        }
       });
     });
-    return total(sum);
+    return {total(lanes.robust), total(lanes.bulk_reference_squares),
+            total(lanes.bulk_error_squares), greatest(lanes.bulk_max_abs),
+            total(lanes.bulk_count) - padding};
   }
 
  private:
@@ -52,6 +63,7 @@ class Chunk {
     std::int64_t equal = 0;
     std::int64_t target_zero = 0;
     std::int64_t reference_zero = 0;
+    std::int64_t reference_exponents = 0;
   };
 
   // Calls what is compiled for the scales of this pair.
@@ -109,7 +121,10 @@ class Chunk {
   bool add_equal(const Block& block) {
     BlockSums sums;
     BlockSurvey survey;
-    if (!sum_equal_block(block, sums, survey)) return false;
+    const bool whole = plan_.tier == Tier::all;
+    const bool same = whole ? sum_equal_block<true>(block, sums, survey)
+                            : sum_equal_block<false>(block, sums, survey);
+    if (!same) return false;
     if (!all_finite(sums.target_squares) || any_low(survey)) return false;
     add_sums(sums);
     add_survey(survey);
@@ -151,7 +166,9 @@ class Chunk {
     if (!all_finite(add(sums.target_squares, sums.reference_squares))) return false;
     BlockSurvey survey;
     Alike alike;
-    survey_block<Scaled>(block, constants_, survey);
+    constexpr bool kScaledReference = (Scaled & kReferenceScaled) != 0;
+    whole && !kScaledReference ? survey_block<Scaled, true>(block, constants_, survey)
+                               : survey_block<Scaled, false>(block, constants_, survey);
     survey_rest(block, survey, alike);
     if (any_low(survey)) return false;
     if (Scaled && (!plan_.float_scales || !none_set(survey.equal))) {
@@ -165,6 +182,13 @@ class Chunk {
     count_overflow<Scaled>(block, survey);
     if (any_above(most, all(memory_->max_abs))) find_greatest(block, greatest(most), places);
     if (whole) {
+      if (kScaledReference) {
+        const std::int64_t zeros = alike.reference_zero + total8(survey.reference_zero);
+        exponents_ += exponents_with_scale<Scaled>(block, constants_,
+                                                   static_cast<std::int64_t>(block.count) - zeros);
+      } else {
+        exponents_ += alike.reference_exponents;
+      }
       add_ulp(block);
       add_histogram(block, alike.equal + total8(survey.equal));
     }
@@ -198,6 +222,9 @@ class Chunk {
       alike.equal += value(plan_.target, t[k]) == value(plan_.reference, r[k]);
       alike.target_zero += t[k] == 0;
       alike.reference_zero += r[k] == 0;
+      std::uint32_t bits;
+      std::memcpy(&bits, &r[k], sizeof bits);
+      alike.reference_exponents += (bits & 0x7fffffffu) >> 23;
     }
     survey.target_min = min8(load8(t), survey.target_min);
     survey.target_max = max8(load8(t), survey.target_max);
@@ -239,6 +266,7 @@ class Chunk {
     survey_.equal = add8(survey_.equal, more.equal);
     survey_.target_zero = add8(survey_.target_zero, more.target_zero);
     survey_.reference_zero = add8(survey_.reference_zero, more.reference_zero);
+    survey_.reference_exponents = add8(survey_.reference_exponents, more.reference_exponents);
   }
 
   template <int Scaled>
@@ -350,6 +378,7 @@ class Chunk {
     counts.equal += equal_ + total8(survey_.equal);
     counts.target.zero += total8(survey_.target_zero);
     counts.reference.zero += total8(survey_.reference_zero);
+    counts.reference_exponents += exponents_ + total8(survey_.reference_exponents);
     counts.relative_count += total(relative_.nonzero);
     counts.relative_undefined += total(relative_.undefined);
     counts.within_1e3 += total(relative_.within_1e3);
@@ -448,6 +477,7 @@ class Chunk {
   std::int64_t begin_ = 0;  // of the block
   std::int64_t compared_ = 0;
   std::int64_t equal_ = 0;
+  std::int64_t exponents_ = 0;  // those of the reference that are not in the lanes of the survey
   bool some_left_out_ = false;
   BlockSums sums_;
   BlockSurvey survey_;
@@ -465,10 +495,10 @@ inline Sums measure_chunk(const LanePlan& plan, const LaneSources& sources, std:
   return Chunk(plan, sources, buffers).measure(begin, count, memory, tally);
 }
 
-inline double robust_chunk(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
-                           std::size_t count, LaneBuffers& buffers, bool all_compared,
-                           double floor) {
-  return Chunk(plan, sources, buffers).robust(begin, count, all_compared, floor);
+inline SecondSums look_again_chunk(const LanePlan& plan, const LaneSources& sources,
+                                   std::int64_t begin, std::size_t count, LaneBuffers& buffers,
+                                   bool all_compared, const SecondLook& look) {
+  return Chunk(plan, sources, buffers).look_again(begin, count, all_compared, look);
 }
 
 }  // namespace syncpoint::SYNCPOINT_ISA

@@ -47,6 +47,16 @@ struct BlockSurvey {
   I32x8 equal = no_counts8();
   I32x8 target_zero = no_counts8();
   I32x8 reference_zero = no_counts8();
+  I32x8 reference_exponents = no_counts8();
+};
+
+// The lanes of SecondSums.
+struct BlockSecond {
+  F64x4 robust = zeros();
+  F64x4 bulk_reference_squares = zeros();
+  F64x4 bulk_error_squares = zeros();
+  F64x4 bulk_max_abs = zeros();
+  I64x4 bulk_count = no_counts();
 };
 
 // Which sides have a scale: a set of these bits, known when a loop is compiled.
@@ -229,13 +239,15 @@ SYNCPOINT_HOT void relative_block(const Block& given, const Constants& constants
 
 // Extrema and counts of zeros and of equal values over whole vectors; the few elements after the
 // last one are left out. With scales, products are rounded to floats here, so elements that are
-// not equal may be counted as such, but none is missed.
-template <int Scaled>
+// not equal may be counted as such, but none is missed. `Exponents`: sums up those of the
+// reference, which must not have a scale.
+template <int Scaled, bool Exponents>
 SYNCPOINT_HOT void survey_block(const Block& given, const Constants& constants, BlockSurvey& out) {
   const Block block = given;
   F32x8 target_min = out.target_min, target_max = out.target_max;
   F32x8 reference_min = out.reference_min, reference_max = out.reference_max;
   I32x8 equal = out.equal, target_zero = out.target_zero, reference_zero = out.reference_zero;
+  I32x8 exponents = out.reference_exponents;
   const F32x8 zero = all8(0);
   const F32x8 target_scale = all8(static_cast<float>(constants.target_scale[0]));
   const F32x8 reference_scale = all8(static_cast<float>(constants.reference_scale[0]));
@@ -248,11 +260,25 @@ SYNCPOINT_HOT void survey_block(const Block& given, const Constants& constants, 
     reference_max = max8(r, reference_max);
     target_zero = count_equal8(target_zero, t, zero);
     reference_zero = count_equal8(reference_zero, r, zero);
+    if (Exponents) exponents = add_exponents8(exponents, r);
     if (Scaled & kTargetScaled) t = mul8(t, target_scale);
     if (Scaled & kReferenceScaled) r = mul8(r, reference_scale);
     equal = count_equal8(equal, t, r);
   }
-  out = {target_min, target_max, reference_min, reference_max, equal, target_zero, reference_zero};
+  out = {target_min, target_max,  reference_min,  reference_max,
+         equal,      target_zero, reference_zero, exponents};
+}
+
+// The exponents of a reference with a scale, of which `nonzero` elements are not zero. With the
+// scales that a plan allows none of them is as small as the least that floats have.
+template <int Scaled>
+SYNCPOINT_HOT std::int64_t exponents_with_scale(const Block& block, const Constants& constants,
+                                                std::int64_t nonzero) {
+  I64x4 exponents = no_counts();
+  for (std::size_t i = 0; i < block.padded(); i += 4) {
+    exponents = add_exponents(exponents, reference_at<Scaled>(block, i, constants));
+  }
+  return total(exponents) - (1023 - 127) * nonzero;
 }
 
 // The equal values of a block with scales, over whole vectors.
@@ -267,11 +293,12 @@ SYNCPOINT_HOT std::int64_t count_equal_block(const Block& block, const Constants
 }
 
 // A whole block whose sides have the same bits: one side tells everything. False if they differ.
-SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, BlockSurvey& survey) {
+template <bool Exponents>
+SYNCPOINT_HOT bool sum_equal_block(const Block& given, BlockSums& out, BlockSurvey& survey) {
   const Block block = given;
   F64x4 sum = zeros(), squares = zeros(), more_sum = zeros(), more_squares = zeros();
   F32x8 least = all8(__builtin_inff()), greatest = all8(-__builtin_inff());
-  I32x8 different = no_counts8(), zero_count = no_counts8();
+  I32x8 different = no_counts8(), zero_count = no_counts8(), exponents = no_counts8();
   const F32x8 zero = all8(0);
   const auto step = [&](std::size_t i) SYNCPOINT_STEP {
     const F32x8 x = load8(block.target + i);
@@ -279,6 +306,7 @@ SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, Bl
     least = min8(x, least);
     greatest = max8(x, greatest);
     zero_count = count_equal8(zero_count, x, zero);
+    if (Exponents) exponents = add_exponents8(exponents, x);
     const F64x4 a = widen(block.target + i);
     const F64x4 b = widen(block.target + i + 4);
     sum = add(sum, a);
@@ -300,26 +328,45 @@ SYNCPOINT_HOT inline bool sum_equal_block(const Block& given, BlockSums& out, Bl
   }
   out.target = out.reference = add(sum, more_sum);
   out.target_squares = out.reference_squares = out.products = add(squares, more_squares);
-  survey = {least, greatest, least, greatest, no_counts8(), zero_count, zero_count};
+  survey = {least, greatest, least, greatest, no_counts8(), zero_count, zero_count, exponents};
   return true;
 }
 
-// The sum of |d| / max(|r|, floor).
-template <int Scaled>
-SYNCPOINT_HOT F64x4 robust_block(const Block& given, const Constants& constants, double floor) {
+// The sum of |d| / max(|r|, floor), and the sums and extrema of the elements with |r| < border.
+template <int Scaled, bool Robust, bool Bulk>
+SYNCPOINT_HOT void look_again_block(const Block& given, const Constants& constants,
+                                    const SecondLook& look, BlockSecond& out) {
   const Block block = given;
-  F64x4 sum = zeros();
-  const F64x4 least = all(floor);
+  F64x4 robust = zeros(), reference_squares = zeros(), error_squares = zeros();
+  F64x4 most = out.bulk_max_abs;
+  I64x4 kept = out.bulk_count;
+  const F64x4 floor = all(look.floor), border = all(look.border);
   const std::size_t n = block.padded();
   for (std::size_t i = 0; i < n; i += kStride) {
     prefetch_beside(block, i);
     for (std::size_t k = i; k < i + kStride; k += 4) {
       const F64x4 t = target_at<Scaled>(block, k, constants);
-      const F64x4 r = reference_at<Scaled>(block, k, constants);
-      sum = add(sum, div(abs(sub(t, r)), max(abs(r), least)));
+      F64x4 r = reference_at<Scaled>(block, k, constants);
+      F64x4 d = abs(sub(t, r));
+      r = abs(r);
+      if (Robust) robust = add(robust, div(d, max(r, floor)));
+      pin(robust);
+      if (Bulk) {
+        kept = count_less(kept, r, border);
+        d = keep_less(r, border, d);
+        r = keep_less(r, border, r);
+        error_squares = mul_add(d, d, error_squares);
+        reference_squares = mul_add(r, r, reference_squares);
+        most = max(d, most);
+        pin(kept, error_squares, reference_squares, most);
+      }
     }
   }
-  return sum;
+  out.robust = add(out.robust, robust);
+  out.bulk_reference_squares = add(out.bulk_reference_squares, reference_squares);
+  out.bulk_error_squares = add(out.bulk_error_squares, error_squares);
+  out.bulk_max_abs = most;
+  out.bulk_count = kept;
 }
 
 // --- units in the last place ---

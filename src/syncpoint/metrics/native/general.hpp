@@ -35,16 +35,36 @@ class GeneralPath {
     return sum_chunk(elements_, terms_, scaling, steps());
   }
 
-  // The sum of |d| / max(|r|, floor), all of them scaled.
-  double robust(std::int64_t begin, std::size_t count, const Scaling& scaling, double floor) {
+  // The sums of the second look, all of them scaled.
+  SecondSums look_again(std::int64_t begin, std::size_t count, const Scaling& scaling,
+                        const SecondLook& look) {
     Counts counted_before;
     elements_.load(begin, count, counted_before);
     terms_.derive(elements_, scaling);
+    const std::size_t n = elements_.size();
     const double* error = terms_.error.data();
     const double* reference = terms_.reference;
-    return lane_sum(elements_.size(), [=](std::size_t i) {
-      return error[i] / std::max(std::abs(reference[i]), floor);
-    });
+    SecondSums sums;
+    if (look.robust) {
+      sums.robust = lane_sum(n, [=, floor = look.floor](std::size_t i) {
+        return error[i] / std::max(std::abs(reference[i]), floor);
+      });
+    }
+    if (look.bulk) {
+      const auto kept = [=, border = look.border](const double* values) {
+        return [=](std::size_t i) {
+          return std::abs(reference[i]) < border ? std::abs(values[i]) : 0.0;
+        };
+      };
+      const auto size = kept(reference);
+      const auto apart = kept(error);
+      sums.bulk_reference_squares = lane_sum(n, [=](std::size_t i) { return size(i) * size(i); });
+      sums.bulk_error_squares = lane_sum(n, [=](std::size_t i) { return apart(i) * apart(i); });
+      sums.bulk_max_abs = lane_max(n, 0.0, apart);
+      sums.bulk_count = lane_count(
+          n, [=, border = look.border](std::size_t i) { return std::abs(reference[i]) < border; });
+    }
+    return sums;
   }
 
  private:

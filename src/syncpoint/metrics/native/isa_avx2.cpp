@@ -6,7 +6,7 @@
 
 namespace syncpoint {
 
-const LaneKernel kAvx2Kernel{avx2::kIsaName, avx2::measure_chunk, avx2::robust_chunk,
+const LaneKernel kAvx2Kernel{avx2::kIsaName, avx2::measure_chunk, avx2::look_again_chunk,
                              avx2::fold_bytes};
 
 }  // namespace syncpoint

@@ -7,6 +7,6 @@
 namespace syncpoint {
 
 const LaneKernel kBaselineKernel{baseline::kIsaName, baseline::measure_chunk,
-                                 baseline::robust_chunk, baseline::fold_bytes};
+                                 baseline::look_again_chunk, baseline::fold_bytes};
 
 }  // namespace syncpoint

@@ -24,9 +24,10 @@ struct Workspace {
   Tally tally;
 };
 
-// A pair is read once; a second time where magnitudes ask for scaling, and once more for the robust
-// relative error, whose floor is known only when the reference has been seen whole.
-enum class Pass { first, scaled, robust };
+// A pair is read once; again where magnitudes ask for scaling; and once more for the robust
+// relative error and the bulk, whose floor and border are known only when the reference has been
+// seen whole.
+enum class Pass { first, scaled, second };
 
 class Job {
  public:
@@ -48,7 +49,7 @@ class Job {
  private:
   struct Part {
     Sums sums;
-    double robust = 0;
+    SecondSums second{};
   };
 
   void run_group(Pass pass, std::int64_t group, Workspace& workspace);
@@ -57,7 +58,10 @@ class Job {
   void absorb(const Tally& tally);
   Sums total_sums() const;
   void report(const Sums& sums);
+  void report_second(const SecondSums& sums);
   void decide_robust(const Sums& sums);
+  void decide_bulk(const Sums& sums);
+  bool may_hide(const Sums& sums, int typical) const;
 
   const Pair& pair_;
   const Options& options_;
@@ -67,8 +71,7 @@ class Job {
   std::mutex lock_;
   std::unique_ptr<ErrorHistogram> histogram_;  // of all groups, if there is more than one
   Scaling scaling_;
-  double floor_ = 0;  // of the robust relative error, scaled as the reference is
-  bool robust_ = false;
+  SecondLook look_;  // floor and border are scaled as the reference is
 };
 
 }  // namespace syncpoint

@@ -85,9 +85,10 @@ struct LaneKernel {
   Sums (*measure)(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
                   std::size_t count, LaneBuffers& buffers, LaneMemory& memory, Tally& tally);
 
-  // The sum of |d| / max(|r|, floor) over one chunk; `all_compared`: nothing has to be left out.
-  double (*robust)(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
-                   std::size_t count, LaneBuffers& buffers, bool all_compared, double floor);
+  // The second look at one chunk; `all_compared`: nothing has to be left out.
+  SecondSums (*look_again)(const LanePlan& plan, const LaneSources& sources, std::int64_t begin,
+                           std::size_t count, LaneBuffers& buffers, bool all_compared,
+                           const SecondLook& look);
 
   // Reads memory and does nothing with it.
   std::uint64_t (*fold_bytes)(const std::byte* bytes, std::size_t count);

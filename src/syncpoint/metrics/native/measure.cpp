@@ -76,7 +76,7 @@ void run_large(std::deque<Job>& jobs, Crew& crew) {
     Job* job;
     std::int64_t group;
   };
-  for (const Pass pass : {Pass::first, Pass::scaled, Pass::robust}) {
+  for (const Pass pass : {Pass::first, Pass::scaled, Pass::second}) {
     std::vector<Task> tasks;
     for (Job& job : jobs) {
       if (!job.needs(pass)) continue;

@@ -14,6 +14,7 @@ struct Options {
   std::size_t window = 64u << 20;  // bytes of files that are mapped at once, by all threads
   bool robust = false;             // the robust relative error of every pair
   double robust_above = 0;         // otherwise only where the mean relative error is greater
+  double bulk_below = 0;           // the bulk only where its sqnr may be below this
 };
 
 // Threads take groups of chunks, of one pair or of many; the bits of the results do not depend on

@@ -66,6 +66,20 @@ void derive_relative(const Result& result, Metrics& metrics) {
   }
 }
 
+// Without the outliers, where they are few enough to be that.
+void derive_bulk(const Result& result, Metrics& metrics) {
+  const Counts& counts = result.counts;
+  if (result.outliers >= 0) {
+    metrics.outliers_from = std::ldexp(result.border.value, result.border.exponent);
+  }
+  if (!result.has_bulk || result.outliers * kFewOutliers > counts.relative_count) return;
+  const auto n = static_cast<double>(counts.compared - result.outliers);
+  const Scaled& squares = result.bulk_error_squares;
+  metrics.bulk_sqnr = decibels(result.bulk_reference_squares, squares, 1);
+  metrics.bulk_rmse = root(squares.value / n, squares.exponent);
+  metrics.bulk_max_abs = std::ldexp(result.bulk_max_abs.value, result.bulk_max_abs.exponent);
+}
+
 }  // namespace
 
 SideMetrics side_metrics(const SideSumsResult& sums, const SideTally& tally, std::int64_t count) {
@@ -89,6 +103,7 @@ Metrics derive_metrics(const Result& result, const Pair& pair, Tier tier) {
   metrics.reference = side_metrics(result.reference, counts.reference, counts.compared);
   if (counts.compared) derive_errors(result, metrics);
   if (tier != Tier::base) derive_relative(result, metrics);
+  derive_bulk(result, metrics);
   if (counts.compared && tier == Tier::all) {
     if (pair.ulp_unit != UlpUnit::none) metrics.max_ulp = counts.max_ulp;
     if (pair.step_of != StepOf::none) {

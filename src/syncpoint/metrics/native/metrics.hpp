@@ -28,6 +28,7 @@ struct Metrics {
   SideMetrics target, reference;
   Number max_rel, mean_rel, acc_rel, mean_rel_robust, within_1e3, within_5e3, allclose;
   Number max_ulp, lsb;
+  Number outliers_from, bulk_sqnr, bulk_rmse, bulk_max_abs;
 };
 
 Metrics derive_metrics(const Result& result, const Pair& pair, Tier tier);

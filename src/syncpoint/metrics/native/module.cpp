@@ -170,7 +170,7 @@ nb::object histogram_of(const Result& result) {
 
 // In the order of the fields of `syncpoint.metrics.Measurement`.
 nb::object row_of(const Result& result, const Pair& pair, Tier tier) {
-  constexpr Py_ssize_t kFields = 48;
+  constexpr Py_ssize_t kFields = 53;
   const Counts& counts = result.counts;
   const Metrics m = derive_metrics(result, pair, tier);
   const bool overflow = pair.overflow_limit < std::numeric_limits<double>::infinity();
@@ -190,13 +190,15 @@ nb::object row_of(const Result& result, const Pair& pair, Tier tier) {
   row << m.max_rel << m.mean_rel << m.acc_rel;
   row.when(relative, counts.relative_count).when(relative, counts.relative_undefined);
   row << m.mean_rel_robust << m.within_1e3 << m.within_5e3 << m.allclose << m.max_ulp << m.lsb;
+  row.when(result.outliers >= 0, result.outliers);
+  row << m.outliers_from << m.bulk_sqnr << m.bulk_rmse << m.bulk_max_abs;
   row.put(histogram_of(result).release().ptr());
   return row.take();
 }
 
 nb::list measure(const std::vector<const Pair*>& pairs, const std::string& tier, unsigned threads,
-                 std::size_t window, bool robust, double robust_above) {
-  const Options options{tier_named(tier), threads, window, robust, robust_above};
+                 std::size_t window, bool robust, double robust_above, double bulk_below) {
+  const Options options{tier_named(tier), threads, window, robust, robust_above, bulk_below};
   std::vector<Result> results;
   {
     const nb::gil_scoped_release others_may_run;
@@ -271,7 +273,7 @@ NB_MODULE(_kernel, m) {
                                   "mantissa"_a, "min_exponent"_a, "step_of"_a);
 
   m.def("measure", &measure, "pairs"_a, "tier"_a, "threads"_a, "window"_a, "robust"_a,
-        "robust_above"_a);
+        "robust_above"_a, "bulk_below"_a);
   m.def("describe", &describe_operand, "operand"_a);
   m.def("isa", [] { return lane_kernel().name; });
   m.def("dense", &dense, "source"_a, "to"_a);

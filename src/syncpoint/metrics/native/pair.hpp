@@ -54,6 +54,10 @@ struct SideSumsResult {
   Scaled sum_squared_deviations;
 };
 
+// Outliers are at most one in so many of the elements that are not zero; more of them are no
+// outliers.
+inline constexpr std::int64_t kFewOutliers = 32;
+
 struct Result {
   std::string failure;  // not empty: this pair could not be read, and the rest means nothing
   std::int64_t count = 0;
@@ -71,6 +75,12 @@ struct Result {
   bool has_robust = false;  // whether the next one was measured
   Scaled sum_relative_robust;
   Scaled sum_squared_steps;
+  std::int64_t outliers = -1;  // -1: not counted
+  bool has_bulk = false;       // whether the next ones were measured
+  Scaled bulk_reference_squares;
+  Scaled bulk_error_squares;
+  Scaled bulk_max_abs;
+  Scaled border;  // from this |r| on an element is an outlier; known where `outliers` is
   std::vector<std::pair<int, std::int64_t>> error_histogram;
 };
 

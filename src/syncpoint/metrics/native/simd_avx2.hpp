@@ -55,6 +55,10 @@ SYNCPOINT_INLINE F64x4 where_nonzero(F64x4 r, F64x4 x, F64x4 other) {
 SYNCPOINT_INLINE F64x4 where_less(F64x4 size, F64x4 limit, F64x4 x, F64x4 y) {
   return _mm256_blendv_pd(y, x, _mm256_cmp_pd(size, limit, _CMP_LT_OQ));
 }
+// x where size < limit, else 0.
+SYNCPOINT_INLINE F64x4 keep_less(F64x4 size, F64x4 limit, F64x4 x) {
+  return _mm256_and_pd(x, _mm256_cmp_pd(size, limit, _CMP_LT_OQ));
+}
 SYNCPOINT_INLINE bool any_above(F64x4 a, F64x4 b) {
   return _mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_GT_OQ)) != 0;
 }
@@ -215,6 +219,17 @@ SYNCPOINT_INLINE F64x4 ordinal_as_double(const float* p) {
 }
 SYNCPOINT_INLINE F64x4 with_sign(F64x4 size, F64x4 of) {
   return _mm256_or_pd(size, _mm256_and_pd(of, _mm256_set1_pd(-0.0)));
+}
+
+// --- exponents ---
+
+// Adds floor(log2 |x|) + 127 of each float to its lane: 0 for zero and for what is subnormal.
+SYNCPOINT_INLINE I32x8 add_exponents8(I32x8 n, F32x8 x) {
+  return _mm256_add_epi32(n, _mm256_srli_epi32(_mm256_castps_si256(abs8(x)), 23));
+}
+// The same of doubles, + 1023.
+SYNCPOINT_INLINE I64x4 add_exponents(I64x4 n, F64x4 x) {
+  return _mm256_add_epi64(n, _mm256_srli_epi64(_mm256_castpd_si256(abs(x)), 52));
 }
 
 // --- exponents as bytes ---

@@ -90,6 +90,9 @@ SYNCPOINT_INLINE F64x4 where_less(const F64x4& size, const F64x4& limit, const F
                                   const F64x4& y) {
   return each<double, 4>([&](int k) { return size.at[k] < limit.at[k] ? x.at[k] : y.at[k]; });
 }
+SYNCPOINT_INLINE F64x4 keep_less(const F64x4& size, const F64x4& limit, const F64x4& x) {
+  return each<double, 4>([&](int k) { return size.at[k] < limit.at[k] ? x.at[k] : 0.0; });
+}
 SYNCPOINT_INLINE bool any_above(const F64x4& a, const F64x4& b) {
   return bits_of<4>([&](int k) { return a.at[k] > b.at[k]; }) != 0;
 }
@@ -236,6 +239,18 @@ SYNCPOINT_INLINE F64x4 ordinal_as_double(const float* p) {
 }
 SYNCPOINT_INLINE F64x4 with_sign(const F64x4& size, const F64x4& of) {
   return each<double, 4>([&](int k) { return __builtin_copysign(size.at[k], of.at[k]); });
+}
+
+// --- exponents ---
+
+SYNCPOINT_INLINE I32x8 add_exponents8(const I32x8& n, const F32x8& x) {
+  return each<std::int32_t, 8>([&](int k) { return n.at[k] + (size_bits(x.at[k]) >> 23); });
+}
+SYNCPOINT_INLINE I64x4 add_exponents(const I64x4& n, const F64x4& x) {
+  return each<std::int64_t, 4>([&](int k) {
+    const auto bits = std::bit_cast<std::uint64_t>(x.at[k]) & 0x7fffffffffffffffu;
+    return n.at[k] + static_cast<std::int64_t>(bits >> 52);
+  });
 }
 
 // --- exponents as bytes ---

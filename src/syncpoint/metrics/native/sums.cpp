@@ -58,6 +58,12 @@ Sums merge(const Sums& left, const Sums& right) {
           left.great_relative + right.great_relative};
 }
 
+SecondSums merge(const SecondSums& left, const SecondSums& right) {
+  return {left.robust + right.robust, left.bulk_reference_squares + right.bulk_reference_squares,
+          left.bulk_error_squares + right.bulk_error_squares,
+          std::max(left.bulk_max_abs, right.bulk_max_abs), left.bulk_count + right.bulk_count};
+}
+
 Terms::Terms(std::size_t capacity)
     : error(capacity), target_(capacity), reference_(capacity), product_(capacity) {}
 

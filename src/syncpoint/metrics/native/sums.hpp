@@ -54,6 +54,24 @@ inline constexpr double kGreatScale = 0x1p-64;
 
 Sums merge(const Sums& left, const Sums& right);
 
+// What a second look at the data asks for.
+struct SecondLook {
+  bool robust = false;
+  double floor = 0;  // under |r| in the robust relative error
+  bool bulk = false;
+  double border = 0;  // from this |r| on an element is an outlier and not of the bulk
+};
+
+struct SecondSums {
+  double robust = 0;  // of |d| / max(|r|, floor)
+  double bulk_reference_squares = 0;
+  double bulk_error_squares = 0;
+  double bulk_max_abs = 0;
+  std::int64_t bulk_count = 0;
+};
+
+SecondSums merge(const SecondSums& left, const SecondSums& right);
+
 // What one chunk's elements look like once scaled: plain arrays over the compared elements. For
 // complex elements target and reference are moduli.
 class Terms {

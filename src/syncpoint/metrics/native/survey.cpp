@@ -78,6 +78,12 @@ void Survey::add(Elements& elements, const Terms& terms, Sums& sums, Tally& tall
   for (std::size_t i = 0; i < n; ++i) {
     if (terms.error[i] != 0) tally.errors.add(binade(terms.error[i]), 1);
   }
+  // As floats have it, so that a tensor means the same in every type.
+  constexpr int kLeast = -127;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double size = std::abs(terms.reference[i]);
+    if (size > 0) tally.counts.reference_exponents += std::max(binade(size), kLeast) - kLeast;
+  }
 }
 
 void Survey::add_side(const double* values, std::size_t count, SideTally& side) const {

@@ -84,6 +84,8 @@ struct Counts {
   std::int64_t within_5e3 = 0;
   std::int64_t close = 0;
   double max_ulp = 0;
+  // Over compared elements whose reference is not zero: floor(log2 |r|) + 127, at least 0.
+  std::int64_t reference_exponents = 0;
 
   void merge(const Counts& other) {
     compared += other.compared;
@@ -99,6 +101,7 @@ struct Counts {
     within_5e3 += other.within_5e3;
     close += other.close;
     max_ulp = std::max(max_ulp, other.max_ulp);
+    reference_exponents += other.reference_exponents;
   }
 };
 
