@@ -507,9 +507,7 @@ def may_hide(d: list[Fraction], peak: Fraction, border: Fraction, m: int) -> boo
     least = mean - (floor_log2(peak) - mean) / 31
     signal = 10 * math.log10(m * 31 / 32) + 20 * least * math.log10(2)
     noise = decibels(sum(x * x for x in d), Fraction(1))
-    return signal - noise < BULK_BELOW or max(d) > 7 * border * Fraction(
-        10 ** (-BULK_BELOW / 20)
-    )
+    return signal - noise < BULK_BELOW or max(d) > 7 * border * Fraction(10 ** (-BULK_BELOW / 20))
 
 
 def quotient(x: Fraction, r: Fraction) -> float:
