@@ -10,6 +10,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from syncpoint.errors import (
     EXIT_CLOSE,
     EXIT_DIVERGED,
     EXIT_UNCOVERED,
+    DamagedError,
     FormatError,
     InputError,
     SyncpointError,
@@ -144,6 +146,12 @@ def verify(path: str | Path) -> Verification:
         result = Verification(path, "comparison")
         _verify_comparison(path, result)
         return result
+    if (path / PROGRESS_LOG).is_file():
+        raise InputError(
+            f"a finished comparison at {path}",
+            "one that was interrupted",
+            "go on with it by: syncpoint compare ... --resume",
+        )
     recognised = find(path)
     kind = recognised.name if recognised is not None else ""
     result = Verification(path, kind or "unknown")
@@ -167,8 +175,20 @@ def _verify_comparison(path: Path, result: Verification) -> None:
         result.damaged.append(_damage_from(error, "", JSON_NAME))
     if (path / PROGRESS_LOG).is_file():
         _verify_journal(path / PROGRESS_LOG, result, PROGRESS_LOG)
-    for run in sorted(path.glob("*.run")):
-        _verify_run(run, result, f"{run.name}/")
+    _verify_runs_inside(path, result)
+
+
+def _verify_runs_inside(path: Path, result: Verification) -> None:
+    """The runs in the folder of a comparison; one that it names there and that is gone is told."""
+    runs = {run.name: run for run in path.iterdir() if run.suffix == ".run" and run.is_dir()}
+    for name, run in sorted(runs.items()):
+        _verify_run(run, result, f"{name}/")
+    with suppress(SyncpointError):
+        body = read_about(path).body
+        for side in ("target", "reference"):
+            named = str(body[side].get("path") or "")
+            if named and "/" not in named and named not in runs:
+                result.unverified[named] = f"the {side}'s run, which was kept here, is missing"
 
 
 def _verify_run(path: Path, result: Verification, prefix: str) -> None:
@@ -339,11 +359,13 @@ def _damage_of(run: Run, tensor: Tensor) -> str | None:
 
     try:
         computed = digests_of(tensor.digest_kind, tensor.dtype, windows)
+    except DamagedError:
+        return f"its bytes are not those that were recorded ({tensor.digest_kind})"
     except SyncpointError as error:
         return f"it cannot be read: {error.found}"
     if tensor.digest.lower() in computed:
         return None
-    return f"its {tensor.digest_kind} digest differs from the one that was recorded"
+    return f"its bytes are not those that were recorded ({tensor.digest_kind})"
 
 
 def _verify_shard_headers(path: Path, result: Verification, prefix: str) -> None:

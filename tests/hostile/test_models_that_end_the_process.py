@@ -92,7 +92,7 @@ def test_a_comparison_with_a_model_that_ends_the_process_is_no_pass(folder):
 def test_a_crash_of_a_model_names_the_run_and_a_file_with_the_stack(folder):
     words = ("capture", "net.py:crash", "--inputs", "net.py:inputs", "-o", "crash.run")
     line = the_line(syncpoint(folder, *words))
-    assert "SIGSEGV" in line and "what was recorded before is in crash.run" in line
+    assert "SIGSEGV" in line and "nothing was recorded before that" in line
     assert not sp.open_run(folder / "crash.run").info.complete
     (details,) = folder.glob("syncpoint-crash-*.txt")
     assert str(details) in line and "in forward" in details.read_text()
@@ -178,3 +178,33 @@ def test_limits_need_a_supervisor(folder):
         env={**os.environ, "SYNCPOINT_SUPERVISE": "0"},
     )  # fmt: skip
     assert done.returncode == 2 and "SYNCPOINT_SUPERVISE" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_divergence_and_no_fault_of_a_model(folder):
+    command = [sys.executable, "-c", "from syncpoint.cli import main; main()", "doctor"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 2 and errors == ""
+
+
+def test_a_report_whose_reader_goes_away_says_nothing(tmp_path):
+    import numpy as np
+
+    values = {f"op{i}": np.arange(4.0) + i for i in range(400)}
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", **values)
+    command = [sys.executable, "-c", "from syncpoint.cli import main; main()", "compare"]
+    with subprocess.Popen(
+        [*command, "a.npz", "b.npz", "--rows", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 2 and errors == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_a_damaged_tensor_is_named_with_its_op_and_its_file(run):
     [damage] = sp.verify(run).damaged
     assert (damage.op, damage.file) == (str(tensor.key), SHARD)
     text = verify(run, 1)
-    assert text.splitlines()[0].startswith(f"damaged     relu in {SHARD}: its xxh3-128 digest")
+    assert text.splitlines()[0].startswith(f"damaged     relu in {SHARD}: its bytes are not")
     assert "1 damaged; verified: 5 files and 1 tensors" in text
 
 
@@ -166,3 +167,22 @@ def test_the_result_is_written_as_json(run, tmp_path):
     assert body["verdict"] == "damaged" and body["kind"] == "run"
     assert body["damaged"][0]["file"] == "ops.parquet"
     assert body["verified"]["files"] == 4
+
+
+def test_a_run_that_is_gone_from_its_comparison_is_told(tmp_path):
+    first, second = (tmp_path / "a.npz", tmp_path / "b.npz")
+    for path in (first, second):
+        np.savez(path, x=np.arange(6.0))
+    comparison = sp.compare(first, second, out=tmp_path / "c.cmp")
+    assert sp.verify(tmp_path / "c.cmp").verdict == "verified"
+    inside = str(tmp_path / "d.cmp" / "target.run")
+    replace(comparison, target={**comparison.target, "path": inside}).save(tmp_path / "d.cmp")
+    found = sp.verify(tmp_path / "d.cmp")
+    assert found.exit_code() == 3 and "missing" in found.unverified["target.run"]
+
+
+def test_an_interrupted_comparison_is_called_that(tmp_path):
+    (tmp_path / "a.cmp").mkdir()
+    (tmp_path / "a.cmp" / "progress.log").write_bytes(b"syncpoint journal 1\n")
+    with pytest.raises(InputError, match="one that was interrupted"):
+        sp.verify(tmp_path / "a.cmp")

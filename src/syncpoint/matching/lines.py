@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from syncpoint.errors import FormatError
 from syncpoint.matching.kinds import PRIMITIVE, op_class
 from syncpoint.matching.protocol import Matching
 from syncpoint.run.model import Op
@@ -50,5 +51,13 @@ def _files(ops: list[Op], run: Run) -> dict[str, str]:
     found: dict[str, str] = {}
     for file in dict.fromkeys(op.source[-1].file for op in ops):
         name = PurePath(file).name
-        found[name] = "" if name in found else run.source_text(file) or ""
+        found[name] = "" if name in found else _text(run, file)
     return found
+
+
+def _text(run: Run, file: str) -> str:
+    """A copy that is damaged speaks for no pair; `verify` and the page say that it is."""
+    try:
+        return run.source_text(file) or ""
+    except FormatError:
+        return ""

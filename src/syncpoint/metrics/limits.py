@@ -169,6 +169,12 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     return (Verdict.MODERATE if worst == 1 else Verdict.LARGE), ", ".join(reasons)
 
 
+def bulk_reason(numbers: Numbers, limits: Limits) -> str:
+    """In words what outliers hide; "" where the rest is close too."""
+    level = 0 if limits.exact else bulk_level(numbers, limits)
+    return _bulk_reason(numbers, limits, level) if level else ""
+
+
 def bulk_level(numbers: Numbers, limits: Limits) -> int:
     """0 close, 1 moderate, 2 large, by the elements that outliers hide from every other metric.
 

@@ -77,6 +77,12 @@ class Console(rich.console.Console):
         if width is None and not self.is_terminal:
             self.width = piped_width
 
+    def on_broken_pipe(self) -> None:
+        """The reader went away, as `head` does. Rich would end Python with exit code 1, which
+        means "diverges"; the command line knows what to do."""
+        self.quiet = True
+        raise BrokenPipeError
+
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
         """A plain string as text."""
         return super().render_str(visible(text), **options)

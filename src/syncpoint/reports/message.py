@@ -14,7 +14,7 @@ from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unpr
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.foreign_text import visible
-from syncpoint.metrics.limits import PRESETS, Limits, bound
+from syncpoint.metrics.limits import PRESETS, Limits, bound, bulk_reason
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.reports.numbers import metric_text, ratio_text
 from syncpoint.run.model import Role
@@ -82,6 +82,8 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
             f" sqnr {metric_text('sqnr', numbers['sqnr'])} dB (close from {limits.sqnr[0]:g}),"
             f" preset {limits.name}"
         )
+        hidden = bulk_reason(numbers, limits)
+        lines += [f"  {hidden}"] if hidden else []
     return lines
 
 
@@ -331,7 +333,7 @@ def uncovered(result: Result) -> str:
                 f"only {_percent(covered)} of the {side} was compared, less than the {required:.0%}"
                 f" that are asked for (--min-coverage): {missing:,} of its tensors have no partner"
                 f" in the {other} ({_listed(result.missing(side))}){also};"
-                f" {_cure(result, side, other)}, or lower --min-coverage"
+                f" {_cure(result, side, other)}{'' if outputs else ', or lower --min-coverage'}"
             )
     return (
         f"a model output was not compared: {_listed(outputs)}; record the outputs on both sides,"

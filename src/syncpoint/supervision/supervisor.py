@@ -285,7 +285,7 @@ class _Supervisor:
             details = write_crash_file(event, stack)
             parts.append(f"details are in {details}" if details else "")
         if self._recording:
-            parts.append(f"what was recorded before is in {self._recording}")
+            parts.append(_what_was_recorded(self._recording))
         sys.stderr.write(f"syncpoint: {visible('; '.join(part for part in parts if part))}\n")
 
     def _read_stack(self) -> str:
@@ -295,3 +295,11 @@ class _Supervisor:
             while piece := os.read(self._stack, 1 << 16):
                 stack += piece
         return stack.decode("utf-8", "replace")
+
+
+def _what_was_recorded(folder: str) -> str:
+    """What a run that was being written holds, told by its files alone."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        if any(entry.name.startswith("tensors-") for entry in entries):
+            return f"what was recorded before is in {folder}"
+    return "nothing was recorded before that"

@@ -88,6 +88,8 @@ def test_temporary_folders_of_a_process_that_crashed_are_removed(tmp_path):
 
 def test_what_was_recorded_before_a_crash_is_named(tmp_path):
     body = f"with channel.activity('capturing net', Path({str(tmp_path)!r})):\n    os._exit(0)"
+    assert "nothing was recorded before that" in run(body).stderr
+    (tmp_path / "tensors-00000.partial").touch()
     assert f"what was recorded before is in {tmp_path}" in run(body).stderr
 
 
