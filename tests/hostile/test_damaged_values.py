@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
+from resealing import reseal
 from syncpoint.comparison import measuring, verification
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.result import Lonely
@@ -20,7 +21,7 @@ from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.opened import Opened
 from syncpoint.page.overview import overview
 from syncpoint.reports.terminal import as_text
-from syncpoint.run import checksums, reader
+from syncpoint.run import reader, tensor_checksums
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.writer import RunWriter
@@ -171,6 +172,7 @@ def test_a_saved_comparison_keeps_what_was_verified(pair, tmp_path):
     about = json.loads((tmp_path / "a.cmp" / JSON_NAME).read_text())
     del about["verified"]  # as versions wrote it that did not check
     (tmp_path / "a.cmp" / JSON_NAME).write_text(json.dumps(about))
+    reseal(tmp_path / "a.cmp")
     assert load(tmp_path / "a.cmp").verified == {}
 
 
@@ -180,7 +182,7 @@ def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch
     """In a thread of their own, or mapped a window at a time: the same rows."""
     monkeypatch.setattr(measuring, "_LARGE", large)
     monkeypatch.setattr(verification, "_DEFERRED_BYTES", 1000)
-    monkeypatch.setattr(checksums, "WINDOW_BYTES", 4096)
+    monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", 4096)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
     sound = compare(*map(Run.open, paths), Options(introduced="off", threads=threads))
     assert sound.exit_code() == 0

@@ -168,11 +168,31 @@ def test_a_comparison_that_may_not_be_read_is_not_called_damaged(current):
         sp.open_comparison(current)
 
 
-def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, monkeypatch):
+def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
+    current, monkeypatch
+):
     import syncpoint.comparison.storage as storage
 
     comparison = sp.open_comparison(current)
     monkeypatch.setattr(storage, "sealed", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        comparison.save(current, overwrite=True)
+    monkeypatch.undo()
+    assert sp.open_comparison(current).table.equals(comparison.table)
+
+
+def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, monkeypatch):
+    from syncpoint.run.partial import Partial
+
+    comparison = sp.open_comparison(current)
+    rename = Partial._rename
+
+    def dying(partial):
+        if partial.final.suffix == ".json":
+            raise KeyboardInterrupt
+        rename(partial)
+
+    monkeypatch.setattr(Partial, "_rename", dying)
     with pytest.raises(KeyboardInterrupt):
         comparison.save(current, overwrite=True)
     monkeypatch.undo()

@@ -88,7 +88,9 @@ def content(path: Path) -> dict[str, bytes] | None:
     for file in files:
         data = file.read_bytes()
         if file.name == "comparison.json":
-            data = json.dumps({**json.loads(data), "created": ""}).encode()
+            body = {**json.loads(data), "created": ""}
+            body.pop("checksum", None)
+            data = json.dumps(body).encode()
         elif file.suffix == ".html" and data != OLD.encode():
             before, held, after = re.fullmatch(_HTML, data, re.DOTALL).groups()
             held = json.loads(zlib.decompress(base64.b64decode(held)))
@@ -96,6 +98,12 @@ def content(path: Path) -> dict[str, bytes] | None:
             data = before + json.dumps(held).encode() + after
         found[str(file.relative_to(path))] = data
     return found
+
+
+def undiagnosed(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a comparison as they are before its diagnosis."""
+    body = {**json.loads(files["comparison.json"]), "diagnosis": None, "findings": []}
+    return {**files, "comparison.json": json.dumps(body).encode()}
 
 
 class Writers:
@@ -174,6 +182,10 @@ class Writers:
                 return "none"
             load(output)
             left = {k: v for k, v in content(output).items() if k in self.whole[command]}
+            if (output / PROGRESS_LOG).exists() and undiagnosed(left) == undiagnosed(
+                self.whole[command]
+            ):
+                return "new"  # saved, and killed before or during its diagnosis
         else:
             left = content(output)
         if left is None:

@@ -15,7 +15,7 @@ from syncpoint.dumps import arrays
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.errors import DamagedError, FormatError
 from syncpoint.reports.message import verified_text
-from syncpoint.run import checksums
+from syncpoint.run import tensor_checksums
 
 STEP = 1 << 12
 """Window size in these tests, so that all boundaries are met with small arrays."""
@@ -24,7 +24,7 @@ STEP = 1 << 12
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
     monkeypatch.setattr(arrays, "_STEP", STEP)
-    monkeypatch.setattr(checksums, "WINDOW_BYTES", STEP)
+    monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", STEP)
 
 
 def array_of(kind: str, nbytes: int) -> np.ndarray:
