@@ -60,7 +60,8 @@ class WriteError(InputError):
         self.args = (self.path, reason, cure)
 
     def __str__(self) -> str:
-        return " ".join(f"cannot write {self.path}: {self.found}; {self.cure}".split())
+        text = f"cannot write {self.path}: {self.found}; {self.cure}"
+        return visible(" ".join(text.split()), _LONGEST_MESSAGE)
 
 
 class NoShape(InputError):

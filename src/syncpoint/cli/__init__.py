@@ -19,9 +19,23 @@ def main() -> None:
     """Entry point: run the command in a supervised child process, and exit with its code."""
     from syncpoint.supervision.supervisor import can_supervise, supervise
 
+    _open_standard_streams()
     if can_supervise() and not _SERVERS.intersection(sys.argv[1:2]):
         sys.exit(supervise(run_command))
     sys.exit(run_command())
+
+
+def _open_standard_streams() -> None:
+    """Lead streams that the caller closed (`2>&-`) to nowhere. Otherwise the next file that is
+    opened gets their number, and whatever a library prints goes into it."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def run_command() -> int:

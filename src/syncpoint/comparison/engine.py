@@ -251,6 +251,7 @@ def _about(run: Run) -> dict[str, Any]:
         "missing": info.missing,
         "notes": list(info.notes),
         "environment": dict(info.environment),
+        "other_outputs": dict(info.other_outputs),
     }
 
 

@@ -15,7 +15,7 @@ from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.coarse import ENDS
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
-from syncpoint.run.model import Kept, OpKey, Part, Role
+from syncpoint.run.model import OPAQUE, Kept, OpKey, Part, Role
 
 if TYPE_CHECKING:
     import polars
@@ -166,20 +166,32 @@ class Result:
         rows = [
             f"{row.target.label} ({row.reason.split(':')[0]})"
             for row in self.outputs
-            if row.verdict is Verdict.NONE and not row.reason.startswith(Reason.EXCLUDED)
+            if row.verdict is Verdict.NONE and not _says_all(row)
         ]
         lonely = [
             f"{u.side} {u.op}:{u.index}"
             for u in self.unmatched
             if u.role == Role.MODEL_OUTPUT and u.counted
         ]
-        return rows + lonely + self._lost_outputs()
+        return rows + lonely + self._other_outputs() + self._lost_outputs()
+
+    def _other_outputs(self) -> list[str]:
+        """Outputs that are no tensors, unless both sides have the same number or text there."""
+        target, reference = (
+            about.get("other_outputs") or {} for about in (self.target, self.reference)
+        )
+        left = []
+        for name in dict.fromkeys([*target, *reference]):
+            values = [side.get(name) for side in (target, reference)]
+            if values[0] == values[1] and not str(values[0]).startswith(OPAQUE):
+                continue
+            texts = ["nothing" if v is None else v.removeprefix(OPAQUE) for v in values]
+            left.append(f"{name} (no tensor: {' against '.join(texts)})")
+        return left
 
     def _lost_outputs(self) -> list[str]:
-        """The outputs of runs that ended before they had any. A dump of another tool need not
-        hold model outputs."""
-        if self.outputs:
-            return []
+        """The outputs of runs that ended before they had all: of the samples or steps that were
+        recorded some may be there. A dump of another tool need not hold model outputs."""
         sides = (("target", self.target), ("reference", self.reference))
         return [
             f"those of the {side}, whose run is incomplete"
@@ -306,6 +318,14 @@ def is_unproven(row: Row) -> bool:
 def by_ends(row: Row) -> bool:
     """Whether a row rests on the least and the greatest value of its tensors alone."""
     return ENDS in row.notes
+
+
+def _says_all(row: Row) -> bool:
+    """Whether a row without a verdict leaves nothing open: the user excluded it, or both sides are
+    empty in the same shape, as what a detector that finds nothing gives."""
+    if row.reason.startswith(Reason.EMPTY):
+        return row.target.shape == row.reference.shape
+    return row.reason.startswith(Reason.EXCLUDED)
 
 
 def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:

@@ -250,6 +250,10 @@ class Observer:
     """What differs, and by how much, where they are not equal."""
 
 
+OPAQUE = "?"
+"""Before the name of a type in `RunInfo.other_outputs`."""
+
+
 @dataclass(frozen=True)
 class RunInfo:
     """The facts of a run that are not ops or tensors; `run.json` on disk."""
@@ -270,6 +274,9 @@ class RunInfo:
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a reader of the results must know: budget used up, training mode, fallbacks."""
+    other_outputs: Mapping[str, str] = field(default_factory=dict)
+    """Model outputs that are no tensors, as text by their names; `OPAQUE` before a type whose
+    values cannot be told apart."""
     complete: bool = True
     """False when the writer died or the model raised; `missing` then says what is not there."""
     missing: str = ""

@@ -191,6 +191,7 @@ def info_to_json(info: RunInfo) -> dict[str, Any]:
     body: dict[str, Any] = {f.name: getattr(info, f.name) for f in fields(RunInfo)}
     body["options"] = dict(info.options)
     body["environment"] = dict(info.environment)
+    body["other_outputs"] = dict(info.other_outputs)
     body["record"] = info.record.value
     body["notes"] = list(info.notes)
     if info.observer is not None:
@@ -208,6 +209,8 @@ def info_from_json(body: Mapping[str, Any]) -> RunInfo:
         known[name] = _text(known.get(name, ""))
     known["options"] = _mapping(known.get("options", {}))
     known["environment"] = {k: str(v) for k, v in _mapping(known.get("environment", {})).items()}
+    others = _mapping(known.get("other_outputs", {}))
+    known["other_outputs"] = {k: str(v) for k, v in others.items()}
     known["record"] = Kept(known.get("record", Kept.VALUES))
     known["notes"] = tuple(_text(n) for n in known.get("notes", ()))
     observer = known.get("observer")

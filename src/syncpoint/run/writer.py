@@ -177,7 +177,7 @@ class RunWriter:
         self.update(notes=(text,))
 
     def update(self, **changes: Any) -> None:
-        """Change facts of the run; notes are added to those there are."""
+        """Change facts of the run; notes and other outputs are added to those there are."""
         unknown = set(changes) - _FIELDS
         if unknown:
             raise TypeError(f"RunInfo has no {', '.join(sorted(unknown))}")
@@ -186,7 +186,9 @@ class RunWriter:
             notes = changes.pop("notes", ())
             notes = (notes,) if isinstance(notes, str) else tuple(notes)
             fresh = tuple(n for n in notes if n not in self._info.notes)
-            self._info = replace(self._info, **changes, notes=self._info.notes + fresh)
+            others = {**self._info.other_outputs, **changes.pop("other_outputs", {})}
+            notes = self._info.notes + fresh
+            self._info = replace(self._info, **changes, notes=notes, other_outputs=others)
             self._append(frame("info", info_to_json(self._info)))
 
     def source(self, path: Path | str, text: str | None = None) -> None:

@@ -30,6 +30,7 @@ from syncpoint.runtimes.torch_binding import key_of
 from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import choose
 from syncpoint.runtimes.torch_exporting import quiet
+from syncpoint.runtimes.torch_leaves import other_outputs
 from syncpoint.runtimes.torch_ledger import OpFailed, place_of
 from syncpoint.runtimes.torch_names import path_text
 from syncpoint.runtimes.torch_observer import observed
@@ -213,7 +214,11 @@ class InductorSession(TorchSession):
             recorder.note(f"{len(compilation.graphs)} graphs: torch.compile broke the model up")
         if not compilation.graphs:
             recorder.note("torch.compile found no graph to compile: nothing was captured")
-        recorder.facts(precision="+".join(name for name, _ in watch.computed.most_common()))
+        names = [path_text("out", path) for path, _ in leaves]
+        recorder.facts(
+            precision="+".join(name for name, _ in watch.computed.most_common()),
+            other_outputs=other_outputs(names, [value for _, value in leaves], recorder.part),
+        )
         return [value for _, value in leaves]
 
     def _compared(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from syncpoint.run.model import OPAQUE, Part
 from syncpoint.runtimes.protocol import Tree
+
+_MAX_TEXT = 200
+"""Characters that are kept of an output that is a number or a text."""
 
 
 def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:
@@ -61,3 +65,23 @@ def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str,
         return
     for where, item in inner:
         yield from _walk(item, where, (*above, id(value)))
+
+
+def other_outputs(names: Sequence[str], values: Sequence[Any], part: Part) -> dict[str, str]:
+    """Outputs that are no tensors, as text: they are not recorded, and must not be forgotten."""
+    where = "".join(
+        f"@{name}={number}"
+        for name, number in (("sample", part.sample), ("step", part.step))
+        if number >= 0
+    )
+    return {
+        f"{name}{where}": _as_text(value)
+        for name, value in zip(names, values, strict=False)
+        if value is not None and not isinstance(value, torch.Tensor)
+    }
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool | int | float | complex | str):
+        return repr(value)[:_MAX_TEXT]
+    return f"{OPAQUE}{type(value).__name__}"

@@ -25,6 +25,7 @@ from syncpoint.runtimes.torch_capture import Capture
 from syncpoint.runtimes.torch_environment import environment
 from syncpoint.runtimes.torch_evaluate import Evaluator, choose
 from syncpoint.runtimes.torch_exporting import export, program_of
+from syncpoint.runtimes.torch_leaves import other_outputs
 from syncpoint.runtimes.torch_ledger import Ledger, OpFailed, place_of
 from syncpoint.runtimes.torch_modules import python_stack
 from syncpoint.runtimes.torch_names import state_before
@@ -155,6 +156,7 @@ class TorchSession:
         recorder.facts(
             precision="+".join(name for name, _ in totals.computed.most_common()),
             observer=totals.observer,
+            other_outputs=other_outputs(program.outputs, outputs, recorder.part),
         )
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from syncpoint.errors import EXIT_FAILED
+from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
 SWITCH = "SYNCPOINT_SUPERVISE"
 """Environment variable; 0 runs commands in the process itself, for debuggers and profilers."""
@@ -54,6 +54,8 @@ def supervise(command: Callable[[], int]) -> int:
         return _Supervisor(child, control_end, stack_end, waiting).wait()
     for pipe in (control_end, stack_end):
         os.close(pipe)
+    # Until the child has its own handler, an interrupt waits: Python's would print a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     waiting.restore()
     _run_child(command, parent, control, stack)
 
@@ -75,7 +77,11 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
         signal.signal(signal.SIGINT, _interrupt)
     code = EXIT_FAILED
     try:
-        code = command()
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            code = command()
+        except KeyboardInterrupt:  # before the command could deal with it, or in its last lines
+            code = EXIT_INTERRUPTED
         code = _flush(code)
         channel.finish(code)
         atexit._run_exitfuncs()
@@ -186,10 +192,11 @@ class _Supervisor:
             exceeded = exceeded or self._exceeded()
             if exceeded:
                 process_tree.kill_tree(self._child)
-        self._waiting.restore()
         self._read_control()
         if self._finished is not None:
+            self._waiting.restore()
             return self._finished
+        # Signals are still collected: a second Ctrl-C must not interrupt what follows.
         process_tree.kill_tree(self._child)
         self._remove_scratch()
         code = os.waitstatus_to_exitcode(status)
@@ -198,6 +205,7 @@ class _Supervisor:
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         self._tell(code, exceeded)
+        self._waiting.restore()
         return EXIT_FAILED
 
     def _pause(self) -> float | None:

@@ -1,0 +1,6 @@
+"""`python -m syncpoint`: the command line."""
+
+from syncpoint.cli import main
+
+if __name__ == "__main__":
+    main()
