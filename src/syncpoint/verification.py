@@ -221,7 +221,9 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
         result.notes.append(f"the tensors of {path.name} were not read: its tables are damaged")
         return
     if not run.info.complete:
-        result.notes.append(f"{path.name} is incomplete: {run.info.missing or 'its writer died'}")
+        # What it has may be sound; what it lost, no checksum tells.
+        why = run.info.missing or "its writer died"
+        result.unverified[prefix.rstrip("/") or path.name] = f"the run is incomplete: {why}"
     _verify_tensors(run, result, prefix)
     _verify_shard_headers(path, result, prefix)
 

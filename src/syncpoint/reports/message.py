@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.judging import limits_of
+from syncpoint.comparison.judging import GIVEN, limits_of
 from syncpoint.comparison.result import Result, by_ends, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
@@ -320,6 +320,13 @@ def uncovered(result: Result) -> str:
         if apart:
             why = apart[0].reason.partition(": ")[2]
             return f"nothing was compared: {why}; record both sides alike, see docs/modes.md"
+        reasons = {r.reason.split(":")[0] for r in result.rows if r.target.key.role not in GIVEN}
+        if reasons:
+            words = ", ".join(sorted(reasons))
+            return (
+                f"nothing was compared: the tensors that have a partner are {words};"
+                " look at the values of both sides with syncpoint inspect"
+            )
         return f"nothing was compared: {why}; pin pairs with --map, see docs/matching.md"
     outputs = result.uncompared_outputs
     for side, other, covered, required in (

@@ -40,7 +40,6 @@ def row(result, op):
         (INF, "all infinite on both sides"),
         (np.where(np.arange(200) % 2, NAN, INF), "nothing finite on both sides"),
         (-INF, "all masked on both sides"),
-        (X[:0], "empty"),
     ],
 )
 def test_a_model_output_that_shows_nothing_is_never_a_pass(array, words):
@@ -49,6 +48,12 @@ def test_a_model_output_that_shows_nothing_is_never_a_pass(array, words):
     assert result.exit_code(min_coverage=0.0) == 3
     assert words in uncovered(result)
     assert "close as far as compared" in headline(result)
+
+
+def test_a_model_output_that_is_empty_on_both_sides_leaves_the_rest_to_decide():
+    result = against_itself(output=X[:0])
+    assert row(result, "c").verdict is Verdict.NONE and row(result, "c").reason == "empty"
+    assert result.exit_code() == 0
 
 
 def test_an_all_nan_tensor_inside_the_model_is_not_counted_as_compared():
