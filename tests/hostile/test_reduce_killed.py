@@ -23,6 +23,7 @@ import syncpoint as sp
 from oracle_statistics import figures
 from syncpoint.reducing.ledger import LEDGER
 from syncpoint.run.journal import read_journal
+from syncpoint.run.lock import is_locked
 
 KILLS = max(int(os.environ.get("SYNCPOINT_KILLS", "50")), 50)
 COUNT = 3 * KILLS
@@ -103,6 +104,8 @@ def test_a_reduction_killed_fifty_times_beside_the_writer_loses_nothing(reducer,
             time.sleep(moments.uniform(0.3, 1.5))
             child.kill()
             child.wait()
+            while is_locked(out):  # the process that it watched ends with it, a moment later
+                time.sleep(0.01)
         else:
             reducer.killed(folder, out, moments.uniform(0.0, 0.4))
         beside += writer.poll() is None

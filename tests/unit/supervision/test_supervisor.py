@@ -142,6 +142,12 @@ def test_what_native_code_and_python_printed_comes_out():
     assert sorted(run(body).stdout.split()) == ["native", "python"]
 
 
+def _take_signals():
+    """As a shell starts a command, whatever the tests themselves were started with (nohup)."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def started(body):
     code = f"{PRELUDE}\ndef command():\n{body}\n\nsys.exit(supervise(command))\n"
     process = subprocess.Popen(
@@ -150,6 +156,7 @@ def started(body):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_take_signals,
     )
     return process, int(process.stdout.readline())
 
