@@ -371,7 +371,7 @@ class Table:
         own = np.where(unscored, NONE, own)
         levels[plain] = own[plain]
         # Correct rounding is known by the types of both sides, which no metric knows.
-        rounded = (self._numbers("max_ulp") <= 0.5) & (by_verdict.to_numpy() < levels)
+        rounded = (self._numbers("max_ulp") <= 0.5) & (by_verdict.to_numpy() < levels) & ~unscored
         levels[rounded & measured] = by_verdict.to_numpy()[rounded & measured]
         inputs = self.frame["target_role"] == "model-input"
         judged = (inputs & self.frame["same_input"].is_not_null()).to_numpy()
