@@ -13,6 +13,8 @@ from time import perf_counter
 
 HELP = [sys.executable, "-c", "import sys; sys.argv = ['syncpoint', '--help']\n"
         "from syncpoint.cli import main; main()"]  # fmt: skip
+DOCTOR = [sys.executable, "-c", "import sys; sys.argv = ['syncpoint', 'doctor']\n"
+          "from syncpoint.cli import main; main()"]  # fmt: skip
 LIBRARIES = [sys.executable, "-c", "import typer, rich"]
 
 
@@ -37,12 +39,12 @@ def main(rounds=15):
             }
         )
     )
-    pairs = [(seconds(HELP), seconds(HELP, "0")) for _ in range(rounds)]
+    pairs = [(seconds(DOCTOR), seconds(DOCTOR, "0")) for _ in range(rounds)]
     ratios = [supervised / plain for supervised, plain in pairs]
     print(
         json.dumps(
             {
-                "figure": "syncpoint --help supervised vs in the process itself",
+                "figure": "syncpoint doctor supervised vs in the process itself",
                 "ratio": round(median(ratios), 2),
                 "low": round(min(ratios), 2),
                 "high": round(max(ratios), 2),

@@ -13,6 +13,8 @@ after_interrupt = "what was finished stays usable"
 
 _SERVERS = frozenset({"session", "view"})
 """Commands that run no model themselves and end only when they are told to."""
+_QUESTIONS = frozenset({"--help", "--version"})
+"""Answered by the argument parser alone."""
 
 
 def main() -> None:
@@ -20,7 +22,8 @@ def main() -> None:
     from syncpoint.supervision.supervisor import can_supervise, supervise
 
     _open_standard_streams()
-    if can_supervise() and not _SERVERS.intersection(sys.argv[1:2]):
+    is_alone = _SERVERS.intersection(sys.argv[1:2]) or _QUESTIONS.intersection(sys.argv)
+    if can_supervise() and not is_alone:
         sys.exit(supervise(run_command))
     sys.exit(run_command())
 
