@@ -57,12 +57,16 @@ browser:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
 	  { echo "expected Debian's chromium for the tests of the page, found none, and it could not be installed; apt-get install chromium" >&2; exit 1; }
 
-# Everything but the tests of the page runs on all cores, a file at a time. A browser on a loaded machine
-# may be too late for one of the page's: what fails is tried once more by itself.
+# Everything but the tests of the page runs on all cores, a file at a time, the slowest files first
+# (tests/conftest.py). Each worker has one thread: two workers with two threads each take twice the
+# time on two cores. Coverage is measured on the unit tests alone, where it costs little.
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
+PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 test: lint $(PAGE) browser
-	$(BIN)/python -m pytest --ignore=tests/browser --numprocesses $(JOBS) --dist loadfile
-	$(BIN)/python -m pytest tests/browser || $(BIN)/python -m pytest tests/browser --last-failed
+	$(PARALLEL) tests/unit --cov --cov-report=
+	@echo "coverage of src/syncpoint by tests/unit: $$($(BIN)/python -m coverage report --format=total) %"
+	$(PARALLEL) --ignore=tests/unit --ignore=tests/browser
+	$(BIN)/python -m pytest tests/browser
 
 # The whole suite with longer searches, many more captures and comparisons killed midway and files
 # damaged, and the kernel on 64-bit ARM (needs g++-aarch64-linux-gnu and qemu-user).
@@ -75,6 +79,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_branches.py
 	$(BIN)/python tools/check_spills.py
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 
@@ -97,4 +102,4 @@ zoo: $(VENV)/.dev
 	cd tests && ../$(BIN)/python -m zoo.runner --seed $(SEED) --entries '$(ENTRIES)' --runtime '$(RUNTIME)' -o ../zoo-report
 
 clean:
-	rm -rf zoo-report $(VENV) web/node_modules $(dir $(PAGE)) build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf zoo-report $(VENV) web/node_modules $(dir $(PAGE)) build dist demo .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from models.transformer import Transformer
 from syncpoint.run.model import Edge, Op, OpKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.runtimes.registry import find, parse_options
 
@@ -128,7 +128,13 @@ def small_ops(folder, rounds, count=20_000):
             for i in range(count):
                 reads = (Edge(last),) if last else ()
                 last = recorder.op(
-                    Op(OpKey(f"op{i}"), "aten.relu.default", reads, {"dim": 1}, f"layers.{i % 9}")
+                    Op(
+                        OpKey(f"op{i}"),
+                        "aten.relu.default",
+                        reads,
+                        attributes={"dim": 1},
+                        module=f"layers.{i % 9}",
+                    )
                 )
                 recorder.tensor(last, values[i], strides=(1,), device="cpu")
 

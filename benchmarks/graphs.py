@@ -20,11 +20,10 @@ from playwright.sync_api import sync_playwright
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
-import browsing  # noqa: E402
-import large_graphs  # noqa: E402
 import syncpoint as sp  # noqa: E402
+from helpers import browser_server, large_graphs  # noqa: E402
 from syncpoint.page.graphs import graph  # noqa: E402
-from syncpoint.page.opened import Opened  # noqa: E402
+from syncpoint.page.open_comparison import Opened  # noqa: E402
 
 CANVAS = ".structure canvas"
 DRAWN = """() => new Promise(done =>
@@ -81,7 +80,7 @@ def told(name: str, **figures: object) -> None:
     print(json.dumps({"name": name, **rounded}))
 
 
-def first_picture(browser, path: Path, served: browsing.Served) -> None:
+def first_picture(browser, path: Path, served: browser_server.Served) -> None:
     opened = Opened(path)
     start = time.process_time()
     for side in ("target", "reference"):
@@ -91,7 +90,7 @@ def first_picture(browser, path: Path, served: browsing.Served) -> None:
     page.set_default_timeout(60_000)
 
     def show() -> None:
-        browsing.open_page(page, served)
+        browser_server.open_page(page, served)
         page.wait_for_function("() => performance.getEntriesByName('structure').length")
 
     events = traced(browser, page, show)
@@ -106,10 +105,10 @@ def first_picture(browser, path: Path, served: browsing.Served) -> None:
     page.close()
 
 
-def every_frame(browser, served: browsing.Served) -> None:
+def every_frame(browser, served: browser_server.Served) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(60_000)
-    browsing.open_page(page, served)
+    browser_server.open_page(page, served)
     page.wait_for_function(KNOWN)
     page.evaluate(DRAWN)
     box = page.locator(CANVAS).bounding_box()
@@ -161,11 +160,11 @@ def heatmap(browser, folder: Path) -> None:
     large[1234, 3210] += 1
     np.savez(folder / "b.npz", small=large[:4], large=large)
     sp.compare(folder / "b.npz", folder / "a.npz", out=folder / "heat.cmp")
-    served = browsing.start("view", str(folder / "heat.cmp"))
+    served = browser_server.start("view", str(folder / "heat.cmp"))
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(60_000)
     try:
-        browsing.open_page(page, served)
+        browser_server.open_page(page, served)
         for time_ in ("first", "again"):
             page.locator(".row", has_text="small").click()
             page.wait_for_timeout(1500)
@@ -184,7 +183,7 @@ def heatmap(browser, folder: Path) -> None:
                 **{"seen ms": 1000 * (time.perf_counter() - start)},
             )
     finally:
-        browsing.stop(served)
+        browser_server.stop(served)
 
 
 def main() -> None:
@@ -193,7 +192,7 @@ def main() -> None:
     ops = parser.parse_args().ops // large_graphs.BLOCK * large_graphs.BLOCK
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = large_graphs.make(Path(folder), ops)
-        served = browsing.start("view", str(path))
+        served = browser_server.start("view", str(path))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
@@ -203,7 +202,7 @@ def main() -> None:
             heatmap(browser, Path(folder))
         finally:
             browser.close()
-            browsing.stop(served)
+            browser_server.stop(served)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from time import process_time
 
 import numpy as np
 
-from syncpoint.matching.chain import chain, match
+from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.run.model import Edge, Op, OpKey, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import in_memory
 

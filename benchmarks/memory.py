@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from syncpoint.run.model import Op, OpKey, Tensor, TensorKey
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.writer import RunWriter
 
 COMPARE = """
 import sys

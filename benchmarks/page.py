@@ -21,8 +21,8 @@ sys.path[:0] = [str(HERE.parent / "tests")]
 
 from playwright.sync_api import sync_playwright  # noqa: E402
 
-import browsing  # noqa: E402
-from served import mixed  # noqa: E402
+from helpers import browser_server  # noqa: E402
+from helpers.mixed_comparison import mixed  # noqa: E402
 
 
 def large(rows: int, path: Path) -> None:
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "large.cmp"
         large(rows, path)
-        served = browsing.start("view", str(path))
+        served = browser_server.start("view", str(path))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
@@ -124,7 +124,7 @@ def main() -> None:
             measured(f"{rows} rows: group", clock, grouping)
         finally:
             browser.close()
-            browsing.stop(served)
+            browser_server.stop(served)
 
 
 if __name__ == "__main__":

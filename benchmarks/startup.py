@@ -25,33 +25,21 @@ def seconds(command, supervise="1"):
     return perf_counter() - start
 
 
+def print_ratio(figure, ratios, **more):
+    numbers = {"ratio": median(ratios), "low": min(ratios), "high": max(ratios)}
+    rounded = {name: round(value, 2) for name, value in numbers.items()}
+    print(json.dumps({"figure": figure, **rounded, **more, "limit": 1.6}))
+
+
 def main(rounds=15):
     seconds(HELP), seconds(LIBRARIES)
     ratios = [seconds(HELP) / seconds(LIBRARIES) for _ in range(rounds)]
-    print(
-        json.dumps(
-            {
-                "figure": "syncpoint --help vs import typer, rich",
-                "ratio": round(median(ratios), 2),
-                "low": round(min(ratios), 2),
-                "high": round(max(ratios), 2),
-                "limit": 1.6,
-            }
-        )
-    )
+    print_ratio("syncpoint --help vs import typer, rich", ratios)
     pairs = [(seconds(DOCTOR), seconds(DOCTOR, "0")) for _ in range(rounds)]
-    ratios = [supervised / plain for supervised, plain in pairs]
-    print(
-        json.dumps(
-            {
-                "figure": "syncpoint doctor supervised vs in the process itself",
-                "ratio": round(median(ratios), 2),
-                "low": round(min(ratios), 2),
-                "high": round(max(ratios), 2),
-                "extra_seconds": round(median(a - b for a, b in pairs), 4),
-                "limit": 1.6,
-            }
-        )
+    print_ratio(
+        "syncpoint doctor supervised vs in the process itself",
+        [supervised / plain for supervised, plain in pairs],
+        extra_seconds=round(median(a - b for a, b in pairs), 4),
     )
 
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.measuring import Sides, measured, rows
-from syncpoint.dumps.arrays import ArrayStore
+from syncpoint.dumps.array_store import ArrayStore
 from syncpoint.dumps.npz import NpzFile
-from syncpoint.matching.chain import chain, match
+from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.run.model import Op, OpKey, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.store import FileStore
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.writer import RunWriter
+from syncpoint.run.value_store import FileStore
 
 
 def write_run(path, tensors, count, noise):

@@ -20,19 +20,19 @@ def main() -> None:
     """All of them."""
     from playwright.sync_api import sync_playwright
 
-    import browsing
+    from helpers import browser_server
 
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         place = Path(folder)
-        browsing.make(place)
+        browser_server.make(place)
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        guilty = browsing.start("view", str(place / "guilty.cmp"))
-        statistics = browsing.start("view", str(place / "statistics.cmp"))
+        guilty = browser_server.start("view", str(place / "guilty.cmp"))
+        statistics = browser_server.start("view", str(place / "statistics.cmp"))
         with chdir(place):
-            session = browsing.start("session")
+            session = browser_server.start("session")
         try:
             for name, served, state, view, scheme in (
                 ("findings", guilty, {}, WIDE, "light"),
@@ -46,7 +46,7 @@ def main() -> None:
         finally:
             browser.close()
             for served in (guilty, statistics, session):
-                browsing.stop(served)
+                browser_server.stop(served)
 
 
 def take(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from ascend_oracle import METRICS, device_tensors, logical
+from helpers.ascend_column_oracle import METRICS, device_tensors, logical
 
 
 def pairs(folder):

@@ -11,33 +11,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from syncpoint.version import __version__
 
 if TYPE_CHECKING:
     from syncpoint.api import (
         Analysis,
+        Bisection,
         Comparison,
         analyze,
-        assert_parity,
         bisect,
         capture,
         compare,
         compare_offline,
         compare_torchair,
+        convert,
         diagnose,
+        doctor,
         open_comparison,
         open_run,
         record,
         reduce,
         save_intermediates,
+        session,
         verify,
+        view,
+        write_msprobe_tables,
     )
-    from syncpoint.recording import Recording
+    from syncpoint.errors import (
+        CaptureError,
+        DamagedError,
+        FormatError,
+        InputError,
+        MissingExtra,
+        SyncpointError,
+        SyncpointWarning,
+        Unsupported,
+        WriteError,
+    )
+    from syncpoint.testing.parity import assert_parity
+    from syncpoint.workflow.record_by_hand import Recording
 
 __all__ = [
     "Analysis",
+    "Bisection",
+    "CaptureError",
     "Comparison",
+    "DamagedError",
+    "FormatError",
+    "InputError",
+    "MissingExtra",
     "Recording",
+    "SyncpointError",
+    "SyncpointWarning",
+    "Unsupported",
+    "WriteError",
     "__version__",
     "analyze",
     "assert_parity",
@@ -46,24 +73,38 @@ __all__ = [
     "compare",
     "compare_offline",
     "compare_torchair",
+    "convert",
     "diagnose",
+    "doctor",
     "open_comparison",
     "open_run",
     "record",
     "reduce",
     "save_intermediates",
+    "session",
     "verify",
+    "view",
+    "write_msprobe_tables",
 ]
+
+_MODULES = {
+    **dict.fromkeys(
+        (
+            *("SyncpointError", "InputError", "WriteError", "FormatError", "DamagedError"),
+            *("MissingExtra", "CaptureError", "Unsupported", "SyncpointWarning"),
+        ),
+        ".errors",
+    ),
+    "Recording": ".workflow.record_by_hand",
+    "assert_parity": ".testing.parity",
+}
+"""The modules of the public names that are not in `syncpoint.api`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Names come from `syncpoint.api` on first use, so that importing the package is cheap."""
-    if name == "Recording":
-        from syncpoint.recording import Recording
+    """Import a public name on first use, so that importing the package is cheap."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return Recording
-    if name in __all__:
-        from syncpoint import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, ".api"), __name__), name)

@@ -2,150 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.analysis.result import AnalysisResult
-from syncpoint.asking import Asked, again, both, in_step, inputs_of, split, tell, with_session
-from syncpoint.capturing import GIVE_INPUTS, capture, open_run
+from syncpoint.api_results import Analysis, Bisection, Comparison
+from syncpoint.comparison.events import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.stages import Stage, Step, Watch, unwatched
-from syncpoint.diagnosing import SECONDS, Models, diagnosed, diagnosed_again
 from syncpoint.errors import InputError, SyncpointError, contain_exit
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
+from syncpoint.workflow.compare import compare_sides
+from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnosed_again
+from syncpoint.workflow.request import (
+    ComparisonRequest,
+    ComparisonSettings,
+    choose_limits,
+    read_map,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.bisecting import Bisection
-    from syncpoint.comparison.judging import Choice
-    from syncpoint.comparison.progress_log import ProgressLog
-    from syncpoint.diagnosis.bisection import Cut
-    from syncpoint.matching.map_file import MapFile
-    from syncpoint.offline.mode import Outcome
-    from syncpoint.recording import Recording
-    from syncpoint.reducing.outcome import Reduced
-    from syncpoint.runtimes.inputs import Shape
-    from syncpoint.verification import Verification
-    from syncpoint.viewing import View
-
-Progress = Callable[[int, int], None]
-
-
-class Comparison(Result):
-    """A comparison as users hold it: the result, and the ways to show and keep it."""
-
-    @classmethod
-    def of(cls, result: Result) -> Comparison:
-        """The public form of a result."""
-        return cls(**{f.name: getattr(result, f.name) for f in fields(Result)})
-
-    def rejudged(self, choice: Choice) -> Comparison:
-        """The same measurements under other limits."""
-        return Comparison.of(super().rejudged(choice))
-
-    def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Keep it as a `.cmp` folder."""
-        from syncpoint.comparison.storage import save
-
-        return save(self, Path(path), overwrite)
-
-    def to_csv(self, path: str | Path) -> Path:
-        """One line a sync point."""
-        from syncpoint.reports.csv_report import write_csv
-
-        return write_csv(self, Path(path))
-
-    def to_json(self, path: str | Path) -> Path:
-        """The form for other programs; strict JSON."""
-        from syncpoint.reports.json_report import write_json
-
-        return write_json(self, Path(path))
-
-    def to_html(self, path: str | Path) -> Path:
-        """The page and all it shows in one file, for a browser without network or server. Tensors
-        are previewed where the runs are on disk."""
-        from syncpoint.page.opened import Opened
-        from syncpoint.page.report import write
-
-        with scratch_folder() as folder:
-            saved = self.save(Path(folder) / f"{Path(path).stem}.cmp")
-            return write(Opened(saved), Path(path))
-
-    def view(self, port: int | None = None, browser: bool = True) -> View:
-        """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
-        from syncpoint.viewing import view
-
-        folder = scratch_folder()
-        name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
-        return view(self.save(Path(folder.name) / f"{name}.cmp"), port, browser, folder)
-
-    def _repr_html_(self) -> str:
-        from syncpoint.reports.notebook_report import notebook_html
-
-        return notebook_html(self)
-
-    def __str__(self) -> str:
-        from syncpoint.reports.terminal import as_text
-
-        return as_text(self)
-
-    def __repr__(self) -> str:
-        from syncpoint.reports.message import verdict_text
-
-        coverage = self.coverage
-        return (
-            f"<Comparison {verdict_text(self)}: {coverage.compared} of {coverage.target_tensors}"
-            f" target and of {coverage.reference_tensors} reference tensors compared>"
-        )
-
-
-class Analysis(AnalysisResult):
-    """An analysis as users hold it: what the runs say together, and the ways to show it."""
-
-    @classmethod
-    def of(cls, made: AnalysisResult, notes: list[str]) -> Analysis:
-        """The public form of an analysis."""
-        known = {f.name: getattr(made, f.name) for f in fields(AnalysisResult)}
-        return cls(**{**known, "notes": (*notes, *made.notes)})
-
-    @property
-    def comparison(self) -> Comparison:
-        """The compiled run against the ops of its graph, run one by one."""
-        return Comparison.of(self.result)
-
-    def to_json(self, path: str | Path) -> Path:
-        """The form for other programs; strict JSON."""
-        from syncpoint.reports.analysis_report import write_analysis_json
-
-        return write_analysis_json(self, Path(path))
-
-    def __str__(self) -> str:
-        from syncpoint.reports.analysis_report import as_text
-
-        return as_text(self)
-
-    def __repr__(self) -> str:
-        from syncpoint.reports.analysis_report import headline
-
-        return f"<Analysis {headline(self)}>"
+    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.bisection.result import Cut
+    from syncpoint.reducing.result import Reduced
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.server.embedded import View
+    from syncpoint.workflow.convert import Conversion
+    from syncpoint.workflow.installation import Installation
+    from syncpoint.workflow.record_by_hand import Recording
+    from syncpoint.workflow.verify import Verification
 
 
 def open_comparison(path: str | Path) -> Comparison:
     """Open a saved comparison."""
-    from syncpoint.comparison.storage import load
+    from syncpoint.comparison.storage.comparison_folder import load
 
     return Comparison.of(load(Path(path)))
+
+
+def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> View:
+    """Look at a saved comparison in the browser; its rows are read as the page asks for them.
+
+    The server runs in a thread until `stop()` or the end of the interpreter.
+    """
+    from syncpoint.server.embedded import view as view_comparison
+
+    return view_comparison(Path(path), port, browser)
+
+
+def convert(source: Run | str | Path, out: str | Path, *, to: str) -> Conversion:
+    """Write a run or a dump in another format: npz, safetensors, npy, aimodelintermediates, run.
+
+    Tensors without values are left out, except of a run. What is at `out` is never replaced.
+    """
+    from syncpoint.workflow.convert import convert as convert_run
+
+    return convert_run(_run(source), Path(out), to)
+
+
+def doctor() -> Installation:
+    """What this installation can do: versions, runtimes with their options, dump formats."""
+    from syncpoint.workflow.installation import describe_installation
+
+    return describe_installation()
+
+
+def write_msprobe_tables(
+    target: Run | str | Path,
+    reference: Run | str | Path,
+    *,
+    csv: str | Path | None = None,
+    xlsx: str | Path | None = None,
+) -> None:
+    """Write the table of `msprobe compare` for two dumps of msProbe: as CSV, as a coloured sheet
+    (extra `xlsx`), or as both."""
+    from syncpoint.ascend.msprobe.write_table import write_tables
+    from syncpoint.ascend.sheets import need_xlsx
+
+    if xlsx is not None:
+        need_xlsx("--msprobe-xlsx")  # before the dumps are read
+    write_tables(_run(target), _run(reference), _path(csv), _path(xlsx))
+
+
+@contain_exit()
+def session(
+    target: str = "",
+    reference: str = "",
+    *,
+    folders: Sequence[str | Path] = (".",),
+    out: str | Path = "comparisons",
+    timeout: float | None = None,
+    max_bytes: int | None = None,
+    port: int | None = None,
+    browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Compare models, runs and dumps in the browser, until interrupted.
+
+    Only files in `folders` and `out` can be chosen. `timeout` (seconds) and `max_bytes` (of memory)
+    end a comparison that exceeds them. `say` is given the address.
+    """
+    from syncpoint.server.run_server import require_web, serve
+
+    require_web("session")
+    from syncpoint.server.session import open_session
+    from syncpoint.server.worker_process import ProcessLimits
+
+    limits = ProcessLimits(timeout, max_bytes)
+    roots = [Path(folder) for folder in folders]
+    opened, library = open_session(roots, Path(out), target, reference, limits)
+    serve(library, "/", say, port=port, browser=browser, session=opened)
 
 
 def verify(path: str | Path) -> Verification:
     """Compute every checksum of a run, a dump or a comparison again: what is damaged, what was
     verified, and what has no checksum."""
-    from syncpoint.verification import verify as verify_path
+    from syncpoint.workflow.verify import verify as verify_path
 
     return verify_path(path)
 
@@ -166,7 +141,7 @@ def record(
     A run has one writer: with `rank` the run is `NAME.rankN.run`. `model` and `runtime` are what
     reports call it. The other options are those of `capture`.
     """
-    from syncpoint.recording import Recording
+    from syncpoint.workflow.record_by_hand import Recording
 
     return Recording(
         path,
@@ -201,7 +176,7 @@ def save_intermediates(
 
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "save_intermediates")
-    from syncpoint.intermediates.saving import save_intermediates as save
+    from syncpoint.intermediates.save import save_intermediates as save
 
     return save(
         program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name
@@ -233,6 +208,7 @@ def compare(
     threads: int = 0,
     progress: Progress | None = None,
     watch: Watch | None = None,
+    keep_runs: bool = False,
 ) -> Comparison:
     """Compare two runs, dumps or models (which are captured on the way, into `store` if given).
 
@@ -242,77 +218,44 @@ def compare(
     PyTorch: it splits each error in what compressing cost and what the runtime adds.
     `confirm` runs both models once more, on another input, if tensors are paired by values alone.
     `diagnose` looks for the causes of what differs; models captured here may be run again for it.
-    It has `syncpoint.diagnosing.SECONDS`; where it fails, `diagnosis.troubles` says so, and the
-    comparison, saved before, stays.
+    It has `syncpoint.workflow.diagnose.SECONDS`; where it fails, `diagnosis.troubles` says so, and
+    the comparison, saved before, stays.
     `min_coverage` is the share of each side that must be compared to pass, by default that of
     METRICS.md: without it the exit code is 3 and the verdict holds as far as was compared.
     `progress` is told how many sync points are measured of how many; `watch` of every stage.
+    With `keep_runs` the comparison holds its runs as long as it lives: reports then show the
+    tensors of models that were captured here, and open no recording again.
     """
-    from syncpoint.comparison.engine import Options
-    from syncpoint.comparison.engine import compare as compare_runs
-    from syncpoint.comparison.storage import is_comparison, keep_diagnosis
-
-    if introduced not in ("local", "replay", "off"):
-        raise InputError("introduced to be local, replay or off", repr(introduced))
-    if min_coverage is not None and not 0 <= min_coverage <= 1:
-        raise InputError("min_coverage from 0 to 1", repr(min_coverage))
-    if resume and out is None:
-        raise InputError("the folder of a comparison to resume", "none", "name it with -o")
-    chosen = choice(preset, limits)
-    map_file = _map_file(map, (ignore,) if isinstance(ignore, str) else tuple(ignore))
-    asked = Asked(
-        target,
-        reference,
-        inputs,
-        target_options or {},
-        reference_options or {},
-        shapes or {},
-        reference_model,
-        through,
+    settings = ComparisonSettings(
+        choice=choose_limits(preset, limits),
+        map_file=read_map(map, (ignore,) if isinstance(ignore, str) else tuple(ignore)),
+        introduced=introduced,
+        confirm=confirm,
+        diagnose=diagnose,
+        min_coverage=min_coverage,
+        threads=threads,
+        out=_path(out),
+        store=_path(store),
+        resume=resume,
     )
-    told = watch or unwatched
-    asked = in_step(asked, told)
-    with _logged(out, asked, chosen, map_file, introduced, resume, confirm) as log:
-        target_run, reference_run = both(asked, store, resume, introduced != "off", told)
-        if reference_model is not None:
-            told(Step(Stage.REFERENCE))
-            reference_run = with_session(reference_run, reference_model, asked.reference_options)
-            tell(told, "reference", reference_run, "opened with its model")
-        samples = inputs_of(target_run) if introduced == "replay" else None
-        result = compare_runs(
-            target_run,
-            reference_run,
-            Options(
-                chosen,
-                map_file,
-                introduced,
-                samples or (),
-                threads,
-                progress,
-                log,
-                again(asked, target_run, reference_run) if confirm else None,
-                watch=watch,
-            ),
-        )
-        result = replace(result, min_coverage=min_coverage)
-        if through is not None:
-            result = split(result, target_run, reference_run, asked, Options(chosen, map_file))
-        comparison = Comparison.of(result)
-        # Saved before the diagnosis, which may fail or be killed; its log goes after that, so that
-        # `resume` knows of a diagnosis that is missing.
-        if out is not None and not is_comparison(Path(out)):
-            comparison.save(out)
-        if diagnose:
-            result = diagnosed(result, target_run, reference_run, Models.of(asked))
-            comparison = Comparison.of(result)
-            if out is not None:
-                keep_diagnosis(comparison, Path(out))
-    return comparison
+    request = ComparisonRequest(
+        target=target,
+        reference=reference,
+        inputs=inputs,
+        target_options=target_options or {},
+        reference_options=reference_options or {},
+        shapes=shapes or {},
+        reference_model=reference_model,
+        through=through,
+    )
+    outcome = compare_sides(request, settings, sink_for(progress, watch))
+    runs = {side.role: side.run for side in (outcome.target, outcome.reference)}
+    return Comparison.of(outcome.result, runs, keep_runs=keep_runs)
 
 
 @contain_exit()
 def diagnose(
-    comparison: Comparison | str | Path,
+    comparison: Result | str | Path,
     *,
     target_model: object = None,
     reference_model: object = None,
@@ -321,17 +264,24 @@ def diagnose(
     seconds: float = SECONDS,
     preprocess: tuple[object, object] | None = None,
     raw: object = None,
+    keep_runs: bool = False,
 ) -> Comparison:
     """Look for the causes of what differs: the comparison with `diagnosis` and `findings`.
 
-    Its runs are opened where they still are. Models are run again, for experiments, only where
-    they are named here; after `seconds` no more are begun. `preprocess` is two functions, the
-    target's first, that are run on the sample `raw` to see how what they prepare differs.
+    Runs that the caller still holds are used, with the models that they were captured from; others
+    are opened by their paths. Other models are run again, for experiments, only where they are
+    named here; after `seconds` no more are begun. `preprocess` is two functions, the target's
+    first, that are run on the sample `raw` to see how what they prepare differs. `keep_runs` is
+    that of `compare`.
     """
-    result = comparison if isinstance(comparison, Result) else open_comparison(comparison)
+    if isinstance(comparison, str | Path):
+        comparison = open_comparison(comparison)
+    at_hand = comparison.run_references.alive() if isinstance(comparison, Comparison) else {}
+    sides = collect_runs(comparison, at_hand)
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
     given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
-    return Comparison.of(diagnosed_again(result, models, seconds, **given))
+    result = diagnosed_again(comparison, sides, models, seconds, **given)
+    return Comparison.of(result, sides.runs, keep_runs=keep_runs)
 
 
 @contain_exit()
@@ -354,19 +304,24 @@ def bisect(
     about log2 of its ops many runs. With `out` the cut models are kept there. `told` hears of
     every run.
     """
-    from syncpoint.bisecting import bisect as found_by_cutting
+    from syncpoint.bisection.bisect import bisect as bisect_models
 
-    return found_by_cutting(
+    folder = _path(out)
+    bisected = bisect_models(
         target,
         reference,
         inputs,
         target_options or {},
         reference_options or {},
         shapes or {},
-        choice(preset, limits),
-        Path(out) if out is not None else None,
+        choose_limits(preset, limits),
+        folder,
         told,
     )
+    bisection = Bisection.of(bisected)
+    if folder is not None:
+        bisection.to_json(folder / "bisection.json")
+    return bisection
 
 
 def compare_offline(
@@ -381,36 +336,34 @@ def compare_offline(
     advisor: bool = False,
     op: str | None = None,
     top: int = 20,
-    limits: Choice = "auto",
+    preset: str = "auto",
+    limits: str | Path | None = None,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """Compare the dumps of an Ascend device with those of its original model or of another build.
 
     Writes the report as CSV and the comparison beside it into `out`; one of each for every model
-    of a training dump.
+    of a training dump. `preset` and `limits` are those of `compare`.
     """
-    from syncpoint.offline.asked import Asked as AskedOffline
-    from syncpoint.offline.batch import compare_all
-
-    def path(said: str | Path | None) -> Path | None:
-        return None if said is None else Path(said)
+    from syncpoint.ascend.mode.offline_data.options import Asked as AskedOffline
+    from syncpoint.ascend.mode.offline_data.training_batch import compare_all
 
     return compare_all(
         AskedOffline(
-            Path(target),
-            Path(golden),
-            path(fusion_rule),
-            path(close_fusion_rule),
-            path(quant_fusion_rule),
-            Path(out),
-            overflow,
-            advisor,
-            op,
-            top,
-            threads,
+            target=Path(target),
+            golden=Path(golden),
+            fusion_rule=_path(fusion_rule),
+            close_fusion_rule=_path(close_fusion_rule),
+            quant_fusion_rule=_path(quant_fusion_rule),
+            output=Path(out),
+            overflow=overflow,
+            advisor=advisor,
+            op=op,
+            top=top,
+            threads=threads,
         ),
-        limits,
+        choose_limits(preset, limits),
         progress,
     )
 
@@ -423,7 +376,8 @@ def compare_torchair(
     dialect: str = "seed",
     summary: str = "values",
     xlsx: bool = False,
-    limits: Choice = "auto",
+    preset: str = "auto",
+    limits: str | Path | None = None,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> list[Outcome]:
@@ -432,11 +386,11 @@ def compare_torchair(
     Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison beside it into
     `out`; one of each for every rank. `dialect` says whose columns the report has: `seed`, those
     of the manual, or `26.2`; `summary` what those of the manual are made of: `values`,
-    `statistics` or `md5`.
+    `statistics` or `md5`. `preset` and `limits` are those of `compare`.
     """
-    from syncpoint.offline.torchair.asked import Asked as AskedTorchair
-    from syncpoint.offline.torchair.asked import Dialect, Summary
-    from syncpoint.offline.torchair.mode import compare_torchair as compare_all
+    from syncpoint.ascend.mode.torchair.mode import compare_torchair as compare_all
+    from syncpoint.ascend.mode.torchair.options import Asked as AskedTorchair
+    from syncpoint.ascend.mode.torchair.options import Dialect, Summary
 
     known = [str(name) for name in Dialect]
     if dialect not in known:
@@ -447,10 +401,15 @@ def compare_torchair(
     if dialect != Dialect.SEED and summary != Summary.VALUES:
         raise InputError(f"the dialect seed for a summary of {summary}", repr(dialect))
     asked = AskedTorchair(
-        *(Path(target), Path(golden), Path(out), Dialect(dialect), xlsx, threads),
+        target=Path(target),
+        golden=Path(golden),
+        output=Path(out),
+        dialect=Dialect(dialect),
+        xlsx=xlsx,
+        threads=threads,
         summary=Summary(summary),
     )
-    return compare_all(asked, limits, progress)
+    return compare_all(asked, choose_limits(preset, limits), progress)
 
 
 @contain_exit()
@@ -471,12 +430,11 @@ def analyze(
     the runs and the comparison stay in that folder.
     """
     from syncpoint.analysis.analyze import analyze as analyze_runs
-    from syncpoint.runtimes.torch_repro import is_repro, load_repro
+    from syncpoint.analysis.runs import load_repro
 
-    notes: list[str] = []
-    if isinstance(model, str) and is_repro(model):
-        model, given, notes = load_repro(model)
-        inputs = given if inputs is None else inputs
+    repro = load_repro(model)
+    if repro is not None:
+        model, inputs = repro.model, repro.inputs if inputs is None else inputs
     if inputs is None:
         raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
     made = analyze_runs(
@@ -489,30 +447,12 @@ def analyze(
         emulate_precision_casts=emulate_precision_casts,
         contribution=contribution,
     )
-    analysis = Analysis.of(made, notes)
+    analysis = Analysis.of(made, list(repro.notes) if repro is not None else [])
     if out is not None:
         folder = Path(out)
         analysis.comparison.save(folder / "compiled.cmp", overwrite=True)
         analysis.to_json(folder / "analysis.json")
     return analysis
-
-
-def assert_parity(
-    target: object,
-    reference: object,
-    *,
-    preset: str = "auto",
-    fail_on: str = "large",
-    min_coverage: float | None = None,
-    **options: Any,
-) -> Comparison:
-    """Compare, and raise an AssertionError that says where they part unless nothing is large."""
-    comparison = compare(target, reference, preset=preset, min_coverage=min_coverage, **options)
-    if comparison.exit_code(fail_on):
-        from syncpoint.reports.message import summary
-
-        raise AssertionError(summary(comparison, fail_on))
-    return comparison
 
 
 def reduce(
@@ -538,7 +478,7 @@ def reduce(
     return reduce_files(
         Path(source),
         to,
-        None if out is None else Path(out),
+        _path(out),
         watch=watch,
         delete=delete,
         until_idle=until_idle,
@@ -546,80 +486,36 @@ def reduce(
     )
 
 
-def choice(preset: str, limits: str | Path | None = None) -> Choice:
-    """The limits to judge by: a preset's name, or a file of one's own."""
-    from syncpoint.comparison.judging import AUTO
-    from syncpoint.metrics.limits import load_limits
-    from syncpoint.metrics.limits import preset as named
-
-    if limits is not None:
-        if preset != AUTO:
-            raise InputError("a preset or limits of your own", "both", "leave one out")
-        return load_limits(Path(limits))
-    return AUTO if preset == AUTO else named(preset)
+def _run(source: Run | str | Path) -> Run:
+    return open_run(source) if isinstance(source, str | Path) else source
 
 
-def _map_file(
-    said: str | Path | Mapping[str, Any] | None, ignore: tuple[str, ...]
-) -> MapFile | None:
-    from syncpoint.matching.map_file import MapFile
-
-    if said is None and not ignore:
-        return None
-    if said is None:
-        map_file = MapFile()
-    elif isinstance(said, str | Path):
-        map_file = MapFile.load(Path(said))
-    else:
-        map_file = MapFile.of(dict(said))
-    return map_file.ignoring(*ignore)
-
-
-def _logged(
-    out: str | Path | None,
-    asked: Asked,
-    chosen: Choice,
-    map_file: MapFile | None,
-    introduced: str,
-    resume: bool,
-    confirm: bool,
-) -> AbstractContextManager[ProgressLog | None]:
-    """The log of a comparison that is kept; nothing for one that is not."""
-    if out is None:
-        return nullcontext()
-    from syncpoint import __version__
-    from syncpoint.comparison.progress_log import ProgressLog
-
-    limits = (
-        chosen
-        if isinstance(chosen, str)
-        else {f.name: getattr(chosen, f.name) for f in fields(chosen)}
-    )
-    said = {
-        **asked.in_words(),
-        "limits": limits,
-        "map": map_file and map_file.in_words(),
-        "introduced": introduced,
-        "confirm": confirm,
-        "version": __version__,
-    }
-    return ProgressLog(Path(out), said, resume=resume)
+def _path(name: str | Path | None) -> Path | None:
+    return None if name is None else Path(name)
 
 
 __all__ = [
     "Analysis",
+    "Bisection",
     "Comparison",
     "SyncpointError",
     "analyze",
-    "assert_parity",
+    "bisect",
     "capture",
+    "choose_limits",
     "compare",
     "compare_offline",
     "compare_torchair",
+    "convert",
     "diagnose",
+    "doctor",
     "open_comparison",
     "open_run",
     "record",
     "reduce",
     "save_intermediates",
+    "session",
+    "verify",
+    "view",
+    "write_msprobe_tables",
 ]

@@ -25,6 +25,10 @@ _LONGEST_MESSAGE = 2000
 """Characters of a message; what it quotes may be of any length."""
 
 
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()), _LONGEST_MESSAGE)
+
+
 class SyncpointError(Exception):
     """Base of all; `expected`, `found` and `cure` are the parts of its one-line message.
 
@@ -40,11 +44,16 @@ class SyncpointError(Exception):
         self.cure = cure
         super().__init__(expected, found, cure)
 
+    @property
+    def detail(self) -> str:
+        """The message without the cure."""
+        return _one_line(self._problem())
+
+    def _problem(self) -> str:
+        return f"expected {self.expected}; found {self.found}"
+
     def __str__(self) -> str:
-        text = f"expected {self.expected}; found {self.found}"
-        if self.cure:
-            text += f"; {self.cure}"
-        return visible(" ".join(text.split()), _LONGEST_MESSAGE)
+        return _one_line(self._problem() + (f"; {self.cure}" if self.cure else ""))
 
 
 class InputError(SyncpointError):
@@ -59,13 +68,18 @@ class WriteError(InputError):
         self.path = str(path)
         self.args = (self.path, reason, cure)
 
-    def __str__(self) -> str:
-        text = f"cannot write {self.path}: {self.found}; {self.cure}"
-        return visible(" ".join(text.split()), _LONGEST_MESSAGE)
+    def _problem(self) -> str:
+        return f"cannot write {self.path}: {self.found}"
 
 
 class NoShape(InputError):
     """Inputs were to be made up, and nothing says in which shape."""
+
+    def __init__(self, expected: str, found: str, example: str) -> None:
+        super().__init__(expected, found, f"give --shape {example}")
+        self.example = example
+        """A shape as the user may give it: `x=1,3,224,224`."""
+        self.args = (expected, found, example)
 
 
 class FormatError(SyncpointError):
@@ -125,4 +139,4 @@ class SyncpointWarning(UserWarning):
     """Something odd that does not stop the work."""
 
     def __str__(self) -> str:
-        return visible(" ".join(super().__str__().split()), _LONGEST_MESSAGE)
+        return _one_line(super().__str__())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 FORMULA = "^'*[=+\\-@%\t\r\n＝＋－＠]"
@@ -40,3 +42,10 @@ class CsvWriter:
     def writerows(self, rows: Iterable[Sequence[Any]]) -> None:
         """Write several."""
         self._writer.writerows(rows)
+
+
+@contextmanager
+def csv_file(path: Path) -> Iterator[CsvWriter]:
+    """A writer of the file at `path`; what UTF-8 cannot say of a name is escaped."""
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        yield CsvWriter(file)

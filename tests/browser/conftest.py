@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import browsing
-from looking import RUNS, Looked, known_of, place_of
+from helpers import browser_server
+from helpers.page_checks import RUNS, Looked, known_of, place_of
 
 WIDE = {"width": 1440, "height": 900}
 
@@ -42,23 +42,23 @@ def page(page):
 def comparisons(tmp_path_factory) -> Path:
     """The folder of all kinds of comparisons."""
     folder = tmp_path_factory.mktemp("comparisons")
-    browsing.make(folder)
+    browser_server.make(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def served(comparisons) -> Callable[[str], browsing.Served]:
+def served(comparisons) -> Callable[[str], browser_server.Served]:
     """Serve one of the comparisons by its name; each is started once."""
-    running: dict[str, browsing.Served] = {}
+    running: dict[str, browser_server.Served] = {}
 
-    def serve(name: str) -> browsing.Served:
+    def serve(name: str) -> browser_server.Served:
         if name not in running:
-            running[name] = browsing.start("view", str(place_of(comparisons, name)))
+            running[name] = browser_server.start("view", str(place_of(comparisons, name)))
         return running[name]
 
     yield serve
     for one in running.values():
-        browsing.stop(one)
+        browser_server.stop(one)
 
 
 @pytest.fixture(scope="module", params=list(RUNS))
@@ -69,7 +69,7 @@ def one_page(request, browser, browser_context_args, comparisons, served):
     page = context.new_page()
     page.set_default_timeout(10_000)
     made = Looked(page, kind, known_of(comparisons, kind), served(kind).address)
-    browsing.open_page(page, served(kind))
+    browser_server.open_page(page, served(kind))
     yield made
     context.close()
 

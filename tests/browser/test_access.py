@@ -1,15 +1,14 @@
 """Everyone can use it: axe finds nothing serious, in light and dark, in every state."""
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
-from looking import RUNS, watch
-from session_places import Server, write_dumps
+from helpers.browser_server import open_page
+from helpers.page_checks import RUNS, watch
+from helpers.paths import ROOT
+from helpers.session_server import Server, write_dumps
 
-AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NARROW = {"width": 1280, "height": 800}
 SERIOUS = """async () => {
     const found = await axe.run(document, {

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
-from session_places import Server, write_dumps
+from helpers.browser_server import open_page
+from helpers.session_server import Server, write_dumps
 
 PAUSE = 900
 """Milliseconds after which a choice is one of its own."""

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
+from helpers.browser_server import open_page
 
 CANVAS = ".drift canvas"
 KNOWN = "() => !/over 0 sync/.test(document.querySelector('.drift canvas').ariaLabel)"

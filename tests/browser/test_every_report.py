@@ -4,18 +4,20 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from test_every_state import test_a_group_opens_and_closes as opens_groups
-from test_every_state import test_modules_filter as filters_modules
-from test_every_state import test_types_filter as filters_types
-from test_every_state_panes import test_a_line_of_source_is_clicked as clicks_source
-from test_every_state_panes import test_a_module_opens_in_both_graphs as opens_modules
 
 import syncpoint as sp
-from browsing import settled
-from known import Known
-from looking import DRAWN, DRIFT, RUNS, Looked, check_cursor, known_of, row_with
+from helpers.browser_server import settled
+from helpers.comparison_oracle import Known
+from helpers.page_actions import (
+    check_group_toggle,
+    check_module_filter,
+    check_module_in_both_graphs,
+    check_source_line_click,
+    check_type_filter,
+)
+from helpers.page_checks import DRAWN, DRIFT, RUNS, Looked, check_cursor, known_of, row_with
 from models import deep
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.report import PREVIEWS, data
 
 MOST = 5_000_000
@@ -99,7 +101,13 @@ def test_everything_can_be_done_in_a_report(report):
 
 @pytest.mark.parametrize(
     "act",
-    [filters_types, filters_modules, opens_groups, opens_modules, clicks_source],
+    [
+        check_type_filter,
+        check_module_filter,
+        check_group_toggle,
+        check_module_in_both_graphs,
+        check_source_line_click,
+    ],
     ids=["types", "modules", "groups", "graphs", "source"],
 )
 def test_what_is_done_with_a_server_can_be_done_in_a_report(report, act):

@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 from playwright.sync_api import expect
 
+from helpers.page_actions import check_group_toggle, check_module_filter, check_type_filter
+
 METRICS = ("psnr", "max_abs", "cosine")
 
 
@@ -65,38 +67,11 @@ def test_text_filters(looked):
 
 
 def test_types_filter(looked):
-    page, known = looked.go(sort="operation"), looked.known
-    offered = page.get_by_label("Op type").locator("option")
-    types = Counter(row["target_type"] for row in known.rows)
-    if looked.kind == "sourceless":
-        # Dumps know no types: there is nothing to choose, and the choice says so.
-        assert set(types) == {""}
-        expect(offered).to_have_text(["All types"])
-        return
-    kind = max((one for one in types if one not in ("parameter", "model-input")), key=types.get)
-    page.get_by_label("Op type").select_option(kind)
-    looked.lists([row for row in known.execution if row in known.typed(kind)])
-    page.get_by_label("Op type").select_option("")
-    looked.lists(known.execution)
+    check_type_filter(looked)
 
 
 def test_modules_filter(looked):
-    page, known = looked.go(sort="operation"), looked.known
-    if looked.kind == "sourceless":
-        assert not any(row["target_module"] or row["reference_module"] for row in known.rows)
-        page = looked.go(sort="operation", row=0)
-        expect(page.get_by_test_id("nosource")).to_be_visible()
-        expect(
-            page.get_by_role("navigation", name="Module path").get_by_role("button")
-        ).to_have_count(0)
-        return
-    inside = [row for row in known.execution if row in known.within("blocks.1.attn")]
-    page = looked.go(sort="operation", row=inside[0])
-    path = page.get_by_role("navigation", name="Module path")
-    path.get_by_role("button", name="attn", exact=True).click()
-    looked.lists(inside)
-    page.get_by_role("button", name="in blocks.1.attn").click()
-    expect(page.get_by_test_id("matching")).to_have_text(str(len(known.rows)))
+    check_module_filter(looked)
 
 
 @pytest.mark.parametrize("metric", ["psnr", "cosine"])
@@ -134,19 +109,7 @@ def test_arrow_keys_step(looked):
 
 
 def test_a_group_opens_and_closes(looked):
-    page, known = looked.go(sort="operation", grouped=1), looked.known
-    groups = page.locator(".list .grp")
-    if looked.kind == "sourceless":
-        group, inside = groups.filter(has_text="(top level)"), known.execution
-    else:
-        group, inside = groups.filter(has_text="stem"), known.within("stem")
-    expect(group).to_have_attribute("aria-expanded", "false")
-    group.click()
-    expect(group).to_have_attribute("aria-expanded", "true")
-    rows = page.locator(".list .row")
-    expect(rows.first).to_have_attribute("data-row", str(inside[0]))
-    group.click()
-    expect(rows).to_have_count(0)
+    check_group_toggle(looked)
 
 
 def test_what_stayed_alone_is_listed_with_its_reason(looked):
@@ -161,7 +124,7 @@ def test_what_stayed_alone_is_listed_with_its_reason(looked):
     button.click()
     listed = page.locator(".unr:not(.dim)")
     expect(listed).to_have_count(min(len(alone), 200))
-    said = {one["op"]: one["reason"].split(":")[0] for one in alone}
+    said = {one["op"]: one["reason"] for one in alone}
     for line in listed.all()[:10]:
         op, reason = line.locator(".cut").inner_text(), line.locator(".chip").inner_text()
         assert said[op.split()[0]] == reason

@@ -6,23 +6,18 @@ to click or to move, the page must say so in words.
 """
 
 import re
-from pathlib import Path
 
 import numpy as np
 from playwright.sync_api import expect
 
-from looking import DRAWN, DRIFT, check_cursor, row_with
+from helpers.page_actions import check_module_in_both_graphs, check_source_line_click, least_similar
+from helpers.page_checks import DRAWN, DRIFT, check_cursor, row_with
 
-STRUCTURE = ".structure canvas"
 COLUMN = """(canvas, order) => {
     const box = canvas.getBoundingClientRect();
     const x = Math.round((canvas.xOf(order) - box.left) * canvas.width / box.width);
     const wide = canvas.getContext('2d').getImageData(x - 3, 0, 7, canvas.height).data;
     return wide.join();
-}"""
-SCROLL = """(scroller, line) => {
-    const height = scroller.querySelector('.cm-line').getBoundingClientRect().height;
-    scroller.scrollTop = (line - 4) * height;
 }"""
 LIT = """([target, reference]) => {
     const lit = document.querySelector('.structure canvas').shown().filter(one => one.selected);
@@ -51,15 +46,9 @@ def says_why_there_are_no_values(looked) -> None:
     expect(page.locator(".insp input[type=range]")).to_have_count(0)
 
 
-def off(known) -> int:
-    """A computed sync point that is off, with a module where there are any."""
-    rows = [at for at in known.similarity("psnr") if known.rows[at]["target_role"] == "output"]
-    return next((at for at in rows if known.rows[at]["target_module"]), rows[0])
-
-
 def test_the_selection_is_followed_in_all_panes(looked):
     known = looked.known
-    at = off(known)
+    at = least_similar(known)
     row = known.rows[at]
     order = known.execution.index(at)
     page = looked.go(text=row["target_op"])
@@ -83,111 +72,17 @@ def test_the_selection_is_followed_in_all_panes(looked):
 
 
 def test_a_module_opens_in_both_graphs(looked):
-    page = looked.go()
-    page.get_by_role("button", name="Fit", exact=True).click()
-    page.locator(STRUCTURE).focus()
-    page.keyboard.press("Home")
-
-    def drawn(lane: str) -> dict[str, dict]:
-        page.evaluate(DRAWN)
-        found = page.locator(STRUCTURE).evaluate("canvas => canvas.shown()")
-        return {one["name"]: one for one in found if one["lane"] == lane}
-
-    if looked.kind == "sourceless":
-        # Without modules every op stands in the open.
-        for lane in ("target", "reference"):
-            ops = {name for name, one in drawn(lane).items() if one["kind"] == "op"}
-            assert ops
-            assert ops <= {row["target_op"] for row in looked.known.rows}
-            assert not [one for one in drawn(lane).values() if one["kind"] == "closed"]
-        return
-    stem = drawn("target")["stem"]
-    if stem["kind"] == "open":
-        page.mouse.click(stem["x"], stem["y"])
-        page.evaluate(DRAWN)
-    inside = looked.known.within("stem")
-    names = {
-        side: {
-            looked.known.rows[at][f"{side}_op"]
-            for at in inside
-            if looked.known.rows[at]["target_role"] == "output"
-        }
-        for side in ("target", "reference")
-    }
-    assert names["target"]
-    assert not names["target"] & set(drawn("target"))
-    stem = drawn("target")["stem"]
-    page.mouse.click(stem["x"], stem["y"])
-    for side, wanted in names.items():
-        page.wait_for_function(
-            "([lane, name]) => document.querySelector('.structure canvas').shown()"
-            ".some(one => one.lane === lane && one.name === name && one.kind === 'op')",
-            arg=[side, sorted(wanted)[0]],
-        )
-        assert wanted <= set(drawn(side))
-    if looked.kind == "missing":
-        expect(page.locator(".structure .missing")).to_contain_text("Neither run is at hand")
-    stem = drawn("target")["stem"]
-    page.mouse.click(stem["x"], stem["y"])
+    check_module_in_both_graphs(looked)
 
 
 def test_a_line_of_source_is_clicked(looked):
-    known = looked.known
-    at = off(known)
-    page = looked.go(row=at)
-    if looked.kind in ("sourceless", "missing"):
-        why = {"sourceless": "Neither run carries a source stack", "missing": "is not at hand"}
-        expect(page.get_by_test_id("nosource")).to_contain_text(why[looked.kind])
-        expect(page.locator(".cm-line")).to_have_count(0)
-        looked.nothing_blank()
-        return
-    content = page.locator(".cm-content")
-    expect(content).to_be_visible()
-    side = re.search("Source of the (target|reference)", content.get_attribute("aria-label"))[1]
-    file, _, number = known.rows[at][f"{side}_source"].rpartition(":")
-    text = Path(file).read_text().splitlines()
-    expect(page.locator(".cm-line.sel")).to_have_text(text[int(number) - 1])
-    wanted = "return x + self.mlp(self.norm2(x))"
-    line = 1 + next(i for i, one in enumerate(text) if wanted in one)
-    made = [
-        one
-        for one in known.execution
-        if known.rows[one][f"{side}_source"] == f"{file}:{line}"
-        and known.rows[one]["target_role"] in ("output", "model-output")
-    ]
-    assert made
-    # Only lines near the window are there to be clicked.
-    page.locator(".cm-scroller").evaluate(SCROLL, line)
-    page.locator(".cm-line", has_text=wanted).click()
-    for _ in range(100):
-        if looked.selected() != at:
-            break
-        page.wait_for_timeout(50)
-    first = looked.selected()
-    assert first in made
-    rank = ("none", "close", "moderate", "large").index
-    worst = max(rank(known.level(one, "psnr")) for one in made)
-    assert rank(known.level(first, "psnr")) == worst
-    expect(page.locator(".cm-line.sel")).to_contain_text(wanted)
-    if looked.kind == "fused":
-        # Ops that were fused from this line as well are among those that it made.
-        visited = [first]
-        for _ in range(4 * len(made)):
-            page.locator(".cm-line", has_text=wanted).click()
-            page.wait_for_timeout(50)
-            visited.append(looked.selected())
-        assert set(made) <= set(visited)
-        return
-    for _ in made[1:]:
-        now = looked.selected()
-        page.locator(".cm-line", has_text=wanted).click()
-        looked.chosen(made[(made.index(now) + 1) % len(made)])
+    check_source_line_click(looked)
 
 
 def test_a_slice_of_the_tensors_is_moved(looked):
     page, known = looked.page, looked.known
     if looked.kind in ("statistics", "missing"):
-        inspected(looked, off(known))
+        inspected(looked, least_similar(known))
         says_why_there_are_no_values(looked)
         page.keyboard.press("]")
         says_why_there_are_no_values(looked)
@@ -216,7 +111,7 @@ def test_a_slice_of_the_tensors_is_moved(looked):
 def test_a_value_is_read_under_the_cursor(looked):
     page, known = looked.page, looked.known
     if looked.kind in ("statistics", "missing"):
-        inspected(looked, off(known))
+        inspected(looked, least_similar(known))
         says_why_there_are_no_values(looked)
     if looked.kind == "missing":
         return

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page, start, stop
-from syncpoint.comparison.storage import load
+from helpers.browser_server import open_page, start, stop
+from syncpoint.comparison.storage.comparison_folder import load
 from syncpoint.run.reader import Run
 
 

@@ -5,7 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
+from helpers import browser_server
+from helpers.browser_server import open_page
 
 KINDS = ("guilty", "clean", "statistics", "digest", "missing", "plain", "fused")
 
@@ -161,8 +162,8 @@ def test_g_visits_an_op_without_counterpart_where_nan_begins(page, tmp_path):
     """A softmax that is written out overflows in its exp, which the reference does not have."""
     import torch
 
-    import browsing
     import syncpoint as sp
+    from helpers import browser_server
 
     class Net(torch.nn.Module):
         def __init__(self, written):
@@ -179,7 +180,7 @@ def test_g_visits_an_op_without_counterpart_where_nan_begins(page, tmp_path):
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     half = {"dtype": "f16"}
     sp.compare(Net(True), Net(False), inputs=(x,), target_options=half, out=tmp_path / "exp.cmp")
-    own = browsing.start("view", str(tmp_path / "exp.cmp"))
+    own = browser_server.start("view", str(tmp_path / "exp.cmp"))
     try:
         open_page(page, own)
         page.wait_for_load_state("networkidle")
@@ -194,7 +195,7 @@ def test_g_visits_an_op_without_counterpart_where_nan_begins(page, tmp_path):
         expect(said).to_contain_text("exp overflows float16")
         expect(chosen).to_have_count(0)
     finally:
-        browsing.stop(own)
+        browser_server.stop(own)
 
 
 def test_groups_roll_up_the_worst_and_open_and_close(page, served):
@@ -371,14 +372,13 @@ def test_another_preset_judges_again(page, served):
 
 
 def test_what_is_on_screen_stays_when_the_server_is_gone(page, comparisons):
-    import browsing
 
-    own = browsing.start("view", str(comparisons / "clean.cmp"))
+    own = browser_server.start("view", str(comparisons / "clean.cmp"))
     try:
         open_page(page, own)
         shown = names(page)
     finally:
-        browsing.stop(own)
+        browser_server.stop(own)
     page.keyboard.press("m")
     expect(page.get_by_role("alert")).to_contain_text("does not answer")
     left = names(page)
@@ -410,14 +410,13 @@ def test_what_could_not_be_shown_is_there_once_the_server_answers_again(page, se
 def test_where_nothing_is_paired_the_unmatched_are_listed(page, tmp_path):
     import numpy as np
 
-    import browsing
     import syncpoint as sp
 
     x = np.ones((3, 4), np.float32)
     np.savez(tmp_path / "left.npz", alpha=x)
     np.savez(tmp_path / "right.npz", gamma=x[:2] * 5)
     sp.compare(tmp_path / "left.npz", tmp_path / "right.npz", out=tmp_path / "nothing.cmp")
-    own = browsing.start("view", str(tmp_path / "nothing.cmp"))
+    own = browser_server.start("view", str(tmp_path / "nothing.cmp"))
     try:
         page.goto(own.address)
         expect(page.locator(".listbox")).to_contain_text("No sync point")
@@ -426,7 +425,7 @@ def test_where_nothing_is_paired_the_unmatched_are_listed(page, tmp_path):
         expect(listed).to_contain_text("gamma")
         expect(page.get_by_role("region", name="Overview")).to_contain_text("found a partner")
     finally:
-        browsing.stop(own)
+        browser_server.stop(own)
 
 
 def test_groups_of_digests_say_whether_bytes_are_equal(page, served):
@@ -439,7 +438,6 @@ def test_groups_of_digests_say_whether_bytes_are_equal(page, served):
 def test_names_are_text_and_never_markup(page, tmp_path):
     import numpy as np
 
-    import browsing
     import syncpoint as sp
 
     evil = "<img src=x onerror=alert(1)>"
@@ -447,7 +445,7 @@ def test_names_are_text_and_never_markup(page, tmp_path):
     np.savez(tmp_path / "a.npz", **{evil: x, "</script><b>": x})
     np.savez(tmp_path / "b.npz", **{evil: x * 2, "</script><b>": x})
     sp.compare(tmp_path / "b.npz", tmp_path / "a.npz", out=tmp_path / "evil.cmp")
-    own = browsing.start("view", str(tmp_path / "evil.cmp"))
+    own = browser_server.start("view", str(tmp_path / "evil.cmp"))
     try:
         dialogs = []
         page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
@@ -458,7 +456,7 @@ def test_names_are_text_and_never_markup(page, tmp_path):
         assert not dialogs
         assert page.locator("img").count() == 0
     finally:
-        browsing.stop(own)
+        browser_server.stop(own)
 
 
 def test_what_statistics_bound_is_shown_as_a_bound_worst_first(page, served):

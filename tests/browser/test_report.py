@@ -9,11 +9,11 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import expect
 
 import syncpoint as sp
-from browsing import settled
-from syncpoint.page.opened import Opened, name_of
+from helpers.browser_server import settled
+from syncpoint.page.open_comparison import Opened, name_of
 from syncpoint.page.report import data
 from syncpoint.server.app import create_app
-from syncpoint.server.library import Library
+from syncpoint.server.comparison_library import Library
 
 KINDS = ("guilty", "clean", "statistics", "digest", "missing", "plain", "fused")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from session_places import Server, gone, write_dumps, write_models
+from helpers.session_server import Server, gone, write_dumps, write_models
 
 SLOW = 60_000
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     np.savez(place / "half.npz", a=np.ones(64, np.float16))
     with chdir(place):
         from models.onnx_files import quiet
-        from syncpoint.runtimes.loading import load_object
+        from syncpoint.runtimes.import_path import load_object
 
         with quiet():
             torch.onnx.export(

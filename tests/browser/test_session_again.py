@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import pytest
 from playwright.sync_api import expect
 
-from session_places import Server, write_dumps, write_models
+from helpers.session_server import Server, write_dumps, write_models
 
 SLOW = 60_000
 
@@ -169,6 +169,11 @@ def deep(scale=1.0):
 def off():
     return deep(3.0)
 """
+DEEP_JOB = {
+    "target": {"path": "deep.py:off"},
+    "reference": {"path": "deep.py:deep"},
+    "inputs": "net.py:inputs",
+}
 
 
 def worker_of(server):
@@ -181,11 +186,6 @@ def worker_of(server):
 def test_the_diagnosis_is_a_stage_while_it_runs(page, folder):
     (folder / "deep.py").write_text(DEEP)
     server = Server(folder)
-    spec = {
-        "target": {"path": "deep.py:off"},
-        "reference": {"path": "deep.py:deep"},
-        "inputs": "net.py:inputs",
-    }
 
     def diagnosis(job):
         stages = server.ask(f"/jobs/{job['id']}")[1]["stages"]
@@ -193,7 +193,7 @@ def test_the_diagnosis_is_a_stage_while_it_runs(page, folder):
 
     try:
         page.goto(server.address)
-        _, job = server.ask("/jobs", spec)
+        _, job = server.ask("/jobs", DEEP_JOB)
         stages = page.locator(".job").first.get_by_role("list", name="Stages")
         expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosiswaits")
         end = time.monotonic() + 60
@@ -213,14 +213,9 @@ def test_the_diagnosis_is_a_stage_while_it_runs(page, folder):
 def test_what_is_measured_can_be_opened_before_the_end_and_after_a_cancel(page, folder):
     (folder / "deep.py").write_text(DEEP)
     server = Server(folder)
-    spec = {
-        "target": {"path": "deep.py:off"},
-        "reference": {"path": "deep.py:deep"},
-        "inputs": "net.py:inputs",
-    }
     try:
         page.goto(server.address)
-        _, job = server.ask("/jobs", spec)
+        _, job = server.ask("/jobs", DEEP_JOB)
         end = time.monotonic() + 60
         while not server.ask(f"/jobs/{job['id']}")[1]["counts"] and time.monotonic() < end:
             time.sleep(0.01)

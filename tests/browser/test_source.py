@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from browsing import open_page
+from helpers.browser_server import open_page
 from models import vit
-from syncpoint.comparison.storage import load
+from syncpoint.comparison.storage.comparison_folder import load
 
 
 @pytest.fixture(scope="module")

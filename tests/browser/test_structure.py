@@ -5,9 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-import browsing
-from browsing import open_page
-from looking import place_of
+from helpers import browser_server
+from helpers.browser_server import open_page
+from helpers.page_checks import place_of
 
 CANVAS = ".structure canvas"
 TALL = {"width": 1440, "height": 2200}
@@ -265,9 +265,9 @@ def test_nothing_moves_by_itself_but_in_180_ms(browser, served):
 def in_groups(comparisons):
     """The guilty comparison as one that is too large: groups, of which few ops are sent at once."""
     limits = {"SYNCPOINT_GRAPH_OPS": "40", "SYNCPOINT_GROUP_OPS": "9"}
-    served = browsing.start("view", str(place_of(comparisons, "guilty")), **limits)
+    served = browser_server.start("view", str(place_of(comparisons, "guilty")), **limits)
     yield served
-    browsing.stop(served)
+    browser_server.stop(served)
 
 
 def in_order(page, names, lane) -> None:

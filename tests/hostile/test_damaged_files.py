@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
+from helpers.paths import OLDER_DATA, TESTS
 from syncpoint.run.model import Edge, Frame, Op, OpKey, Role, RunInfo
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.writer import RunWriter
 
-OLDER = Path(__file__).parents[1] / "data" / "older"
 CASES = int(os.environ.get("SYNCPOINT_DAMAGES", "200"))
 
 
@@ -53,7 +53,7 @@ def base(tmp_path_factory) -> Path:
     sp.compare(
         folder / "a.cmp" / "target.run", folder / "a.cmp" / "reference.run", out=folder / "a.cmp"
     )
-    shutil.copytree(OLDER / "pair.cmp", folder / "older.cmp")
+    shutil.copytree(OLDER_DATA / "pair.cmp", folder / "older.cmp")
     return folder
 
 
@@ -63,7 +63,7 @@ def test_damage_is_refused_or_called_damaged(base):
     while first < CASES:
         done = subprocess.run(
             [
-                *(sys.executable, str(Path(__file__).with_name("damaging.py"))),
+                *(sys.executable, str(TESTS / "helpers" / "damaged_files.py")),
                 *(str(base), str(first), str(CASES)),
             ],
             capture_output=True,

@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-from resealing import reseal
-from syncpoint.comparison import measuring, verification
+from helpers.reseal_checksums import reseal
+from syncpoint.comparison import checksum_status, measuring
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.result import Lonely
-from syncpoint.comparison.storage import JSON_NAME, load, save
+from syncpoint.comparison.storage.comparison_folder import JSON_NAME, load, save
 from syncpoint.dumps.registry import save_dump
 from syncpoint.errors import DamagedError, InputError
-from syncpoint.metrics.verdict import Verdict
-from syncpoint.page.opened import Opened
+from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.reports.terminal import as_text
-from syncpoint.run import reader, tensor_checksums
+from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.writer import RunWriter
-from syncpoint.runtimes.inputs import read_inputs
+from syncpoint.run.storage import tensor_checksums
+from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.inputs.read_inputs import read_inputs
 
 OPS = tuple("abcdef")
 
@@ -181,7 +182,7 @@ def test_a_saved_comparison_keeps_what_was_verified(pair, tmp_path):
 def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch, large, threads):
     """In a thread of their own, or mapped a window at a time: the same rows."""
     monkeypatch.setattr(measuring, "_LARGE", large)
-    monkeypatch.setattr(verification, "_DEFERRED_BYTES", 1000)
+    monkeypatch.setattr(checksum_status, "_DEFERRED_BYTES", 1000)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", 4096)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
     sound = compare(*map(Run.open, paths), Options(introduced="off", threads=threads))
@@ -215,9 +216,12 @@ def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path
     assert not values.any()
     assert list(run.sampled) == [tensor.key]
     sides = measuring.Sides(run, Run.open(paths[1]))
-    assert verification.damaged_unmatched(sides, []) == [("target", tensor.key)]
+    assert checksum_status.damaged_unmatched(sides, []) == [("target", tensor.key)]
     found = compared(*paths)
-    alone = Lonely("target", "c", Role.OUTPUT, 0, "Relu", "", "damaged")
+    why = Reason(ReasonCode.DAMAGED)
+    alone = Lonely(
+        side="target", op="c", role=Role.OUTPUT, index=0, type="Relu", module="", why=why
+    )
     rows = [row for row in found.rows if row.target.label != "c"]
     found = replace(found, rows=rows, unmatched=[alone])
     assert found.verdict is Verdict.LARGE and found.exit_code() == 1

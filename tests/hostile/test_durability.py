@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disk import small_disk
 
 import syncpoint as sp
+from helpers.paths import TESTS
+from helpers.small_disk import small_disk
 from syncpoint.errors import CaptureError, FormatError, InputError
-from syncpoint.run.journal import JOURNAL, MAGIC
 from syncpoint.run.model import Edge, Op, OpKey, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.journal import JOURNAL, MAGIC
+from syncpoint.run.storage.writer import RunWriter
 
 KILLS = int(os.environ.get("SYNCPOINT_KILLS", "10"))
 
@@ -32,15 +33,15 @@ KILLS = int(os.environ.get("SYNCPOINT_KILLS", "10"))
 
 
 class Captures:
-    """The process of capturing.py: captures on demand, to be killed."""
+    """The process of killable_captures.py: captures on demand, to be killed."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("capturing.py")), str(folder)],
+            [sys.executable, str(TESTS / "helpers" / "killable_captures.py"), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
         )
         self.seconds = float(self.process.stdout.readline())
         self.whole = Run.open(folder / "whole.run")
@@ -221,7 +222,7 @@ def test_a_model_that_raises_midway_keeps_what_came_before(tmp_path):
 
 def test_a_second_process_cannot_write_a_run_that_is_being_written(tmp_path):
     path = tmp_path / "a.run"
-    other = "import sys\nfrom syncpoint.run.writer import RunWriter\n"
+    other = "import sys\nfrom syncpoint.run.storage.writer import RunWriter\n"
     other += "RunWriter(sys.argv[1], overwrite=True)"
     with RunWriter(path) as writer:
         writer.op(Op(OpKey("mine"), "T"))
@@ -245,7 +246,8 @@ def test_of_many_writers_that_start_at_once_one_wins(tmp_path):
     path = tmp_path / "a.run"
     code = (
         "import sys, time\nfrom syncpoint.errors import InputError\n"
-        "from syncpoint.run.model import Op, OpKey\nfrom syncpoint.run.writer import RunWriter\n"
+        "from syncpoint.run.model import Op, OpKey\n"
+        "from syncpoint.run.storage.writer import RunWriter\n"
         "sys.stdin.readline()\n"
         "try:\n    writer = RunWriter(sys.argv[1], overwrite=True)\n"
         "except InputError as error:\n    print(error); sys.exit(2)\n"
@@ -281,7 +283,7 @@ def test_a_journal_cut_at_any_byte_gives_a_prefix_of_the_run(tmp_path):
     for i in range(3):
         key = OpKey(f"op{i}")
         reads = (Edge(OpKey(f"op{i - 1}")),) if i else ()
-        writer.op(Op(key, "T", reads, {"α": [i, None]}))
+        writer.op(Op(key, "T", reads, attributes={"α": [i, None]}))
         writer.tensor(Tensor(TensorKey(key), "u8", (10 * i,)), bytes([i]) * 10 * i)
         writer.flush()
     journal = path / JOURNAL

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_hostile_dumps import HOSTILE_NPY, PICKLED, header, refused
 
-from syncpoint.dumps.aimodel_intermediates import AimodelIntermediates
+from helpers.hostile_npy import HOSTILE_NPY, PICKLED, header
+from helpers.refusals import refused
+from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.registry import open_dump
 from syncpoint.errors import FormatError, SyncpointError
 

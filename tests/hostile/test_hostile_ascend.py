@@ -19,11 +19,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascend_files import DATA, chunk, dump, input_, nano, nano_tensor, number, one_output, output
-from syncpoint.dumps.ascend.device_folder import DeviceFolder
-from syncpoint.dumps.ascend.file_names import read_mapping
-from syncpoint.dumps.ascend.golden_folder import GoldenFolder
-from syncpoint.dumps.ascend.rule_file import RuleFile
+from helpers.device_dump_files import (
+    chunk,
+    dump,
+    input_,
+    nano,
+    nano_tensor,
+    number,
+    one_output,
+    output,
+)
+from helpers.paths import ASCEND_DATA
+from syncpoint.ascend.dumps.device_folder import DeviceFolder
+from syncpoint.ascend.dumps.file_names import read_mapping
+from syncpoint.ascend.dumps.golden_folder import GoldenFolder
+from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.run.model import OpKey
 
@@ -280,7 +290,7 @@ def mutated(whole: bytes):
     return st.lists(change, min_size=1, max_size=4).map(apply)
 
 
-REAL = [p.read_bytes() for p in sorted((DATA / "offline_mixed/npu").glob("*.1*")) if
+REAL = [p.read_bytes() for p in sorted((ASCEND_DATA / "offline_mixed/npu").glob("*.1*")) if
         p.stat().st_size < 400]  # fmt: skip
 SLICED = dump(
     output([2], 8),
@@ -366,7 +376,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@given(JSON, JSON, mutated((DATA / "offline_batch/json/g.json").read_bytes()))
+@given(JSON, JSON, mutated((ASCEND_DATA / "offline_batch/json/g.json").read_bytes()))
 def test_any_json_as_a_rule_file(tmp_path_factory, body, op, text):
     path = tmp_path_factory.mktemp("fuzz") / "r.json"
     nearly = {"graph": [{"op": [{"name": "a", "type": "T", "attr": op, "input": op}, op]}]}

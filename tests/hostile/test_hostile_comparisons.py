@@ -15,23 +15,23 @@ from polars.exceptions import PanicException
 from typer.testing import CliRunner
 
 import syncpoint as sp
-from resealing import reseal
+from helpers.paths import OLDER_DATA
+from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage import TABLE_NAME
+from syncpoint.comparison.storage.comparison_folder import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
-from syncpoint.page.opened import Opened
-from syncpoint.run import table_probe
-from syncpoint.server.files import Folders
-from syncpoint.server.past import PastList
+from syncpoint.page.open_comparison import Opened
+from syncpoint.run.storage import table_probe
+from syncpoint.server.allowed_files import Folders
+from syncpoint.server.history import PastList
 
-OLDER = Path(__file__).parents[1] / "data" / "older"
 ROWS = 250_000
 
 
 @pytest.fixture
 def older(tmp_path) -> Path:
     """A comparison without checksums."""
-    return shutil.copytree(OLDER / "pair.cmp", tmp_path / "older.cmp")
+    return shutil.copytree(OLDER_DATA / "pair.cmp", tmp_path / "older.cmp")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def repeat_first_row(table: Path, rows: int, **columns: pl.Expr) -> int:
 
 _OPEN_ALL = """
 import resource, sys, syncpoint as sp
-from syncpoint.comparison.storage import load
+from syncpoint.comparison.storage.comparison_folder import load
 from syncpoint.errors import SyncpointError
 
 def peak():
@@ -171,7 +171,7 @@ def test_a_comparison_that_may_not_be_read_is_not_called_damaged(current):
 def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
     current, monkeypatch
 ):
-    import syncpoint.comparison.storage as storage
+    import syncpoint.comparison.storage.comparison_folder as storage
 
     comparison = sp.open_comparison(current)
     monkeypatch.setattr(storage, "sealed", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -182,7 +182,7 @@ def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
 
 
 def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, monkeypatch):
-    from syncpoint.run.partial import Partial
+    from syncpoint.files.partial import Partial
 
     comparison = sp.open_comparison(current)
     rename = Partial._rename
@@ -204,7 +204,9 @@ def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, mon
 def test_a_server_has_tables_with_a_checksum_decoded_elsewhere_too(current, monkeypatch):
     """A table that is made to harm can have a checksum that fits."""
     asked = []
-    monkeypatch.setattr("syncpoint.run.parquet.probe", lambda path, _: asked.append(path) or "")
+    monkeypatch.setattr(
+        "syncpoint.run.storage.parquet.probe", lambda path, _: asked.append(path) or ""
+    )
     sp.open_comparison(current)
     assert not asked
     monkeypatch.setattr(table_probe, "_every_table", False)

@@ -13,11 +13,11 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from served import mixed
+from helpers.mixed_comparison import mixed
 from syncpoint.server import connections
 from syncpoint.server.app import create_app
-from syncpoint.server.guard import HEADER, Guard
-from syncpoint.server.serving import bound, server_config
+from syncpoint.server.request_checks import HEADER, Guard
+from syncpoint.server.run_server import bound, server_config
 from syncpoint.server.session import open_session
 
 TOKEN = "secret"

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pickle
 import struct
 import zipfile
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from helpers.hostile_npy import HOSTILE_NPY, header, npy
+from helpers.refusals import refused
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.registry import open_dump
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, SyncpointError
-
-
-def refused(action, *arguments, match: str) -> None:
-    with pytest.raises(FormatError, match=match) as caught:
-        action(*arguments)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert text.startswith("expected ")
-    assert len(text) < 600
-
-
-class Bomb:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (os.system, ("touch exploded",))
-
 
 # safetensors
 
@@ -111,40 +95,6 @@ def test_any_bytes_as_safetensors_bring_only_our_errors(tmp_path_factory, data):
 
 
 # .npy and .npz
-
-
-def npy(array: np.ndarray, **options: object) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, **options)
-    return file.getvalue()
-
-
-def header(text: str, data: bytes = b"", version: tuple[int, int] = (1, 0)) -> bytes:
-    body = text.encode("latin1") + b"\n"
-    return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(body)) + body + data
-
-
-PICKLED = npy(np.array([Bomb()], dtype=object), allow_pickle=True)
-HOSTILE_NPY = [
-    (PICKLED, "pickled Python objects"),
-    (npy(np.zeros(2, [("a", "i4"), ("b", "f4")])), "a structured array"),
-    (npy(np.array(["text"])), "an array of numbers"),
-    (npy(np.array(["2020"], "M8[Y]")), "an array of numbers"),
-    (npy(np.ones(3, ml_dtypes.bfloat16)), "elements without a type .* use safetensors"),
-    (npy(np.ones(3, np.longdouble)), "an array of numbers"),
-    (npy(np.ones(3))[:-1], "24 bytes|152 bytes"),
-    (npy(np.ones(3))[:40], "a .npy header"),
-    (b"", "a .npy header"),
-    (b"\x93NUMPY", "a .npy header"),
-    (pickle.dumps(Bomb()), "a .npy header"),
-    (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", version=(9, 0)), "version"),
-    (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}"), "a shape that"),
-    (header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**62}, 99)}}"), "a shape"),
-    (header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**40},)}}", b"x"), "bytes"),
-    (header("__import__('os').system('touch exploded')"), "a .npy header"),
-    (header("(" * 5000), "a .npy header"),
-    (header("{'descr': '<f8'}"), "a .npy header"),
-]
 
 
 @pytest.mark.parametrize(("data", "match"), HOSTILE_NPY)

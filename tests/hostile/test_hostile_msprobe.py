@@ -16,23 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_dumps import real, tensor, write
-from syncpoint.dumps.msprobe.pickled import describe
-from syncpoint.dumps.msprobe.pt_file import place
+from helpers.msprobe_dumps import real, tensor, write
+from helpers.refusals import refused
+from syncpoint.ascend.msprobe.pickled import describe
+from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.dumps.registry import find, open_dump
 from syncpoint.errors import FormatError, SyncpointError
 
 GOOD = real("tensor_target") / "dump_tensor_data" / "Functional.linear.0.forward.input.1.pt"
 FOLDER = "Functional.linear.0.forward.input.1"
-
-
-def refused(action, *arguments, match: str) -> None:
-    with pytest.raises(FormatError, match=match) as caught:
-        action(*arguments)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert text.startswith("expected ")
-    assert len(text) < 600
 
 
 def members() -> dict[str, bytes]:

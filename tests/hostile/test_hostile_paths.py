@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from commands import run_command
-from syncpoint.runtimes.inputs import read_inputs
+from helpers.commands import run_command
+from syncpoint.runtimes.inputs.read_inputs import read_inputs
 from syncpoint.server.app import create_app
 from syncpoint.server.session import open_session
 

@@ -13,14 +13,15 @@ import polars as pl
 import pytest
 import xxhash
 
-from resealing import reseal
+from helpers.refusals import refused
+from helpers.reseal_checksums import reseal
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.run.files import parse_json
-from syncpoint.run.journal import JOURNAL, MAGIC, frame
+from syncpoint.files.safe_access import parse_json
 from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.journal import JOURNAL, MAGIC, frame
+from syncpoint.run.storage.writer import RunWriter
 
 SHARD = "tensors-00000.safetensors"
 
@@ -36,15 +37,6 @@ def path(tmp_path) -> Path:
             data = np.full(50_000, ord(name), np.uint8)
             writer.tensor(Tensor(TensorKey(OpKey(name)), "u8", (50_000,)), data)
     return path
-
-
-def refused(kind: type[SyncpointError], action, *arguments, match: str) -> None:
-    with pytest.raises(kind, match=match) as caught:
-        action(*arguments)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert text.startswith("expected ")
-    assert len(text) < 600
 
 
 def edit_table(path: Path, **columns: pl.Expr) -> None:
@@ -66,16 +58,16 @@ def test_a_truncated_shard_loses_only_what_was_cut(path):
     shard.write_bytes(shard.read_bytes()[:-10])
     run = Run.open(path)
     assert run.values(run.tensors[0]).max() == ord("a")
-    refused(FormatError, run.values, run.tensors[1], match="50000 bytes at offset .* a file of")
+    refused(run.values, run.tensors[1], match="50000 bytes at offset .* a file of")
     # The part that is there cannot be verified without the rest.
-    refused(FormatError, run.window, run.tensors[1], 0, 100, match="a file of")
+    refused(run.window, run.tensors[1], 0, 100, match="a file of")
 
 
 def test_a_missing_shard_is_told_when_values_are_asked_for(path):
     (path / SHARD).unlink()
     run = Run.open(path)
-    refused(FormatError, run.values, run.tensors[0], match="No such file")
-    refused(FormatError, run.window, run.tensors[0], 0, 5, match="No such file")
+    refused(run.values, run.tensors[0], match="No such file")
+    refused(run.window, run.tensors[0], 0, 5, match="No such file")
     assert len(run.digest()) == 32
 
 
@@ -83,17 +75,17 @@ def test_a_missing_shard_is_told_when_values_are_asked_for(path):
 def test_an_offset_outside_its_shard_is_told_when_values_are_asked_for(path, offset):
     edit_table(path, offset=pl.lit(offset))
     run = Run.open(path)
-    refused(FormatError, run.values, run.tensors[0], match=f"at offset {offset}")
+    refused(run.values, run.tensors[0], match=f"at offset {offset}")
 
 
 def test_a_shard_that_is_a_pipe_or_a_folder_is_refused_without_waiting(path):
     (path / SHARD).unlink()
     os.mkfifo(path / SHARD)
     run = Run.open(path)
-    refused(FormatError, run.values, run.tensors[0], match="a regular file")
+    refused(run.values, run.tensors[0], match="a regular file")
     (path / SHARD).unlink()
     (path / SHARD).mkdir()
-    refused(FormatError, run.values, run.tensors[0], match="a regular file")
+    refused(run.values, run.tensors[0], match="a regular file")
 
 
 def test_a_shard_that_links_out_of_the_run_is_refused(path, tmp_path):
@@ -101,7 +93,7 @@ def test_a_shard_that_links_out_of_the_run_is_refused(path, tmp_path):
     (path / SHARD).rename(secret)
     (path / SHARD).symlink_to(secret)
     run = Run.open(path)
-    refused(FormatError, run.values, run.tensors[0], match="leads out of it")
+    refused(run.values, run.tensors[0], match="leads out of it")
 
 
 def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
@@ -111,11 +103,11 @@ def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
     files = {"x.py": "../../secret", "y.py": "0000-link", "z.py": "0001-none"}
     (path / "source" / "index.json").write_text(json.dumps({"schema": 1, "files": files}))
     run = Run.open(path)
-    refused(FormatError, run.source_text, "x.py", match="a plain file name")
-    refused(FormatError, run.source_text, "y.py", match="leads out")
-    refused(FormatError, run.source_text, "z.py", match="No such file")
+    refused(run.source_text, "x.py", match="a plain file name")
+    refused(run.source_text, "y.py", match="leads out")
+    refused(run.source_text, "z.py", match="No such file")
     (path / "source" / "index.json").write_text("[1]")
-    refused(FormatError, Run.open(path).source_text, "x.py", match="another structure")
+    refused(Run.open(path).source_text, "x.py", match="another structure")
 
 
 # Structure: the run does not open.
@@ -139,23 +131,23 @@ def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
 )
 def test_a_run_json_that_is_not_one_is_a_format_error(path, text, match):
     (path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    refused(FormatError, Run.open, path, match=match)
+    refused(Run.open, path, match=match)
 
 
 def test_a_newer_schema_is_a_format_error_with_a_cure(path):
     edit_json(path, schema=3)
-    refused(FormatError, Run.open, path, match="schema 2 or older .* use a newer syncpoint")
+    refused(Run.open, path, match="schema 2 or older .* use a newer syncpoint")
 
 
 @pytest.mark.parametrize("schema", [0, "1", None, True])
 def test_a_schema_that_never_was_is_damage(path, schema):
     edit_json(path, schema=schema)
-    refused(FormatError, Run.open, path, match="run.json damaged: its schema is")
+    refused(Run.open, path, match="run.json damaged: its schema is")
 
 
 def test_counts_that_disagree_with_the_tables_are_a_format_error(path):
     edit_json(path, counts={"ops": 2, "tensors": 3})
-    refused(FormatError, Run.open, path, match="tensors.parquet damaged: 2 rows instead of 3")
+    refused(Run.open, path, match="tensors.parquet damaged: 2 rows instead of 3")
 
 
 @pytest.mark.parametrize("table", ["ops.parquet", "tensors.parquet"])
@@ -169,13 +161,13 @@ def test_a_table_that_is_missing_damaged_or_no_table_is_a_format_error(path, tab
         data[:-4] + b"XXXX",
     ):
         (path / table).write_bytes(broken)
-        refused(FormatError, Run.open, path, match="damaged")
+        refused(Run.open, path, match="damaged")
         reseal(path)
-        refused(FormatError, Run.open, path, match="damaged")
+        refused(Run.open, path, match="damaged")
         (path / table).write_bytes(data)
         reseal(path)
     (path / table).unlink()
-    refused(FormatError, Run.open, path, match="damaged: it is missing")
+    refused(Run.open, path, match="damaged: it is missing")
 
 
 def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
@@ -186,7 +178,7 @@ def test_a_table_with_flipped_bytes_never_brings_anything_but_our_errors(path):
         for position in rng.integers(0, len(data), 5):
             broken[position] = rng.integers(0, 256)
         (path / "tensors.parquet").write_bytes(broken)
-        refused(FormatError, Run.open, path, match="damaged")
+        refused(Run.open, path, match="damaged")
         reseal(path)
         try:
             run = Run.open(path)
@@ -200,13 +192,13 @@ def test_a_missing_or_wrongly_typed_column_is_a_format_error(path):
     table = pl.read_parquet(path / "tensors.parquet")
     table.drop("offset").write_parquet(path / "tensors.parquet")
     reseal(path)
-    refused(FormatError, Run.open, path, match="no column 'offset'")
+    refused(Run.open, path, match="no column 'offset'")
     table.with_columns(offset=pl.lit("0")).write_parquet(path / "tensors.parquet")
     reseal(path)
-    refused(FormatError, Run.open, path, match="column 'offset' is String, not Int64")
+    refused(Run.open, path, match="column 'offset' is String, not Int64")
     table.with_columns(dtype=pl.lit(None, pl.String)).write_parquet(path / "tensors.parquet")
     reseal(path)
-    refused(FormatError, Run.open, path, match="a value in each row")
+    refused(Run.open, path, match="a value in each row")
 
 
 def test_a_column_that_is_not_known_is_ignored(path):
@@ -218,14 +210,14 @@ def test_a_column_that_is_not_known_is_ignored(path):
 
 def test_a_key_that_occurs_twice_is_a_format_error(path):
     edit_table(path, op=pl.lit("a"))
-    refused(FormatError, Run.open, path, match="each key once .* twice")
+    refused(Run.open, path, match="each key once .* twice")
 
 
 def test_an_op_that_occurs_twice_is_a_format_error(path):
     table = pl.read_parquet(path / "ops.parquet")
     table.with_columns(op=pl.lit("a")).write_parquet(path / "ops.parquet")
     reseal(path)
-    refused(FormatError, Run.open, path, match="each key once")
+    refused(Run.open, path, match="each key once")
 
 
 def test_attributes_that_are_no_object_are_told_when_the_op_is_asked_for(path):
@@ -268,19 +260,19 @@ def test_attributes_that_are_no_object_are_told_when_the_op_is_asked_for(path):
 )
 def test_a_row_that_breaks_a_rule_is_a_format_error(path, column, value, match):
     edit_table(path, **{column: pl.lit(value, dtype=pl.Object) if value is None else pl.lit(value)})
-    refused(FormatError, Run.open, path, match=match)
+    refused(Run.open, path, match=match)
 
 
 def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.parquet._MAX_ROWS", 1)
-    refused(FormatError, Run.open, path, match="at most 1 rows")
+    monkeypatch.setattr("syncpoint.run.storage.parquet._MAX_ROWS", 1)
+    refused(Run.open, path, match="at most 1 rows")
 
 
 def test_a_table_that_would_take_far_more_memory_than_its_size_is_refused(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.parquet._MAX_MEMORY", 100)
+    monkeypatch.setattr("syncpoint.run.storage.parquet._MAX_MEMORY", 100)
     Run.open(path)
-    monkeypatch.setattr("syncpoint.run.table_reader._ROW_BYTES", 10**9)
-    refused(InputError, Run.open, path, match="2 rows, which take 2.0 GB")
+    monkeypatch.setattr("syncpoint.run.storage.table_reader._ROW_BYTES", 10**9)
+    refused(Run.open, path, match="2 rows, which take 2.0 GB", error_class=InputError)
 
 
 # The folder itself.
@@ -290,7 +282,7 @@ def test_a_path_without_a_run_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     for name in ("none", "file", "empty"):
-        refused(InputError, Run.open, tmp_path / name, match="a run folder")
+        refused(Run.open, tmp_path / name, match="a run folder", error_class=InputError)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drops the rights of a child process")
@@ -317,7 +309,7 @@ def test_a_folder_that_may_not_be_read_is_an_input_error(path):
 def test_a_run_json_that_is_a_pipe_is_refused_without_waiting(path):
     (path / "run.json").unlink()
     os.mkfifo(path / "run.json")
-    refused(FormatError, Run.open, path, match="a regular file")
+    refused(Run.open, path, match="a regular file")
 
 
 # Journals.
@@ -358,7 +350,7 @@ def tensor_frame(**changes: object) -> bytes:
     ],
 )
 def test_a_journal_with_whole_but_wrong_frames_is_a_format_error(tmp_path, frames, match):
-    refused(FormatError, Run.open, journal(tmp_path, *frames), match=match)
+    refused(Run.open, journal(tmp_path, *frames), match=match)
 
 
 def test_a_journal_frame_of_giant_length_ends_the_run_there(tmp_path):
@@ -390,13 +382,13 @@ def test_a_journal_of_another_kind_is_a_format_error(tmp_path):
     for data in (b"", b"syncpoint journal 2\n", b"something else entirely"):
         path = journal(tmp_path)
         (path / JOURNAL).write_bytes(data)
-        refused(FormatError, Run.open, path, match="a journal of version 1")
+        refused(Run.open, path, match="a journal of version 1")
 
 
 def test_a_tensor_whose_shard_never_came_is_told_when_read(tmp_path):
     run = Run.open(journal(tmp_path, tensor_frame()))
-    refused(FormatError, run.values, run.tensors[0], match="No such file")
+    refused(run.values, run.tensors[0], match="No such file")
 
 
 def test_repeated_keys_are_found_at_any_depth():
-    refused(FormatError, parse_json, b'{"a": [{"b": 1, "b": 2}]}', "x.json", match="'b' twice")
+    refused(parse_json, b'{"a": [{"b": 1, "b": 2}]}', "x.json", match="'b' twice")

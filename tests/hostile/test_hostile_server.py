@@ -13,10 +13,10 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi import checks as openapi
 
-from served import mixed
-from syncpoint.page.opened import name_of
+from helpers.mixed_comparison import mixed
+from syncpoint.page.open_comparison import name_of
 from syncpoint.server.app import create_app
-from syncpoint.server.library import Library
+from syncpoint.server.comparison_library import Library
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ import pytest
 import typer
 from onnx import TensorProto, helper
 
-from commands import run_command
+from helpers.commands import run_command
 from syncpoint.cli.app import app
-from syncpoint.cli.configuration import defaults
+from syncpoint.cli.config_file import defaults
 from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.registry import open_dump
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.matching.map_file import MapFile
+from syncpoint.files.yaml_toml import read_yaml
+from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
 from syncpoint.run import patterns
-from syncpoint.run.config_files import read_yaml
 from syncpoint.run.patterns import Pattern
 
 MAP = r"""

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
 
-from commands import run_command
-from msprobe_dumps import figures, tensor, write
-from runs import run
+from helpers.commands import run_command
+from helpers.msprobe_dumps import figures, tensor, write
+from helpers.small_runs import run
 from syncpoint.api import Comparison
+from syncpoint.ascend.msprobe.write_table import write_msprobe_csv, write_msprobe_xlsx
+from syncpoint.ascend.sheets import Colour, write_sheet
 from syncpoint.comparison.engine import compare
-from syncpoint.dumps.msprobe.table import write_msprobe_csv, write_msprobe_xlsx
 from syncpoint.dumps.registry import open_dump
-from syncpoint.dumps.sheets import Colour, write_sheet
 from syncpoint.spreadsheet_text import CsvWriter, as_cell
 
 FORMULAS = [

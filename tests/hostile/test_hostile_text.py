@@ -8,7 +8,6 @@ import struct
 import unicodedata
 import warnings
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from commands import run_command
-from runs import run
+from helpers.commands import run_command
+from helpers.paths import ROOT
+from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.errors import FormatError, SyncpointWarning
@@ -278,7 +278,7 @@ def test_an_overlong_text_is_bounded_and_says_how_long_it_was(length):
 
 
 def test_the_page_escapes_what_the_terminal_does_but_line_breaks_and_tabs():
-    source = (Path(__file__).parents[2] / "web/src/visible.ts").read_text()
+    source = (ROOT / "web/src/escape_text.ts").read_text()
     letters = re.search(r"/\[(.+)\]/gu;", source)[1]
     ours = re.compile(
         "[" + re.sub(r"\\u\{(\w+)\}", lambda m: f"\\U{int(m[1], 16):08x}", letters) + "]"

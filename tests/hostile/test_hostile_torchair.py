@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
+from helpers.torchair_dumps import Dumps, lines, numbers
 from syncpoint.errors import SyncpointError
-from torchair_files import Dumps, lines, numbers
 
 
 @pytest.fixture

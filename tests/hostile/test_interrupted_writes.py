@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disk import small_disk
-from writing import Forks
 
 import syncpoint as sp
-from syncpoint.comparison.storage import PROGRESS_LOG, is_comparison, load
+from helpers.interrupted_commands import Forks
+from helpers.small_disk import small_disk
+from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, load
 
 KILLS = int(os.environ.get("SYNCPOINT_KILLS", "12"))
 FEW = max(2, KILLS // 10)
@@ -107,7 +107,7 @@ def undiagnosed(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 class Writers:
-    """The process of writing.py: runs commands that die."""
+    """The process of interrupted_commands.py: runs commands that die."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -9,9 +9,9 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import syncpoint as sp
-from partial_runs import arrays, chain, named
+from helpers.partial_runs import arrays, chain, named
 from syncpoint.cli.app import app
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 
 NAMES = named(chain())

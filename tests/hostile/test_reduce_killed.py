@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import reducing
 import xxhash
 
 import syncpoint as sp
-from oracle_statistics import figures
-from syncpoint.reducing.ledger import LEDGER
-from syncpoint.run.journal import read_journal
-from syncpoint.run.lock import is_locked
+from helpers import killable_reductions
+from helpers.statistics_oracle import figures
+from syncpoint.files.lock import is_locked
+from syncpoint.reducing.progress_journal import LEDGER
+from syncpoint.run.storage.journal import read_journal
 
 KILLS = max(int(os.environ.get("SYNCPOINT_KILLS", "50")), 50)
 COUNT = 3 * KILLS
-HELPER = str(Path(reducing.__file__))
+HELPER = str(Path(killable_reductions.__file__))
 COMMAND = "from syncpoint.cli import main; main()"
 
 
@@ -117,19 +117,19 @@ def test_a_reduction_killed_fifty_times_beside_the_writer_loses_nothing(reducer,
 
     done = subprocess.run([*command, "--until-idle", "0.2"], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
-    assert reducing.UNFINISHED in done.stderr and "left: 1 file " in done.stderr
+    assert killable_reductions.UNFINISHED in done.stderr and "left: 1 file " in done.stderr
 
     # Only what is not whole is still there, and the disk is free again.
     left = [p.name for p in folder.rglob("*") if p.is_file()]
-    assert left == [reducing.UNFINISHED]
-    unfinished = len(reducing.saved(0))
+    assert left == [killable_reductions.UNFINISHED]
+    unfinished = len(killable_reductions.saved(0))
     assert disk(folder) + disk(out) - unfinished <= 0.02 * written
     run = sp.open_run(out)
     assert {op.key.op for op in run.ops} == {f"op_{n}-aten.op.default" for n in range(COUNT)}
     assert len(run.tensors) == COUNT
     for tensor in run.tensors:
         number = int(tensor.key.op.op.removeprefix("op_").partition("-")[0])
-        values = reducing.array(number)
+        values = killable_reductions.array(number)
         assert (tensor.shape, tensor.key.part.step) == (values.shape, number * 3 // COUNT)
         if not values.size:
             assert tensor.kept == "values"
@@ -143,20 +143,22 @@ def test_a_reduction_killed_fifty_times_beside_the_writer_loses_nothing(reducer,
 def test_a_reduction_may_die_at_any_operation_on_the_disk(reducer, tmp_path):
     """Every write, sync, rename and removal in turn; a write is cut in half."""
     count, at, dies = 3, 0, True
-    digests = {n: xxhash.xxh3_128_hexdigest(reducing.array(n).tobytes()) for n in range(count)}
+    digests = {
+        n: xxhash.xxh3_128_hexdigest(killable_reductions.array(n).tobytes()) for n in range(count)
+    }
     while dies:
         at += 1
         folder, out = tmp_path / f"dump{at}", tmp_path / f"{at}.run"
-        reducing.write(folder, count, 0)
-        next(folder.rglob(reducing.UNFINISHED)).unlink()
+        killable_reductions.write(folder, count, 0)
+        next(folder.rglob(killable_reductions.UNFINISHED)).unlink()
         dies = reducer.dies(folder, out, at)
         there = {p.name for p in folder.rglob("*.npy")}
         # Before anybody goes on with it: what is not there any more is in the ledger.
-        gone = {reducing.name(n) for n in range(count)} - there
+        gone = {killable_reductions.name(n) for n in range(count)} - there
         assert gone <= ledger(out).keys() & removed(out)
         assert not reducer.dies(folder, out, 0)
         assert not list(folder.rglob("*.npy"))
-        assert ledger(out) == {reducing.name(n): digest for n, digest in digests.items()}
+        assert ledger(out) == {killable_reductions.name(n): digest for n, digest in digests.items()}
         shutil.rmtree(folder)
     assert at > 10
     sp.reduce(folder, "statistics", out)  # of a dump of which nothing is left
@@ -183,8 +185,8 @@ def test_min_max_may_die_at_any_operation_on_the_disk(reducer, tmp_path):
     while dies:
         at += 1
         folder, out = tmp_path / f"dump{at}", tmp_path / f"small{at}"
-        reducing.write(folder, count, 0)
-        next(folder.rglob(reducing.UNFINISHED)).unlink()
+        killable_reductions.write(folder, count, 0)
+        next(folder.rglob(killable_reductions.UNFINISHED)).unlink()
         whole = {p.relative_to(folder): np.load(p) for p in folder.rglob("*.npy")}
         dies = reducer.dies(folder, out, at, "min-max")
         for step in (1, 2):

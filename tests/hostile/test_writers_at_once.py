@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from writing import Forks
 
 import syncpoint as sp
-from syncpoint.comparison.storage import load
+from helpers.interrupted_commands import Forks
+from syncpoint.comparison.storage.comparison_folder import load
 
 ROUNDS = max(1, int(os.environ.get("SYNCPOINT_KILLS", "0")) // 20)
 PAUSE = 0.001

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from models.norms import randomize_batch_norms
+
 
 class Residual(nn.Module):
     def __init__(self, channels: int):
@@ -41,12 +43,7 @@ def make_cnn(seed: int = 0) -> Cnn:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Cnn()
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(0.0, 0.3)
-                module.running_var.uniform_(0.5, 2.0)
-                module.weight.data.uniform_(0.5, 1.5)
-                module.bias.data.normal_(0.0, 0.2)
+        randomize_batch_norms(model)
     return model.eval()
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from models.cnn import cnn_inputs, make_cnn
 from models.gpt import make_small_gpt, small_gpt_inputs
+from models.norms import randomize_layer_norms
 from models.resnet import make_small_resnet, small_resnet_inputs
 from models.transformer import make_transformer, transformer_inputs
 
@@ -76,10 +77,7 @@ def _seeded(make, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make().eval()
-        for module in model.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.weight.data.uniform_(0.5, 1.5)
-                module.bias.data.normal_(0.0, 0.2)
+        randomize_layer_norms(model)
         return model
 
 

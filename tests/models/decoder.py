@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from models.norms import randomize_layer_norms
+
 VOCABULARY = 37
 WIDTH = 32
 HEADS = 4
@@ -79,10 +81,7 @@ def make_decoder():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Decoder().eval()
-        for module in model.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.weight.data.uniform_(0.5, 1.5)
-                module.bias.data.normal_(0.0, 0.2)
+        randomize_layer_norms(model)
         return model
 
 

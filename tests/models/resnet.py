@@ -5,6 +5,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from models.norms import randomize_batch_norms
+
 
 class Block(nn.Module):
     def __init__(self, before: int, channels: int, stride: int):
@@ -55,12 +57,7 @@ def make_resnet(width: int = 64, classes: int = 1000, seed: int = 0) -> ResNet:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = ResNet(width, classes)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(0.0, 0.3)
-                module.running_var.uniform_(0.5, 2.0)
-                module.weight.data.uniform_(0.5, 1.5)
-                module.bias.data.normal_(0.0, 0.2)
+        randomize_batch_norms(model)
     return model.eval()
 
 

@@ -4,11 +4,12 @@ import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
+from helpers.paths import ROOT
+
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)

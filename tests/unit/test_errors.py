@@ -1,5 +1,7 @@
 """Errors are one line: expected, found, cure; and each carries its exit code."""
 
+import pickle
+
 import pytest
 
 from syncpoint import errors
@@ -28,3 +30,9 @@ def test_every_error_says_that_the_command_could_not_do_its_work(error):
 
 def test_missing_extra_names_the_command_that_installs_it():
     assert "pip install 'syncpoint[torch]'" in str(errors.MissingExtra("torch", "torch", "x"))
+
+
+def test_a_missing_shape_has_its_example_also_where_the_name_has_spaces():
+    error = errors.NoShape("a shape for each input", "none for my input", "my input=1,3")
+    assert error.example == "my input=1,3" and error.cure == "give --shape my input=1,3"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

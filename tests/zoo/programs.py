@@ -6,7 +6,7 @@ import operator
 import torch
 from torch.fx import Interpreter
 
-from zoo.work import TYPES, NoSite
+from zoo.work import TYPES
 
 aten = torch.ops.aten
 OUTPUT = "(output)"
@@ -55,14 +55,6 @@ def values_of(program, inputs, dtype):
 def ops(program, *targets):
     """Nodes that call one of these ops, in order."""
     return [n for n in program.graph.nodes if n.op == "call_function" and n.target in targets]
-
-
-def pick(work, found, why):
-    """One of the nodes, by the seed."""
-    found = list(found)
-    if not found:
-        raise NoSite(why)
-    return work.rng.choice(found)
 
 
 def parameter_name(program, node):

@@ -49,3 +49,11 @@ class Work:
     def blame(self, *names):
         """These ops or parameters of the reference are the right answer."""
         self.sites.update(str(name) for name in names)
+
+
+def pick(work, sites, why):
+    """One of the sites, by the seed; where there is none, the net has no place for the fault."""
+    sites = list(sites)
+    if not sites:
+        raise NoSite(why)
+    return work.rng.choice(sites)

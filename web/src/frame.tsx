@@ -6,16 +6,17 @@ import { Code } from "./code/code";
 import { Drift } from "./drift/drift";
 import { Findings } from "./findings/findings";
 import { Overview } from "./findings/overview";
-import { Alone } from "./inspector/alone";
+import { Alone } from "./inspector/unmatched";
 import { Inspector } from "./inspector/inspector";
-import { inSession } from "./insession";
+import { inSession } from "./session_link";
 import { Help, keys } from "./keyboard";
 import { Navigator } from "./navigator/navigator";
+import { ProblemParts } from "./problem";
 import { MiddleSplitter, Splitters } from "./splitters";
 import { Structure } from "./structure/structure";
 import { short, TopBar } from "./topbar";
 import * as state from "./state";
-import { visible } from "./visible";
+import { visible } from "./escape_text";
 
 export function Frame(): JSX.Element {
   useEffect(() => {
@@ -75,14 +76,7 @@ function Broken(): JSX.Element {
     <div class="broken">
       <section role="alert">
         <b>This comparison cannot be shown</b>
-        <dl class="ev">
-          <dt>expected</dt>
-          <dd>{said?.expected}</dd>
-          <dt>found</dt>
-          <dd>{said?.found}</dd>
-          {said?.cure && <dt>cure</dt>}
-          {said?.cure && <dd>{said.cure}</dd>}
-        </dl>
+        {said && <ProblemParts problem={said} />}
         {gone.value !== null ? (
           <button class="btn" onClick={state.tryAgain}>
             Try now

@@ -5,11 +5,11 @@ import { liveSource } from "./api/live";
 import { reportData, reportSource } from "./api/report";
 import type { Source } from "./api/source";
 import { Frame } from "./frame";
-import { recallSession } from "./insession";
+import { recallSession } from "./session_link";
 import { follow } from "./navigator/lines";
 import { Session } from "./session/session";
 import { start } from "./state";
-import { showOnlyVisible } from "./visible";
+import { showOnlyVisible } from "./escape_text";
 
 showOnlyVisible();
 const root = document.getElementById("app") as HTMLElement;

@@ -62,11 +62,10 @@ export function Chevron({ open }: { open: boolean }): JSX.Element {
 }
 
 /** At most 24 cells: full height is made there, outlined is passed on, a dash is close. */
-export function Strip({ cells }: { cells: readonly string[] }): JSX.Element {
+export function Strip({ cells }: { cells: readonly { level: Level; guilt: Guilt }[] }): JSX.Element {
   return (
     <svg width={cells.length * 4} height="11" aria-hidden="true">
-      {cells.map((cell, i) => {
-        const [level, guilt] = cell.split(" ") as [Level, Guilt | undefined];
+      {cells.map(({ level, guilt }, i) => {
         if (level === "close" || level === "none") return <rect x={i * 4} y="4.5" width="3" height="2" fill="var(--none-fill)" />;
         if (guilt === "inherited") return <rect x={i * 4 + 0.5} y="2.5" width="2" height="6" fill="none" stroke={`var(--${level}-line)`} />;
         return <rect x={i * 4} y="0" width="3" height="11" fill={`var(--${level}-fill)`} />;

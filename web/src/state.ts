@@ -110,6 +110,11 @@ function loneName(one: Unmatched): string {
   return `${one.side} ${one.role} ${one.index} ${one.op}`;
 }
 
+/** The op in an address that `loneName` made. */
+function opInName(name: string): string {
+  return name.split(" ").slice(3).join(" ");
+}
+
 export function isLookedAt(one: Unmatched): boolean {
   return loneName(one) === lone.value;
 }
@@ -133,7 +138,7 @@ export function lookAt(one: Unmatched): void {
 
 /** Ask for the tensor that the address names; where there is none of that name it is forgotten. */
 async function seekAlone(name: string): Promise<void> {
-  const op = name.split(" ").slice(3).join(" ").slice(0, LONGEST_SEARCH);
+  const op = opInName(name).slice(0, LONGEST_SEARCH);
   for (let from = 0, total = 1; from < total; from += ASKED_AT_ONCE) {
     const found = await source.unmatched(op, from, ASKED_AT_ONCE).catch(() => null);
     if (!found || lone.peek() !== name) return;

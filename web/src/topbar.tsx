@@ -1,7 +1,7 @@
 // The top bar: who against whom, how much was compared, the verdict, and what it is seen through.
 import type { JSX } from "preact";
 import type { Level, Overview } from "./api/source";
-import { inSession } from "./insession";
+import { inSession } from "./session_link";
 import { Glyph } from "./marks";
 import { percent } from "./numbers";
 import * as state from "./state";
@@ -70,14 +70,18 @@ export function device(name: string): string {
   return name.replace(/ExecutionProvider\b/g, "");
 }
 
+/** The runtime and its version, as far as they are known. */
+export function runtimeOf(run: Overview["target"]): string {
+  return [run.runtime, run.runtime_version].filter(Boolean).join(" ");
+}
+
 function Run({ title, run, mark }: { title: string; run: Overview["target"]; mark: boolean }): JSX.Element {
-  const runtime = run.runtime.split(" ")[0] ?? "";
   return (
-    <div class="cell run" title={`${run.label}\n${run.runtime} ${run.device} ${run.precision}`}>
+    <div class="cell run" title={`${run.label}\n${runtimeOf(run)} ${run.device} ${run.precision}`}>
       <small>{title}</small>
       <div>
         <b class="cut">{short(run.label)}</b>
-        {runtime && <span class={`chip ${mark ? "t" : ""}`}>{runtime}</span>}
+        {run.runtime && <span class={`chip ${mark ? "t" : ""}`}>{run.runtime}</span>}
         {run.device && <span class="chip hide-s">{device(run.device)}</span>}
         {run.precision && <span class="chip">{run.precision}</span>}
       </div>

@@ -7,27 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from syncpoint.analysis.buffer_differences import metadata
 from syncpoint.analysis.contribution import contributions
-from syncpoint.analysis.result import NEARER, AnalysisResult
-from syncpoint.analysis.runs import Maker, Runs
-from syncpoint.analysis.truth import (
+from syncpoint.analysis.nearer_to_float64 import (
     Truth,
     by_place,
     distances,
     is_nearer,
-    metadata,
     outputs,
 )
+from syncpoint.analysis.result import NEARER, AnalysisResult
+from syncpoint.analysis.runs import Maker, Runs
 from syncpoint.comparison.engine import compare
+from syncpoint.comparison.judging import is_excused
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
+from syncpoint.files.outputs import write_errors
 from syncpoint.metrics.limits import PRESETS, judge
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
-from syncpoint.run.outputs import write_errors
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.inputs import Shape
+from syncpoint.runtimes.inputs.generate import Shape
 from syncpoint.supervision.channel import scratch_folder
 
 _MOST_CONTRIBUTIONS = 5
@@ -66,18 +67,18 @@ def analyze(
             run.keep = keep
     result = compare(runs.compiled, runs.graph)
     truths = by_place(runs.compiled, runs.graph, runs.graph64) if runs.graph64 else {}
-    result = _unless_nearer(result, truths)
+    result = _with_truths(result, truths)
     made = AnalysisResult(
-        result,
-        runs,
-        tuple(outputs(runs.compiled, runs.eager, runs.float64 or runs.graph64)),
-        truths,
-        metadata(result, runs.compiled, runs.graph),
-        _lowering(runs),
+        result=result,
+        runs=runs,
+        outputs=tuple(outputs(runs.compiled, runs.eager, runs.float64 or runs.graph64)),
+        truths=truths,
+        metadata=metadata(result, runs.compiled, runs.graph),
+        lowering=_lowering(runs),
         notes=tuple(f"no {name} run: {why}" for name, why in runs.missing.items()),
     )
     worst = [row for row in _suspects(made) if row.target.key.role is Role.OUTPUT][:contribution]
-    if worst and options.get("backend", "inductor") == "inductor":
+    if worst and maker.can_replace_values:
         found = contributions(maker.session, maker.inputs, runs.graph, worst)
         made = replace(made, contributions=tuple(found))
     if emulate_precision_casts:
@@ -95,17 +96,21 @@ def _suspects(made: AnalysisResult) -> list[Row]:
     return sorted(rows, key=lambda row: -(row.introduced.ratio or 0) if row.introduced else 0)
 
 
-def _unless_nearer(result: Result, truths: Mapping[TensorKey, Truth]) -> Result:
-    """A value that differs from eager's because it is nearer to the truth is no fault."""
-    rows = []
-    for row in result.rows:
-        off = row.verdict.severity > 0 and row.introduced_verdict is not Verdict.LARGE
-        # What a graph is given has no float64 value of its own.
-        off = off and row.target.key.role is not Role.INPUT and not row.first_non_finite
-        if off and is_nearer(row, dict(truths)):
-            row = replace(row, verdict=Verdict.CLOSE, notes=(*row.notes, NEARER))
-        rows.append(row)
-    return replace(result, rows=rows)
+def _with_truths(result: Result, truths: Mapping[TensorKey, Truth]) -> Result:
+    """The result with what is known of the distance to float64, judged by it."""
+    # What a graph is given has no float64 value of its own.
+    rows = [
+        replace(row, nearer_to_float64=True)
+        if row.target.key.role is not Role.INPUT and is_nearer(row, truths)
+        else row
+        for row in result.rows
+    ]
+    result = replace(result, rows=rows).rejudged(result.choice)
+    noted = [
+        replace(row, notes=(*row.notes, NEARER)) if is_excused(row, result.choice) else row
+        for row in result.rows
+    ]
+    return replace(result, rows=noted)
 
 
 def _lowering(runs: Runs) -> str:

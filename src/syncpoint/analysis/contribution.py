@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.protocol import Array, Inputs
+from syncpoint.runtimes.protocol import Array, CompiledSession, Inputs
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Contribution:
 
 
 def contributions(
-    session: Any, inputs: Inputs, reference: Run, rows: Sequence[Row]
+    session: CompiledSession, inputs: Inputs, reference: Run, rows: Sequence[Row]
 ) -> list[Contribution]:
     """One execution for each row; the compiled code stays as it is."""
     wanted = _outputs(reference)
@@ -56,14 +55,12 @@ def _outputs(reference: Run) -> list[Array | None]:
     return [reference.values(made[i]) if i in made else None for i in range(count)]
 
 
-def _distance(results: list[Any], wanted: list[Array | None]) -> float:
-    from syncpoint.runtimes.torch_tensors import to_numpy
-
+def _distance(results: Sequence[Array | None], wanted: Sequence[Array | None]) -> float:
     difference, size = 0.0, 0.0
     for value, reference in zip(results, wanted, strict=False):
-        if reference is None:
+        if reference is None or value is None:
             continue
-        array = np.ascontiguousarray(to_numpy(value))
+        array = np.ascontiguousarray(value)
         if array.shape != reference.shape:
             return inf
         numbers = measure(

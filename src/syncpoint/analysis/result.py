@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from syncpoint.analysis.contribution import Contribution
+from syncpoint.analysis.nearer_to_float64 import OutputTruth, Truth
 from syncpoint.analysis.runs import Runs
-from syncpoint.analysis.truth import OutputTruth, Truth
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
@@ -17,7 +17,7 @@ from syncpoint.run.model import TensorKey
 NEARER = "compiled is nearer to float64 than eager"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AnalysisResult:
     """What the runs say together."""
 

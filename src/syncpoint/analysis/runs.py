@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.model import Kept, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
-from syncpoint.runtimes.inputs import Shape, read_inputs
-from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import parse_options, runtime
+from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.read_inputs import read_inputs
+from syncpoint.runtimes.protocol import (
+    CompiledSession,
+    Compiles,
+    Inputs,
+    LoadsRepros,
+    Repro,
+    Runtime,
+    Session,
+)
+from syncpoint.runtimes.registry import parse_options, runtime, runtimes
 from syncpoint.supervision.channel import scratch_folder
 
-_OF_EAGER = ("dtype", "device", "mode", "seed", "threads")
-"""Options that mean the same to the eager and to the compiled model."""
 
-
-@dataclass
+@dataclass(kw_only=True)
 class Runs:
     """What was recorded. None where a run could not be made; `missing` then says why."""
 
@@ -52,12 +58,13 @@ class Maker:
         folder: Path,
         shapes: Mapping[str, Shape | tuple[int, ...]],
     ) -> None:
-        compiler, torch = runtime("inductor"), runtime("torch")
+        compiler = _compiler_of(model)
         settings = parse_options(compiler, options)
-        shared = {name: settings[name] for name in _OF_EAGER}
-        session: Any = compiler.open(model, settings)
+        session = cast("CompiledSession", compiler.open(model, settings))
         self.session = session
-        self._eager: Any = torch.open(model, parse_options(torch, shared))
+        self._eager: Any = _open_uncompiled(compiler, model, settings)
+        self.can_replace_values = cast("Compiles", compiler).can_replace_values(settings)
+        """Whether the compiled code can go on from another value of a tensor."""
         samples = read_inputs(inputs, shapes, session.inputs())
         if len(samples) != 1:
             raise InputError("one sample to analyze", f"{len(samples)}", "name one of the files")
@@ -70,7 +77,7 @@ class Maker:
         """Every run, and each of them a second time to see whether it gives the same bits."""
         session = self.session
         compiled = self._record("compiled", session.run, session)
-        runs = Runs(compiled, self._record("graph", session.run_op_by_op, session))
+        runs = Runs(compiled=compiled, graph=self._record("graph", session.run_op_by_op, session))
         again = {"compiled": session.run, "graph": session.run_op_by_op}
         runs.graph64 = self._attempt(runs, "graph64", session.run_wide, session)
         runs.eager = self._attempt(runs, "eager", self._eager.run, self._eager)
@@ -111,6 +118,30 @@ class Maker:
         run = Run.open(path)
         run.session = session
         return run
+
+
+def load_repro(model: object) -> Repro | None:
+    """The model and inputs of a file that a compiler wrote to have a failure repeated; None where
+    `model` is something else."""
+    if not isinstance(model, str):
+        return None
+    loaders = (each for each in runtimes() if isinstance(each, LoadsRepros))
+    repros = (loader.load_repro(model) for loader in loaders)
+    return next((repro for repro in repros if repro is not None), None)
+
+
+def _compiler_of(model: object) -> Runtime:
+    """The runtime that compiles the model; where none takes it, the first says why."""
+    compilers = [candidate for candidate in runtimes() if isinstance(candidate, Compiles)]
+    return next((each for each in compilers if each.accepts(model)), compilers[0])
+
+
+def _open_uncompiled(compiler: Runtime, model: object, settings: Mapping[str, Any]) -> Session:
+    """The model as it was written, with the options that compiled and uncompiled share."""
+    assert isinstance(compiler, Compiles)
+    eager = runtime(compiler.uncompiled)
+    shared = {name: settings[name] for name in compiler.shared_options}
+    return eager.open(model, parse_options(eager, shared))
 
 
 def differing(first: Run, second: Run) -> list[str]:

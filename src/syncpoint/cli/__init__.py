@@ -44,9 +44,10 @@ def _open_standard_streams() -> None:
 def run_command() -> int:
     """Run the command of `sys.argv`; errors become one line and an exit code."""
     from syncpoint.cli.app import Escaped, app
-    from syncpoint.cli.output import tolerate_encodings
+    from syncpoint.cli.output import show_warnings_as_lines, tolerate_encodings
 
     tolerate_encodings()
+    show_warnings_as_lines()
     try:
         try:
             # Where the shell does not expand patterns, nobody does: a name may contain a bracket.

@@ -9,6 +9,7 @@ import typer
 
 from syncpoint.cli import options
 from syncpoint.cli.output import echo
+from syncpoint.cli.parse import parse_settings
 
 
 def analyze(
@@ -16,8 +17,8 @@ def analyze(
         str,
         typer.Argument(help="package.module:attribute, file.py:attribute, or torch's repro.py."),
     ],
-    inputs: options.Inputs = None,
-    shape: options.Shapes = None,
+    *,
+    samples: options.InputOptions,
     backend: Annotated[str, typer.Option(help="inductor or aot_eager.")] = "inductor",
     dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
     set_: Annotated[
@@ -25,10 +26,21 @@ def analyze(
         typer.Option("--set", help="An option of the runtime inductor, KEY=VALUE."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep runs and comparison in a folder.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Keep runs and comparison in a folder.",
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = None,
     no_save_intermediates: Annotated[
-        bool, typer.Option("--no-save-intermediates", help="Do not keep the runs in -o.")
+        bool,
+        typer.Option(
+            "--no-save-intermediates",
+            help="Do not keep the runs in -o.",
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = False,
     emulate_precision_casts: Annotated[
         bool,
@@ -37,26 +49,25 @@ def analyze(
             help="Compile once more with eager's roundings and say whether they explain it.",
         ),
     ] = False,
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
+    resources: options.ResourceOptions,
     csv: options.Csv = None,
     json: options.Json = None,
     rows: options.Rows = 24,
     quiet: options.Quiet = False,
 ) -> None:
     """Compile a model and find where it leaves what eager mode computes, and who is right."""
-    options.set_limits(timeout, memory)
+    resources.apply()
     from syncpoint import api
-    from syncpoint.reports.analysis_report import headline, print_analysis
+    from syncpoint.reports.analysis_report import print_analysis
     from syncpoint.reports.console import Console
 
-    chosen: dict[str, Any] = {"backend": backend, **options.settings(set_)}
+    chosen: dict[str, Any] = {"backend": backend, **parse_settings(set_)}
     if dtype is not None:
         chosen["dtype"] = dtype
     analysis = api.analyze(
         model,
-        inputs,
-        shapes=options.shapes(shape),
+        samples.inputs,
+        shapes=samples.shapes(),
         out=output,
         save_intermediates=not no_save_intermediates,
         emulate_precision_casts=emulate_precision_casts,
@@ -68,7 +79,7 @@ def analyze(
     if json is not None:
         written.append(f"json       {analysis.to_json(json)}")
     if quiet:
-        echo(headline(analysis))
+        echo(analysis.headline)
     else:
         console = Console()
         print_analysis(analysis, console, rows)

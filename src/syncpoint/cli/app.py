@@ -18,12 +18,13 @@ from syncpoint.cli.analyze import analyze
 from syncpoint.cli.bisect import bisect
 from syncpoint.cli.capture import capture
 from syncpoint.cli.compare import compare
-from syncpoint.cli.configuration import defaults
+from syncpoint.cli.config_file import defaults
 from syncpoint.cli.convert import convert
 from syncpoint.cli.demo import demo
 from syncpoint.cli.diagnose import diagnose
 from syncpoint.cli.doctor import doctor
 from syncpoint.cli.inspect import inspect
+from syncpoint.cli.option_groups import PanelCommand, flatten
 from syncpoint.cli.output import echo
 from syncpoint.cli.reduce import reduce
 from syncpoint.cli.report import report
@@ -101,4 +102,4 @@ for command in (
     *(capture, compare, diagnose, bisect, analyze, report, view, session),
     *(inspect, verify, convert, reduce, doctor, demo),
 ):
-    app.command()(_contained(command))
+    app.command(cls=PanelCommand)(_contained(flatten(command)))

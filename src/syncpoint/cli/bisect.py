@@ -16,45 +16,43 @@ def bisect(
     reference: Annotated[
         str, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
     ],
-    inputs: options.Inputs = None,
-    shape: options.Shapes = None,
+    *,
+    samples: options.InputOptions,
+    sides: options.SideOptions,
+    judge_by: options.LimitOptions,
+    fail_on: options.FailOn = "large",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder to keep the cut models and the result in."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder to keep the cut models and the result in.",
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = None,
-    target_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
-    ] = None,
-    reference_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
-    ] = None,
-    preset: options.Preset = "auto",
-    limits: options.Limits = None,
-    fail_on: options.FailOn = "large",
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
+    resources: options.ResourceOptions,
     json: options.Json = None,
 ) -> None:
     """Find the first bad op by cutting the target and running the pieces."""
-    options.set_limits(timeout, memory)
+    resources.apply()
     from syncpoint import api
-    from syncpoint.reports.bisection_report import as_lines, cut_line, write_json
+    from syncpoint.reports.bisection_report import as_lines, cut_line
 
-    options.one_of(fail_on, ("large", "moderate"), "--fail-on")
+    options.check_fail_on(fail_on)
     found = api.bisect(
         target,
         reference,
-        inputs=inputs,
-        shapes=options.shapes(shape),
-        target_options=options.settings(target_set, "--target-set"),
-        reference_options=options.settings(reference_set, "--reference-set"),
-        preset=preset,
-        limits=limits,
+        inputs=samples.inputs,
+        shapes=samples.shapes(),
+        target_options=sides.target_options(),
+        reference_options=sides.reference_options(),
+        preset=judge_by.preset,
+        limits=judge_by.limits,
         out=output,
         told=lambda cut: echo(cut_line(cut), err=True),
     )
     if json is not None:
-        write_json(found, json)
+        found.to_json(json)
     for line in as_lines(found):
         echo(line)
     raise typer.Exit(found.exit_code(fail_on))

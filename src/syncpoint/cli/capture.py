@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from syncpoint.cli import options
 from syncpoint.cli.output import echo
+from syncpoint.cli.parse import parse_bytes, parse_settings
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What to record of an execution."""
+
+    panel: ClassVar[str] = options.OUTPUT
+
+    record: Annotated[str, typer.Option(help="values, statistics or digest.")] = "values"
+    filter: Annotated[
+        str | None, typer.Option(help="Record only ops whose name or module matches this regex.")
+    ] = None
+    max_bytes: Annotated[
+        str | None, typer.Option(help="After so many bytes keep statistics only: 500MB, 2GiB.")
+    ] = None
+    force: Annotated[bool, typer.Option(help="Replace a run of the same name.")] = False
 
 
 def capture(
     model: Annotated[
         str, typer.Argument(help="A model file, or package.module:attribute or file.py:attribute.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run to write: NAME.run.")],
-    inputs: options.Inputs = None,
-    shape: options.Shapes = None,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="The run to write: NAME.run.", rich_help_panel=options.OUTPUT
+        ),
+    ],
+    samples: options.InputOptions,
     runtime: Annotated[str | None, typer.Option(help="Which runtime; found by itself.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -30,35 +53,27 @@ def capture(
         ),
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
-    record: Annotated[str, typer.Option(help="values, statistics or digest.")] = "values",
-    filter: Annotated[
-        str | None, typer.Option(help="Record only ops whose name or module matches this regex.")
-    ] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option(help="After so many bytes keep statistics only: 500MB, 2GiB.")
-    ] = None,
-    force: Annotated[bool, typer.Option(help="Replace a run of the same name.")] = False,
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
+    recorded: RecordOptions,
+    resources: options.ResourceOptions,
 ) -> None:
     """Run a model and record every intermediate tensor."""
-    options.set_limits(timeout, memory)
+    resources.apply()
     from syncpoint import api
 
-    chosen: dict[str, Any] = {**options.settings(set_)}
+    chosen: dict[str, Any] = {**parse_settings(set_)}
     for name, value in (("fusion", fusion), ("dtype", dtype)):
         if value is not None:
             chosen[name] = value
     run = api.capture(
         model,
-        inputs,
+        samples.inputs,
         out=output,
         runtime=runtime,
-        record=record,
-        filter=filter,
-        max_bytes=options.byte_count(max_bytes),
-        shapes=options.shapes(shape),
-        overwrite=force,
+        record=recorded.record,
+        filter=recorded.filter,
+        max_bytes=parse_bytes(recorded.max_bytes),
+        shapes=samples.shapes(),
+        overwrite=recorded.force,
         **chosen,
     )
     info = run.info

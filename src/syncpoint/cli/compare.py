@@ -2,18 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from syncpoint import cli
-from syncpoint.cli import offline, options
+from syncpoint.ascend.cli import AscendFlags, MsprobeTables, compare_dumps
+from syncpoint.cli import options
+from syncpoint.cli.option_groups import used_flags
 from syncpoint.cli.output import echo
-from syncpoint.errors import InputError
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.cli.show_comparison import exit_with_verdict, explain_exit_code, show_comparison
+from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
+
+if TYPE_CHECKING:
+    from syncpoint.ascend.mode.offline_data.mode import Outcome
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Models and runs besides the two that are compared."""
+
+    panel: ClassVar[str] = options.INPUTS
+
+    reference_model: Annotated[
+        str | None,
+        typer.Option(help="The model a recorded reference came from, to run its ops again."),
+    ] = None
+    through: Annotated[
+        str | None,
+        typer.Option(
+            help="A run, dump or model between the two, such as the quantized program in PyTorch:"
+            " splits each error in compression and runtime."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PairingOptions:
+    """How the tensors are paired."""
+
+    panel: ClassVar[str] = options.PAIRING
+
+    map_: Annotated[
+        Path | None, typer.Option("--map", help="YAML file with pairs to pin and names to ignore.")
+    ] = None
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Leave out ops whose name or module matches.")
+    ] = None
+    no_confirm: Annotated[
+        bool,
+        typer.Option(
+            "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ErrorOptions:
+    """What to find out about the errors."""
+
+    panel: ClassVar[str] = options.VERDICT
+
+    introduced: Annotated[
+        str,
+        typer.Option(
+            help="local: find what each op added; replay: the same by feeding the target's ops the"
+            " reference's values; off: total error only."
+        ),
+    ] = "local"
+    no_diagnose: Annotated[
+        bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """What to keep besides the comparison."""
+
+    panel: ClassVar[str] = options.OUTPUT
+
+    no_store: Annotated[
+        bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
+    ] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
+    ] = False
 
 
 def compare(
@@ -23,21 +98,14 @@ def compare(
     reference: Annotated[
         str | None, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
     ] = None,
-    mode: offline.Mode = None,
-    target_path: offline.TargetPath = None,
-    golden_path: offline.GoldenPath = None,
-    fusion_rule_file: offline.FusionRule = None,
-    close_fusion_rule_file: offline.CloseFusionRule = None,
-    quant_fusion_rule_file: offline.QuantFusionRule = None,
-    overflow_detection: offline.Overflow = False,
-    advisor: offline.Advisor = False,
-    op_name: offline.OpName = None,
-    topn: offline.TopN = 20,
-    dialect: offline.Dialect = None,
-    xlsx: offline.Xlsx = False,
-    summary_mode: offline.SummaryMode = None,
-    inputs: options.Inputs = None,
-    shape: options.Shapes = None,
+    *,
+    samples: options.InputOptions,
+    sides: options.SideOptions,
+    models: ModelOptions,
+    pairing: PairingOptions,
+    judge_by: options.LimitOptions,
+    exit_rule: options.ExitOptions,
+    errors: ErrorOptions,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -45,178 +113,117 @@ def compare(
             "-o",
             "--output_path",
             help="Keep the comparison as NAME.cmp; with --mode, the folder of the report.",
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    target_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
-    ] = None,
-    reference_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
-    ] = None,
-    metric: options.Metric = "psnr",
-    preset: options.Preset = "auto",
-    limits: options.Limits = None,
-    fail_on: options.FailOn = "large",
-    map_: Annotated[
-        Path | None, typer.Option("--map", help="YAML file with pairs to pin and names to ignore.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="Leave out ops whose name or module matches.")
-    ] = None,
-    introduced: Annotated[
-        str,
+    storage: StorageOptions,
+    table: options.TableOptions,
+    files: options.ReportFiles,
+    resources: options.ResourceOptions,
+    threads: Annotated[
+        int,
         typer.Option(
-            help="local: find what each op added; replay: the same by feeding the target's ops the"
-            " reference's values; off: total error only."
+            min=0, help="Threads to measure with; 0: all.", rich_help_panel=options.RESOURCES
         ),
-    ] = "local",
-    reference_model: Annotated[
-        str | None,
-        typer.Option(help="The model a recorded reference came from, to run its ops again."),
-    ] = None,
-    through: Annotated[
-        str | None,
-        typer.Option(
-            help="A run, dump or model between the two, such as the quantized program in PyTorch:"
-            " splits each error in compression and runtime."
-        ),
-    ] = None,
-    no_confirm: Annotated[
-        bool,
-        typer.Option(
-            "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
-        ),
-    ] = False,
-    no_diagnose: Annotated[
-        bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
-    ] = False,
-    min_coverage: options.MinCoverage = None,
-    no_store: Annotated[
-        bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
-    ] = False,
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
-    threads: Annotated[int, typer.Option(min=0, help="Threads to measure with; 0: all.")] = 0,
-    msprobe_csv: Annotated[
-        Path | None,
-        typer.Option(help="Of two dumps of msProbe for PyTorch: write that tool's own table too."),
-    ] = None,
-    msprobe_xlsx: Annotated[
-        Path | None, typer.Option(help="The same table as a coloured sheet (extra xlsx).")
-    ] = None,
-    csv: options.Csv = None,
-    json: options.Json = None,
-    html: options.Html = None,
-    rows: options.Rows = 24,
-    sort: options.Sort = "similarity",
-    quiet: options.Quiet = False,
+    ] = 0,
+    ascend: AscendFlags,
+    msprobe: MsprobeTables,
 ) -> None:
     """Compare a target with a reference and say where they part."""
-    options.set_limits(timeout, memory)
+    resources.apply()
     from syncpoint import api
     from syncpoint.cli.progress import measuring
-    from syncpoint.comparison.progress_log import can_resume
 
-    options.check(metric, sort, fail_on)
-    said = offline.Said(
-        mode,
-        target_path,
-        golden_path,
-        fusion_rule_file,
-        close_fusion_rule_file,
-        quant_fusion_rule_file,
-        overflow_detection,
-        advisor,
-        op_name,
-        topn,
-        dialect,
-        xlsx,
-        summary_mode,
-    )
-    if said:
-        offline.refuse(
-            {
-                **{"--inputs": inputs, "--shape": shape, "--target-set": target_set},
-                **{"--reference-set": reference_set, "--map": map_, "--ignore": ignore},
-                **{"--introduced": introduced != "local", "--reference-model": reference_model},
-                **{"--through": through, "--no-confirm": no_confirm, "--no-store": no_store},
-                **{"--resume": resume, "--no-diagnose": no_diagnose, "--msprobe-csv": msprobe_csv},
-                **{"--msprobe-xlsx": msprobe_xlsx},
-            }
-        )
-        shown = offline.Shown(metric, sort, rows, quiet, csv, json, html)
-        offline.compare(
-            said,
-            (target, reference),
-            output,
-            api.choice(preset, limits),
-            threads,
-            shown,
-            fail_on,
-            min_coverage,
-        )
-        return
+    table.check()
+    exit_rule.check()
+    if ascend:
+        _refuse(used_flags(samples, sides, models, pairing, errors, storage, msprobe))
+        with measuring() as progress:
+            outcomes = compare_dumps(
+                ascend,
+                (target, reference),
+                out=Path() if output is None else output,
+                preset=judge_by.preset,
+                limits=judge_by.limits,
+                threads=threads,
+                progress=progress,
+            )
+        raise typer.Exit(_show_outcomes(outcomes, table, files, exit_rule))
     if target is None or reference is None:
         raise InputError(
             "TARGET and REFERENCE",
             "nothing" if target is None else f"{target} alone",
             "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
-    if msprobe_csv is not None or msprobe_xlsx is not None:
-        from syncpoint.dumps.msprobe.table import write_table
-
-        write_table(target, reference, msprobe_csv, msprobe_xlsx)
-    if resume and output is not None and not can_resume(output):
-        echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
-    if output is not None:
-        cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
-    with _kept(output, html) as kept, measuring() as progress:
+    msprobe.check(target, reference)
+    _announce_resume(output, storage.resume)
+    with measuring() as progress:
         comparison = api.compare(
             target,
             reference,
-            inputs=inputs,
-            preset=preset,
-            limits=limits,
-            map=map_,
-            ignore=ignore or (),
-            introduced=introduced,
-            reference_model=reference_model,
-            through=through,
-            confirm=not no_confirm,
-            target_options=options.settings(target_set, "--target-set"),
-            reference_options=options.settings(reference_set, "--reference-set"),
-            shapes=options.shapes(shape),
-            out=kept,
-            store=None if no_store else kept,
-            resume=resume,
-            diagnose=not no_diagnose,
-            min_coverage=min_coverage,
+            inputs=samples.inputs,
+            preset=judge_by.preset,
+            limits=judge_by.limits,
+            map=pairing.map_,
+            ignore=pairing.ignore or (),
+            introduced=errors.introduced,
+            reference_model=models.reference_model,
+            through=models.through,
+            confirm=not pairing.no_confirm,
+            target_options=sides.target_options(),
+            reference_options=sides.reference_options(),
+            shapes=samples.shapes(),
+            out=output,
+            store=None if storage.no_store else output,
+            resume=storage.resume,
+            diagnose=not errors.no_diagnose,
+            min_coverage=exit_rule.min_coverage,
             threads=threads,
             progress=progress,
+            keep_runs=True,
         )
-        options.show(
-            comparison,
-            metric=metric,
-            sort=sort,
-            rows=rows,
-            quiet=quiet,
-            csv=csv,
-            json=json,
-            html=html,
-            saved=output,
-        )
-    options.finish(comparison, fail_on)
+        msprobe.write(comparison)
+        show_comparison(comparison, table, files, saved=output)
+    exit_with_verdict(comparison, exit_rule.fail_on)
 
 
-@contextmanager
-def _kept(output: Path | None, html: Path | None) -> Iterator[Path | None]:
-    """Where the comparison and its runs are kept: a report shows tensors, and where nobody asked
-    to keep the runs they live until it is written."""
-    if output is not None or html is None:
-        yield output
+def _refuse(flags: list[str]) -> None:
+    """Refuse flags without a meaning for Ascend's modes, which would have no effect."""
+    if flags:
+        raise InputError("options that dumps of a device know", f"{', '.join(flags)} too")
+
+
+def _show_outcomes(
+    outcomes: list[Outcome],
+    table: options.TableOptions,
+    files: options.ReportFiles,
+    exit_rule: options.ExitOptions,
+) -> int:
+    """Show every comparison of a mode, and return the exit code of all of them."""
+    from syncpoint import api
+
+    if len(outcomes) > 1 and files != options.ReportFiles():
+        raise InputError("--csv, --json and --html for one comparison", f"{len(outcomes)} of them")
+    codes = set()
+    for outcome in outcomes:
+        result = outcome.result
+        if exit_rule.min_coverage is not None:
+            result = replace(result, min_coverage=exit_rule.min_coverage)
+        show_comparison(api.Comparison.of(result), table, files, saved=outcome.comparison)
+        echo(f"report     {outcome.report}")
+        for path in outcome.others:
+            echo(f"also       {path}")
+        codes.add(explain_exit_code(result, exit_rule.fail_on))
+    # A divergence says more than too little to compare.
+    return next((code for code in (EXIT_DIVERGED, EXIT_UNCOVERED) if code in codes), EXIT_CLOSE)
+
+
+def _announce_resume(output: Path | None, resume: bool) -> None:
+    """Say where there is nothing to resume, and how to resume after an interrupt."""
+    from syncpoint.comparison.storage.progress_log import can_resume
+
+    if output is None:
         return
-    with scratch_folder() as folder:
-        yield Path(folder) / f"{html.stem}.cmp"
+    if resume and not can_resume(output):
+        echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
+    cli.after_interrupt = f"to go on, give the same command with --resume ({output})"

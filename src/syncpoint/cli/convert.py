@@ -19,12 +19,8 @@ def convert(
 ) -> None:
     """Write a run or dump in another format."""
     from syncpoint import api
-    from syncpoint.dumps.registry import save_dump
-    from syncpoint.run.model import Kept
 
-    run = api.open_run(source)
-    save_dump(run, destination, to)
-    left = 0 if to == "run" else sum(tensor.kept is not Kept.VALUES for tensor in run.tensors)
-    echo(f"{destination}: {len(run.tensors) - left} tensors as {to}")
-    if left:
-        echo(f"note: {left} tensors without values are left out", err=True)
+    done = api.convert(source, destination, to=to)
+    echo(f"{done.path}: {done.tensors} tensors as {to}")
+    if done.left_out:
+        echo(f"note: {done.left_out} tensors without values are left out", err=True)

@@ -23,7 +23,7 @@ def demo(
 ) -> None:
     """Compare a trained model with a good and with a faulty half-precision copy of itself."""
     from syncpoint.reports.console import Console
-    from syncpoint.reports.message import headline
+    from syncpoint.reports.divergence_message import headline
     from syncpoint.reports.terminal import print_comparison
 
     if find_spec("silero_vad") is None:
@@ -59,7 +59,7 @@ def demo(
 
 def _prepared(output: Path) -> Path:
     """The folder with the model in it."""
-    from syncpoint.run.outputs import write_errors, write_output
+    from syncpoint.files.outputs import write_errors, write_output
 
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
@@ -84,7 +84,7 @@ def _capture(model: Path, name: str, out: Path, dtype: str = "") -> Run:
 
 def _compare(target: Run, reference: Run, model: Path, out: Path, flags: str = "") -> Comparison:
     from syncpoint import api
-    from syncpoint.comparison.storage import is_comparison
+    from syncpoint.comparison.storage.comparison_folder import is_comparison
 
     known = f"--reference-model {model}:reference"
     _say(f"compare {target.path} {reference.path} {known} -o {out}{flags}")

@@ -10,11 +10,13 @@ import typer
 
 from syncpoint.cli import options
 from syncpoint.cli.output import echo
+from syncpoint.cli.show_comparison import exit_with_verdict
 from syncpoint.errors import InputError
 
 
 def diagnose(
     comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    *,
     target_model: Annotated[
         str | None,
         typer.Option(help="The target's model, to be run again for experiments."),
@@ -23,12 +25,7 @@ def diagnose(
         str | None,
         typer.Option(help="The reference's model, to run its ops on the target's values."),
     ] = None,
-    target_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
-    ] = None,
-    reference_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
-    ] = None,
+    sides: options.SideOptions,
     preprocess: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,44 +44,42 @@ def diagnose(
     no_save: Annotated[
         bool, typer.Option("--no-save", help="Do not keep the findings in the comparison.")
     ] = False,
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
+    exit_rule: options.ExitOptions,
+    resources: options.ResourceOptions,
     json: options.Json = None,
     html: options.Html = None,
-    fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = None,
 ) -> None:
     """Say why a comparison differs: the symptom, the causes, what to do next."""
-    options.set_limits(timeout, memory)
+    resources.apply()
     from syncpoint import api
-    from syncpoint.comparison.storage import keep_diagnosis
     from syncpoint.reports.console import Console
-    from syncpoint.reports.diagnosis_report import print_diagnosis
+    from syncpoint.reports.diagnosis_report import PIPED_WIDTH, print_diagnosis
 
     if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
         said = f"{len(preprocess or ())} and {raw or 'no sample'}"
         raise InputError("--preprocess twice and --raw FILE", said)
     for side, model, settings in (
-        ("target", target_model, target_set),
-        ("reference", reference_model, reference_set),
+        ("target", target_model, sides.target_set),
+        ("reference", reference_model, sides.reference_set),
     ):
         if settings and model is None:
             raise InputError(f"--{side}-model beside --{side}-set", "no model")
-    options.one_of(fail_on, ("large", "moderate"), "--fail-on")
+    exit_rule.check()
     found = api.diagnose(
         comparison,
         target_model=target_model,
         reference_model=reference_model,
-        target_options=options.settings(target_set, "--target-set"),
-        reference_options=options.settings(reference_set, "--reference-set"),
+        target_options=sides.target_options(),
+        reference_options=sides.reference_options(),
         seconds=seconds,
         preprocess=(preprocess[0], preprocess[1]) if preprocess else None,
         raw=raw,
+        keep_runs=True,
     )
-    if min_coverage is not None:
-        found = replace(found, min_coverage=min_coverage)
+    if exit_rule.min_coverage is not None:
+        found = replace(found, min_coverage=exit_rule.min_coverage)
     written = []
-    if not no_save and not keep_diagnosis(found, comparison):
+    if not no_save and not found.save_diagnosis(comparison):
         failed = found.diagnosis is not None and found.diagnosis.has_failed
         written.append(
             "the kept diagnosis stays: this one failed"
@@ -95,7 +90,7 @@ def diagnose(
         written.append(f"json       {found.to_json(json)}")
     if html is not None:
         written.append(f"html       {found.to_html(html)}")
-    print_diagnosis(found, Console(piped_width=100))
+    print_diagnosis(found, Console(piped_width=PIPED_WIDTH))
     for line in written:
         echo(line)
-    options.finish(found, fail_on)
+    exit_with_verdict(found, exit_rule.fail_on)

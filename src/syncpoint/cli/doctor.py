@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import platform
+from typing import TYPE_CHECKING
 
-from syncpoint import __version__
 from syncpoint.cli.output import echo
+
+if TYPE_CHECKING:
+    from syncpoint.workflow.installation import RuntimeInfo
 
 
 def doctor() -> None:
-    """Show versions, runtimes with their options, and dump formats."""
-    from syncpoint.dumps.protocol import Saves
-    from syncpoint.dumps.registry import formats
-    from syncpoint.metrics import _kernel
-    from syncpoint.runtimes.registry import runtimes
+    """Show versions, runtimes with their options, dump formats and plugins."""
+    from syncpoint import api
 
-    echo(f"syncpoint  {__version__}, Python {platform.python_version()}, {platform.platform()}")
-    echo(f"kernel     {_kernel.isa()}")
-    for runtime in runtimes():
-        version = runtime.version()
-        if version is None:
-            cure = f"pip install 'syncpoint[{runtime.extra}]'"
-            echo(f"runtime    {runtime.name}: not installed ({cure})")
-            continue
-        echo(f"runtime    {runtime.name} {version}")
-        for option in runtime.options():
-            allowed = f" ({', '.join(map(str, option.choices))})" if option.choices else ""
-            default = option.default if option.default != "" else "as is"
-            echo(f"    --set {option.name}={default}{allowed}  {option.help}")
-    for dump in formats():
-        saves = "read and written" if isinstance(dump, Saves) else "read"
-        echo(f"format     {dump.name}: {saves}")
+    installed = api.doctor()
+    echo(f"syncpoint  {installed.version}, Python {installed.python}, {installed.platform}")
+    echo(f"kernel     {installed.kernel}")
+    for runtime in installed.runtimes:
+        _show_runtime(runtime)
+    for dump in installed.formats:
+        echo(f"format     {dump.name}: {'read and written' if dump.is_written else 'read'}")
+    for plugin in installed.plugins:
+        echo(f"{plugin.kind:<10} {plugin.name}: of {plugin.package}")
+    for line in installed.left_out:
+        echo(f"left out   {line}")
+
+
+def _show_runtime(runtime: RuntimeInfo) -> None:
+    if runtime.version is None:
+        echo(f"runtime    {runtime.name}: not installed ({runtime.cure})")
+        return
+    echo(f"runtime    {runtime.name} {runtime.version}")
+    for option in runtime.options:
+        allowed = f" ({', '.join(map(str, option.choices))})" if option.choices else ""
+        default = option.default if option.default != "" else "as is"
+        echo(f"    --set {option.name}={default}{allowed}  {option.help}")

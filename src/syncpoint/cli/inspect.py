@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,9 +32,13 @@ def inspect(
 
 
 def _list(run: Run) -> None:
-    from syncpoint.reports.console import Console, Table
-    from syncpoint.run.model import Role
+    for label, text in _run_facts(run):
+        echo(f"{label:10} {text}")
+    _print_ops(run)
 
+
+def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
+    """What is known of the whole run: a label and a text a line."""
     info = run.info
     facts = [
         ("model", info.model),
@@ -43,21 +48,31 @@ def _list(run: Run) -> None:
         ("options", ", ".join(f"{k}={v}" for k, v in info.options.items() if v not in ("", None))),
         ("recorded", info.record),
     ]
-    for name, value in facts:
-        if value:
-            echo(f"{name:10} {value}")
+    yield from ((label, text) for label, text in facts if text)
     if info.observer is not None:
         equal = "yes" if info.observer.equal else f"no: {info.observer.detail}"
-        echo(f"{'observer':10} same bits as an uninstrumented run: {equal}")
+        yield "observer", f"same bits as an uninstrumented run: {equal}"
     if not info.complete:
-        echo(f"{'incomplete':10} {info.missing or 'its writer died'}")
+        yield "incomplete", info.missing or "its writer died"
     if run.unverified:
-        echo(f"{'unverified':10} {run.unverified}")
-    for note in info.notes:
-        echo(f"{'note':10} {note}")
-    roles = {role: sum(t.key.role is role for t in run.tensors) for role in Role}
-    counts = ", ".join(f"{n} {role}" for role, n in roles.items() if n)
-    echo(f"{'tensors':10} {len(run.tensors)} ({counts})")
+        yield "unverified", run.unverified
+    yield from (("note", note) for note in info.notes)
+    yield "tensors", f"{len(run.tensors)} ({_count_roles(run)})"
+
+
+def _count_roles(run: Run) -> str:
+    """How many tensors there are of each role, in the order of the roles."""
+    from syncpoint.run.model import Role
+
+    counts = {role: sum(t.key.role is role for t in run.tensors) for role in Role}
+    return ", ".join(f"{count} {role}" for role, count in counts.items() if count)
+
+
+def _print_ops(run: Run) -> None:
+    """Print the table of all ops."""
+    from syncpoint.reports.console import Console, Table
+    from syncpoint.run.model import Role
+
     outputs: dict[Any, list[Tensor]] = {}
     for tensor in run.tensors:
         if tensor.key.role is Role.OUTPUT:
@@ -66,12 +81,12 @@ def _list(run: Run) -> None:
     for heading in ("op", "type", "output", "kept", "module", "source"):
         table.add_column(heading, overflow="fold")
     for item in run.ops:
-        made = outputs.get(item.key, [])
+        tensors = outputs.get(item.key, [])
         table.add_row(
             str(item.key),
             item.type,
-            " ".join(_form(t) for t in made),
-            "/".join(sorted({str(t.kept) for t in made})),
+            " ".join(_form(t) for t in tensors),
+            "/".join(sorted({str(t.kept) for t in tensors})),
             item.module,
             str(item.source[-1]) if item.source else "",
         )
@@ -79,7 +94,7 @@ def _list(run: Run) -> None:
 
 
 def _form(tensor: Tensor) -> str:
-    from syncpoint.reports.numbers import shape_text
+    from syncpoint.run.dims import shape_text
 
     return f"{shape_text(tensor.shape)}:{tensor.dtype}"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import Any
 
 import typer
 
+from syncpoint.errors import SyncpointWarning
 from syncpoint.foreign_text import visible
 
 
@@ -20,3 +23,15 @@ def tolerate_encodings() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+def show_warnings_as_lines() -> None:
+    """Print our own warnings as one line each, without the place in the code and its text."""
+    usual = warnings.formatwarning
+
+    def formatted(message: Any, category: type[Warning], *args: Any, **options: Any) -> str:
+        if issubclass(category, SyncpointWarning):
+            return f"syncpoint: warning: {message}\n"
+        return usual(message, category, *args, **options)
+
+    warnings.formatwarning = formatted

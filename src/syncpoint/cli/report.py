@@ -9,34 +9,32 @@ from typing import Annotated
 import typer
 
 from syncpoint.cli import options
+from syncpoint.cli.show_comparison import exit_with_verdict, show_comparison
 
 
 def report(
     comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
-    metric: options.Metric = "psnr",
+    *,
     preset: Annotated[
-        str | None, typer.Option(help="Judge again under this preset, or auto.")
+        str | None,
+        typer.Option(
+            help="Judge again under this preset, or auto.", rich_help_panel=options.VERDICT
+        ),
     ] = None,
     limits: options.Limits = None,
-    fail_on: options.FailOn = "large",
-    min_coverage: options.MinCoverage = None,
-    csv: options.Csv = None,
-    json: options.Json = None,
-    html: options.Html = None,
-    rows: options.Rows = 24,
-    sort: options.Sort = "similarity",
-    quiet: options.Quiet = False,
+    exit_rule: options.ExitOptions,
+    table: options.TableOptions,
+    files: options.ReportFiles,
 ) -> None:
     """Show a saved comparison; nothing is measured again."""
     from syncpoint import api
 
-    options.check(metric, sort, fail_on)
-    found = api.open_comparison(comparison)
+    table.check()
+    exit_rule.check()
+    result = api.open_comparison(comparison)
     if preset is not None or limits is not None:
-        found = found.rejudged(api.choice(preset or "auto", limits))
-    if min_coverage is not None:
-        found = replace(found, min_coverage=min_coverage)
-    options.show(
-        found, metric=metric, sort=sort, rows=rows, quiet=quiet, csv=csv, json=json, html=html
-    )
-    options.finish(found, fail_on)
+        result = result.judged_by(preset or "auto", limits)
+    if exit_rule.min_coverage is not None:
+        result = replace(result, min_coverage=exit_rule.min_coverage)
+    show_comparison(result, table, files)
+    exit_with_verdict(result, exit_rule.fail_on)

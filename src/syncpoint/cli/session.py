@@ -9,6 +9,7 @@ import typer
 
 from syncpoint.cli import options
 from syncpoint.cli.output import echo
+from syncpoint.cli.parse import parse_bytes
 
 
 def session(
@@ -18,6 +19,7 @@ def session(
     reference: Annotated[
         str, typer.Argument(help="Fill in the reference: a model, a run or a dump.")
     ] = "",
+    *,
     folder: Annotated[
         list[Path] | None,
         typer.Option(help="A folder whose files may be chosen; else the current one."),
@@ -25,18 +27,20 @@ def session(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder that comparisons are kept in.")
     ] = Path("comparisons"),
-    timeout: options.Timeout = None,
-    memory: options.Memory = None,
-    port: options.Port = None,
-    no_browser: options.NoBrowser = False,
+    resources: options.ResourceOptions,
+    browser: options.BrowserOptions,
 ) -> None:
     """Compare models, runs and dumps in the browser; Ctrl-C ends it and what it runs."""
-    from syncpoint.server.serving import require_web, serve
+    from syncpoint import api
 
-    require_web("session")
-    from syncpoint.server.session import open_session
-    from syncpoint.workers.process import ProcessLimits
-
-    limits = ProcessLimits(timeout, options.byte_count(memory))
-    opened, library = open_session(folder or [Path()], output, target, reference, limits)
-    serve(library, "/", echo, port=port, browser=not no_browser, session=opened)
+    api.session(
+        target,
+        reference,
+        folders=folder or [Path()],
+        out=output,
+        timeout=resources.timeout,
+        max_bytes=parse_bytes(resources.memory),
+        port=browser.port,
+        browser=not browser.no_browser,
+        say=echo,
+    )

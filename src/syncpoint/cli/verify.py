@@ -19,14 +19,11 @@ def verify(
     Exit code 0: all of it is verified; 1: something is damaged; 3: not all of it has a checksum;
     2: it could not be read.
     """
-    import json as encoder
-
     from syncpoint import api
-    from syncpoint.run.outputs import write_output
 
     result = api.verify(path)
     if json is not None:
-        write_output(json, encoder.dumps(result.as_dict(), indent=1) + "\n")
+        result.to_json(json)
     for line in result.lines():
         echo(line)
     raise typer.Exit(result.exit_code())

@@ -13,14 +13,14 @@ from syncpoint.cli.output import echo
 
 def view(
     comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
-    port: options.Port = None,
-    no_browser: options.NoBrowser = False,
+    *,
+    browser: options.BrowserOptions,
 ) -> None:
     """Look at a comparison in the browser; Ctrl-C ends it."""
-    from syncpoint.page.opened import name_of
-    from syncpoint.server.library import Library
-    from syncpoint.server.serving import serve
+    from syncpoint.page.open_comparison import name_of
+    from syncpoint.server.comparison_library import Library
+    from syncpoint.server.run_server import serve
 
     library, name = Library([comparison]), name_of(comparison)
     library.get(name)  # says what is wrong with it before anything is served
-    serve(library, f"/c/{name}", echo, port=port, browser=not no_browser)
+    serve(library, f"/c/{name}", echo, port=browser.port, browser=not browser.no_browser)

@@ -33,7 +33,7 @@ class Account(StrEnum):
     """In comparisons that were saved before this was recorded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Coverage:
     """How much of each run was compared."""
 

@@ -9,44 +9,39 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from syncpoint.comparison.accounting import Accounts, account, is_other_name, role_of_name
+from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.coverage import Account
-from syncpoint.comparison.introduced import add_introduced
-from syncpoint.comparison.judging import AUTO, Choice, judged
-from syncpoint.comparison.left_out import left_out_warnings, note_left_out
-from syncpoint.comparison.masking import Masks, summary
-from syncpoint.comparison.measuring import Beside, Progress, Sides, measured, rows
-from syncpoint.comparison.on_demand import add_worst_slices
-from syncpoint.comparison.operands import dequantized, fitted, operand_of, steps_of
-from syncpoint.comparison.progress_log import ProgressLog
+from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
+from syncpoint.comparison.introduced_error.local import add_introduced
+from syncpoint.comparison.introduced_error.replay import add_replayed
+from syncpoint.comparison.judging import AUTO, Choice, check_choice, judge_rows
+from syncpoint.comparison.measuring import Sides, build_sides, measured, rows
+from syncpoint.comparison.nothing_to_compare import left_out_warnings, note_left_out
+from syncpoint.comparison.operands import operand_of
 from syncpoint.comparison.reordered import note_reordered
-from syncpoint.comparison.replayed import add_replayed
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
-from syncpoint.comparison.stages import Stage, Step, Tally, Watch, unwatched
-from syncpoint.comparison.verification import count_verified, damaged_unmatched
+from syncpoint.comparison.same_inputs import note_same_input
+from syncpoint.comparison.storage.progress_log import ProgressLog
+from syncpoint.comparison.unmatched import Accounts, account, is_other_name, role_of_name
+from syncpoint.comparison.worst_slices import add_worst_slices
 from syncpoint.errors import SyncpointError, Unsupported
-from syncpoint.matching.chain import chain, match
-from syncpoint.matching.confirming import Again, Confirmation
-from syncpoint.matching.map_file import MapFile
+from syncpoint.matching.confirm import Confirmation, SecondExecution
+from syncpoint.matching.masks import Mask
+from syncpoint.matching.matcher_chain import chain, match
+from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
-from syncpoint.matching.views import View
-from syncpoint.metrics import Operand, statistics
+from syncpoint.metrics import statistics
 from syncpoint.metrics.limits import coarser, coarsest
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
+from syncpoint.run.events import NULL_SINK, EventSink
+from syncpoint.run.model import Kept, OpKey, Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 
-NOT_COMPLETE = "not complete"
-"""How the first warning of a comparison begins that was looked at before its end."""
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """How to compare."""
 
@@ -57,54 +52,72 @@ class Options:
     samples: Sequence[Inputs] = ()
     """What the target was given, for `replay`."""
     threads: int = 0
-    progress: Progress | None = None
     log: ProgressLog | None = None
     """Where what is done is kept, in case it must be gone on with."""
-    again: Again | None = None
+    second_execution: SecondExecution | None = None
     """Runs both models on another input, to confirm pairs that values alone speak for."""
-    beside: Beside | None = None
-    """Sees every pair that is measured."""
     same: Mapping[TensorKey, TensorKey] = field(default_factory=dict)
     """Target tensors that need not be measured since another holds the same bytes."""
     matchers: Sequence[Matcher] = ()
     """In place of the usual chain, where something else says what belongs together."""
     unfinished: bool = False
     """Measure nothing and run nothing: what is not in the log is left open."""
-    watch: Watch | None = None
-    """Told of every stage, beside `progress`, which is told of the measuring alone."""
+    events: EventSink = NULL_SINK
+    """Receives every event: stages, and batches while their values are in memory."""
+
+    def __post_init__(self) -> None:
+        check_choice(self.choice)
+
+    @property
+    def masks(self) -> tuple[Mask, ...]:
+        """Positions that do not count, as the map says them."""
+        return self.map_file.masks if self.map_file is not None else ()
 
 
 def compare(target: Run, reference: Run, options: Options | None = None) -> Result:
     """Compare two runs."""
     options = options or Options()
+    return compare_through(build_sides(target, reference, options.masks), options)
+
+
+def compare_through(sides: Sides, options: Options) -> Result:
+    """Compare two runs through sides that the caller goes on reading them through, such as for the
+    diagnosis; they have the masks of the options."""
+    target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
-    confirmation = Confirmation(options.again) if options.again is not None else None
-    confirm = confirmation.agrees if confirmation is not None else None
-    watch = options.watch or unwatched
-    watch(Step(Stage.MATCH))
-    matching = match(target, reference, matchers, confirm)
-    watch(Step(Stage.MATCH, len(matching.pairs), 0, True, _in_words(matching)))
-    said = options.map_file.masks if options.map_file is not None else ()
-    sides = Sides(target, reference, Masks(said, target, reference) if said else None)
+    second = options.second_execution
+    confirmation = Confirmation(second) if second is not None else None
+    events = options.events
+    events.send(Step(stage=Stage.MATCH))
+    matching = match(target, reference, matchers, confirmation)
+    events.send(
+        Step(
+            stage=Stage.MATCH,
+            done=len(matching.pairs),
+            total=0,
+            finished=True,
+            text=_in_words(matching),
+        )
+    )
     if options.log is not None:
         options.log.runs(target, reference)
     made = rows(sides, matching.pairs, set(_standing_in(matching).values()))
     if options.unfinished:
         return _so_far(sides, matching, made, options)
     made = _measured(sides, made, options)
-    made = [_with_input_check(sides, row) for row in made]
+    made = [note_same_input(sides, row) for row in made]
     made = _with_first_non_finite(sides, made)
-    warnings = [*_warnings(sides), *summary(made)]
+    warnings = [*_warnings(sides), *_masked_positions(sides, made)]
     warnings += _unconfirmed(sides, made)
     if confirmation is not None and confirmation.trouble:
         warnings.append(confirmation.trouble)
     if options.introduced != "off":
-        watch(Step(Stage.INTRODUCED))
+        events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
                 made = _replayed(sides, made, options.samples)
             else:
-                made = add_introduced(sides, made, reference.session, options.log, watch)
+                made = add_introduced(sides, made, reference.session, options.log, events)
             warnings += _without_values(made)
         else:
             warnings.append(
@@ -112,26 +125,28 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
                 " have its ops run again"
             )
         known = sum(row.introduced is not None for row in made)
-        watch(Step(Stage.INTRODUCED, known, known, True, f"known for {known} sync points"))
+        text = f"known for {known} sync points"
+        events.send(Step(stage=Stage.INTRODUCED, done=known, total=known, finished=True, text=text))
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    made = add_worst_slices(sides, judged(made, options.choice), options.threads)
+    made = add_worst_slices(sides, judge_rows(made, options.choice), options.threads)
     made = note_left_out(note_reordered(sides, made))
     warnings += left_out_warnings(made)
     unmatched = matching.unmatched()
     accounts = account(matching, unmatched, made)
     damaged = damaged_unmatched(sides, made)
     return Result(
-        _about(target),
-        _about(reference),
-        made,
-        _lonely(matching, unmatched, accounts, frozenset(damaged)),
-        options.choice,
-        _edges(target, made),
-        tuple(warnings),
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        target=_about(target),
+        reference=_about(reference),
+        rows=made,
+        unmatched=_lonely(matching, unmatched, accounts, frozenset(damaged)),
+        choice=options.choice,
+        edges=_edges(target, made),
+        warnings=tuple(warnings),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
         verified=count_verified(sides, made, damaged),
+        masks=options.masks,
     )
 
 
@@ -139,35 +154,37 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
     """What is known of a comparison that is not finished; the rest is said to be open."""
     log = options.log
     assert log is not None
-    open_ = Reason.UNFINISHED.value
+    open_ = Reason(ReasonCode.UNFINISHED)
     found = [log.measured(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made]
     left = sum(row.unmeasured == open_ for row in found)
-    found = _with_first_non_finite(sides, [_with_input_check(sides, row) for row in found])
+    found = _with_first_non_finite(sides, [note_same_input(sides, row) for row in found])
     if left:
         # What an op reads may be among what is not measured.
         found = [replace(row, first_non_finite=False) for row in found]
     if options.introduced != "off":
         found = [log.introduced(row) or replace(row, unknown=open_) for row in found]
     found.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    found = judged(found, options.choice)
+    found = judge_rows(found, options.choice)
     unmatched = matching.unmatched()
     accounts = account(matching, unmatched, found)
+    so_far = (
+        f"not complete: {len(found) - left} of {len(found)} sync points are measured; verdicts may"
+        " change, and who is guilty is known at the end"
+    )
     return Result(
-        _about(sides.target),
-        _about(sides.reference),
-        found,
-        _lonely(matching, unmatched, accounts),
-        options.choice,
-        _edges(sides.target, found),
-        (
-            f"{NOT_COMPLETE}: {len(found) - left} of {len(found)} sync points are measured;"
-            " verdicts may change, and who is guilty is known at the end",
-            *_warnings(sides),
-        ),
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        target=_about(sides.target),
+        reference=_about(sides.reference),
+        rows=found,
+        unmatched=_lonely(matching, unmatched, accounts),
+        choice=options.choice,
+        edges=_edges(sides.target, found),
+        warnings=(so_far, *_warnings(sides)),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
         verified=count_verified(sides, found),
+        masks=options.masks,
+        unfinished=so_far,
     )
 
 
@@ -185,33 +202,21 @@ def _without_values(made: list[Row]) -> list[str]:
 
 
 def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
-    tally = (
-        Tally(options.watch, options.choice, len(sides.target.ops))
-        if options.watch is not None
-        else None
-    )
-
-    def progress(done: int, total: int) -> None:
-        if tally is not None:
-            tally.tell(done, total)
-        if options.progress is not None:
-            options.progress(done, total)
-
-    if tally is not None:
-        tally.tell(0, len(made))
-    seen = tally.add if tally is not None else None
-
-    made = measured(
-        sides, made, options.threads, progress, options.log, options.beside, options.same, seen
-    )
-    if tally is not None:
-        tally.finish(len(made))
+    """The rows with their numbers, between the events that say so."""
+    events = options.events
+    events.send(MeasuringStarted(len(made), len(sides.target.ops), options.choice))
+    made = measured(sides, made, options.threads, options.log, options.same, events)
+    events.send(MeasuringFinished(len(made)))
     return made
+
+
+def _masked_positions(sides: Sides, made: list[Row]) -> list[str]:
+    return sides.masks.summary(made) if sides.masks is not None else []
 
 
 def _in_words(matching: Matching) -> str:
     """How many pairs, by what evidence, and how many are left."""
-    evidence = Counter(pair.evidence.partition(":")[0] for pair in matching.pairs)
+    evidence = Counter(pair.evidence for pair in matching.pairs)
     by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
     left = Counter(unmatched.side for unmatched in matching.unmatched() if unmatched.counted)
     alone = ", ".join(f"{left[side]} of the {side}" for side in ("target", "reference"))
@@ -251,7 +256,7 @@ def _about(run: Run) -> dict[str, Any]:
         "missing": info.missing,
         "notes": list(info.notes),
         "environment": dict(info.environment),
-        "other_outputs": dict(info.other_outputs),
+        "other_outputs": {name: o.to_json() for name, o in info.other_outputs.items()},
     }
 
 
@@ -300,84 +305,10 @@ def _unconfirmed(sides: Sides, made: list[Row]) -> list[str]:
     return []
 
 
-def _with_input_check(sides: Sides, row: Row) -> Row:
-    """Inputs are the same if they are equal once the finer side is rounded to the coarser."""
-    if row.target.key.role is not Role.MODEL_INPUT or row.numbers is None:
-        return row
-    target = sides.target.tensor(row.target.key)
-    reference = sides.reference.tensor(row.reference.key)
-    if target is None or reference is None or row.basis != Kept.VALUES:
-        return row
-    if row.numbers["equal"] == row.numbers["count"]:
-        same = True
-    else:
-        try:
-            same = _same_when_rounded(sides, row, target, reference)
-        except SyncpointError:
-            return row
-    return replace(row, numbers={**row.numbers, "same_input": same})
-
-
-def _same_when_rounded(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> bool:
-    """Whether the two are no further apart than rounding one number to both types explains."""
-    if (target.dtype, target.quantization) == (reference.dtype, reference.quantization):
-        return False
-    kinds = {DTYPES[target.dtype].kind, DTYPES[reference.dtype].kind}
-    if Kind.COMPLEX in kinds or Kind.BOOL in kinds:
-        return False
-    try:
-        t, _ = fitted(operand_of(sides.target, target), View(row.view), reference.shape)
-    except ValueError:
-        return False
-    r = operand_of(sides.reference, reference)
-    mine, theirs = dequantized(t), dequantized(r)
-    if mine.shape != theirs.shape:
-        return False
-    mine, theirs = _clipped(mine, r), _clipped(theirs, t)
-    allowed = _rounding_of(t, theirs) + _rounding_of(r, theirs)
-    with np.errstate(invalid="ignore"):
-        same = (np.abs(mine - theirs) <= allowed) | (mine == theirs)
-    same |= np.isnan(mine) & np.isnan(theirs)
-    return bool(same.all())
-
-
-def _clipped(values: NDArray[Any], by: Operand) -> NDArray[Any]:
-    """What is left of the values in the range of the other side's type."""
-    dtype = DTYPES[by.dtype]
-    if by.quantization is not None:
-        ends = [replace(by, data=np.full_like(by.array, end)) for end in _integer_range(by)]
-        low, high = (dequantized(end) for end in ends)
-        inside: NDArray[Any] = np.clip(values, np.minimum(low, high), np.maximum(low, high))
-        return inside
-    if dtype.kind is Kind.FLOAT:
-        return np.where(np.abs(values) > dtype.max, np.copysign(np.inf, values), values)
-    return values
-
-
-def _integer_range(operand: Operand) -> tuple[int, int]:
-    bits = DTYPES[operand.dtype].bits
-    return (
-        (0, 2**bits - 1) if operand.dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    )
-
-
-def _rounding_of(operand: Operand, values: NDArray[Any]) -> NDArray[Any]:
-    """The most by which rounding to this operand's type moves a value."""
-    dtype = DTYPES[operand.dtype]
-    moved: NDArray[Any] = np.zeros(values.shape)
-    if operand.quantization is not None:
-        moved = 0.5001 * np.abs(steps_of(operand))
-    elif dtype.kind is Kind.FLOAT:
-        least = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
-        finite = np.where(np.isfinite(values), np.abs(values), 0.0)
-        moved = np.maximum(1.0001 * dtype.unit * finite, least)
-    return moved
-
-
 def _with_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
     """Mark ops that make NaN or inf where the reference is finite, from inputs that are fine."""
     bad: dict[TensorKey, bool] = {
-        row.target.key: _turns_non_finite(row) for row in made if row.numbers is not None
+        row.target.key: row.has_more_non_finite for row in made if row.numbers is not None
     }
     if not any(bad.values()):
         return made
@@ -423,15 +354,6 @@ def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool], deep: 
     return bad[key]
 
 
-def _turns_non_finite(row: Row) -> bool:
-    numbers = row.numbers or {}
-    return any(
-        # Not counted is at least one.
-        abs(numbers.get(f"target_{kind}") or 0) > abs(numbers.get(f"reference_{kind}") or 0)
-        for kind in ("nan", "inf")
-    ) and bool(numbers.get("mismatched"))
-
-
 def _edges(target: Run, made: list[Row]) -> dict[OpKey, tuple[OpKey, ...]]:
     return {
         op.key: tuple(edge.op for edge in op.inputs if edge.role in (Role.OUTPUT, Role.STATE))
@@ -457,13 +379,13 @@ def _lonely(
     for unmatched in without_partner:
         key = unmatched.key
         op = orders[unmatched.side].get(key.op)
-        reason = unmatched.reason
-        if op is not None and op.random and reason is Reason.NO_COUNTERPART:
-            reason = Reason.RANDOM
+        code = unmatched.reason.code
+        if op is not None and op.random and code is ReasonCode.NO_COUNTERPART:
+            code = ReasonCode.RANDOM
         if (unmatched.side, key) in damaged:
-            reason = Reason.DAMAGED
+            code = ReasonCode.DAMAGED
         role = role_of_name(key)
-        counted = role in JUDGED_ROLES and reason not in (Reason.EXCLUDED, Reason.RANDOM)
+        counted = role in JUDGED_ROLES and code not in (ReasonCode.EXCLUDED, ReasonCode.RANDOM)
         counted = counted and unmatched.counted
         counted = counted and not is_other_name(key, paired[unmatched.side])
         other = matching.reference if unmatched.side == "target" else matching.target
@@ -473,16 +395,16 @@ def _lonely(
             counted = False
         left.append(
             Lonely(
-                unmatched.side,
-                str(key.op),
-                role,
-                key.index,
-                op.type if op else "",
-                op.module if op else "",
-                reason,
-                unmatched.detail,
-                counted,
-                accounts.of.get((unmatched.side, key), Account.UNKNOWN) if counted else "",
+                side=unmatched.side,
+                op=str(key.op),
+                role=role,
+                index=key.index,
+                type=op.type if op else "",
+                module=op.module if op else "",
+                why=replace(unmatched.reason, code=code),
+                counted=counted,
+                account=accounts.of.get((unmatched.side, key), Account.UNKNOWN) if counted else "",
+                inside=unmatched.inside,
             )
         )
     return left

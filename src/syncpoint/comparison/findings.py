@@ -11,27 +11,22 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from syncpoint.run.files import one_line
+from syncpoint.files.safe_access import one_line
 
 NOT_DIAGNOSED = "not diagnosed: nobody looked for causes"
 """What reports say of a comparison without a diagnosis."""
-FAILED = "diagnosis failed: "
+_FAILED = "diagnosis failed: "
 """How a line about a diagnosis that failed begins, in `Diagnosis.troubles` and in every report."""
 
 
-def failed(error: Exception, cause: str = "") -> str:
+def failure_line(error: Exception, cause: str = "") -> str:
     """The line of the report that says why there is no diagnosis, or not all of it: what went
     wrong, and while which cause was looked for."""
     name, text = type(error).__name__, one_line(error)
     words = text if text.startswith(name) else f"{name}: {text}"
     if isinstance(error, MemoryError):
         words = "out of memory"
-    return f"{FAILED}{cause}: {words}" if cause else f"{FAILED}{words}"
-
-
-def is_failure(text: str) -> bool:
-    """Whether a trouble is that the diagnosis failed."""
-    return text.startswith(FAILED)
+    return f"{_FAILED}{cause}: {words}" if cause else f"{_FAILED}{words}"
 
 
 class Level(StrEnum):
@@ -58,7 +53,7 @@ class Symptom(StrEnum):
     UNKNOWN = "no output was compared"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One diagnosed cause, with its evidence and what to do about it."""
 
@@ -113,7 +108,7 @@ class Finding:
         return cls(**{**known, "level": Level(known["level"])})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """The symptom, and the findings in the order in which to look at them."""
 
@@ -124,21 +119,25 @@ class Diagnosis:
     experiments: tuple[str, ...] = ()
     """What was run to find out."""
     troubles: tuple[str, ...] = field(default=())
-    """What could not be looked at, and why; a diagnosis that failed, in a line from `failed`."""
+    """What could not be looked at, and why; where the diagnosis failed, the lines of `failures`."""
     models: tuple[str, ...] = ()
     """The sides whose models could be run again."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Side -> why its run could not be read, where it was not at hand."""
+    failures: tuple[str, ...] = ()
+    """Those of the troubles that say that the diagnosis, or a part of it, failed."""
 
     @property
     def trouble_lines(self) -> list[str]:
         """The troubles as lines of a report."""
-        return [text if is_failure(text) else f"not looked at: {text}" for text in self.troubles]
+        return [
+            text if text in self.failures else f"not looked at: {text}" for text in self.troubles
+        ]
 
     @property
     def has_failed(self) -> bool:
         """Whether it failed, or a part of it did."""
-        return any(is_failure(text) for text in self.troubles)
+        return bool(self.failures)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; the findings are kept beside it."""
@@ -147,6 +146,7 @@ class Diagnosis:
             "summary": self.summary,
             "experiments": list(self.experiments),
             "troubles": list(self.troubles),
+            "failures": list(self.failures),
             "models": list(self.models),
             "absent": dict(self.absent),
         }
@@ -155,11 +155,12 @@ class Diagnosis:
     def of_dict(cls, said: Mapping[str, Any], findings: list[Mapping[str, Any]]) -> Diagnosis:
         """Read back."""
         return cls(
-            Symptom(said["symptom"]),
-            str(said["summary"]),
-            tuple(Finding.of_dict(one) for one in findings),
-            tuple(said["experiments"]),
-            tuple(said["troubles"]),
-            tuple(said["models"]),
-            dict(said.get("absent", {})),
+            symptom=Symptom(said["symptom"]),
+            summary=str(said["summary"]),
+            findings=tuple(Finding.of_dict(one) for one in findings),
+            experiments=tuple(said["experiments"]),
+            troubles=tuple(said["troubles"]),
+            models=tuple(said["models"]),
+            absent=dict(said.get("absent", {})),
+            failures=tuple(said["failures"]),
         )

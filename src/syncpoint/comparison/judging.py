@@ -1,38 +1,49 @@
-"""Numbers -> verdicts. Pure: rows in, rows out, so a saved comparison can be judged again."""
+"""Numbers -> verdicts. Pure: rows in, rows out, so a saved comparison can be judged again.
+
+`judge_row` is the one judge of a sync point, whoever asks: while it is measured, at the end, under
+other limits. `judge_rows` adds what only all rows together tell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from syncpoint.comparison.rounded_values import is_correctly_rounded, judge_rounded
 from syncpoint.comparison.rows import Introduced, Row
-from syncpoint.metrics.coarse import judge_digest, judge_statistics
-from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced, preset_of
-from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.errors import InputError
+from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
+from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, ReasonCode, Verdict
+from syncpoint.metrics.without_values import judge_digest, judge_statistics
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
 GIVEN = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
 """Roles of what a model is given, as against what it computes."""
-_FEW_DIGITS = 0.1
-"""Relative error from which correctly rounded values are worth a look."""
 Choice = str | Limits
 """`auto`, or the limits that hold for every row."""
 
 
-def judged(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
-    """The rows with their verdicts under these limits."""
-    done = [_judge_row(row, choice) for row in rows]
+def check_choice(choice: object) -> None:
+    """Refuse what is neither `auto` nor limits. The name of a preset would count as `auto`."""
+    if choice != AUTO and not isinstance(choice, Limits):
+        raise InputError(
+            f"limits to judge by: {AUTO}, or a Limits",
+            repr(choice),
+            "look up a preset by its name with syncpoint.metrics.limits.preset",
+        )
+
+
+def judge_rows(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
+    """The rows of a whole comparison with their verdicts under these limits."""
+    done = [judge_row(row, choice) for row in rows]
     if not any(row.introduced for row in done):
         return done
     if any(is_unfinished(row) for row in done):
         return done  # that nobody is guilty is not known yet
     # What comes after random numbers is off for a reason, and not because small errors grew. What
     # a damaged tensor was is not known.
-    unknown = (Reason.RANDOM, Reason.DAMAGED)
-    guilty = any(_is_guilty(row) or row.unmeasured.startswith(unknown) for row in done)
+    unknown = (ReasonCode.RANDOM, ReasonCode.DAMAGED)
+    guilty = any(_is_guilty(row) or row.unmeasured.code in unknown for row in done)
     return [_amplified(row, done) if not guilty else row for row in done]
 
 
@@ -43,42 +54,69 @@ def limits_of(row: Row, choice: Choice) -> Limits:
     return PRESETS[row.preset]
 
 
-def _judge_row(row: Row, choice: Choice) -> Row:
+def judge_row(row: Row, choice: Choice = AUTO) -> Row:
+    """One row with its verdict: that on its total error, weighed by what its op introduced."""
     if row.unmeasured or row.numbers is None:
-        return replace(row, verdict=Verdict.NONE, reason=row.unmeasured or Reason.NO_TARGET_VALUE)
-    verdict, reason = judge_total(row, limits_of(row, choice))
-    if verdict.severity and is_correctly_rounded(row, limits_of(row, choice)):
-        verdict, reason = _judge_rounded(row.numbers, row.target.dtype)
-    if row.target.key.role is Role.MODEL_INPUT and "same_input" in row.numbers:
-        same = row.numbers["same_input"]
-        verdict, reason = (Verdict.CLOSE, "") if same else (Verdict.LARGE, "the inputs differ")
+        why = row.unmeasured or Reason(ReasonCode.NO_TARGET_VALUE)
+        return replace(row, verdict=Verdict.NONE, why=why)
+    verdict, why = _judge_measured(row, choice)
     introduced = Verdict.NONE
     if row.introduced is not None:
         own = choice if isinstance(choice, Limits) else PRESETS[row.introduced.preset]
         introduced = judge_introduced(row.introduced.ratio, own)
     if row.first_non_finite:
         # As exact as its precision allows, perhaps, and still where the run breaks.
-        verdict, reason = Verdict.LARGE, f"first non-finite; {reason}"
-    elif row.output:
-        pass
-    elif verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
+        verdict, why = Verdict.LARGE, Reason(detail=f"first non-finite; {why}")
+    elif not row.output:
+        verdict, why = _weigh_introduced(row, choice, introduced, verdict, why)
+    if row.nearer_to_float64 and introduced is not Verdict.LARGE and not row.first_non_finite:
+        # A value that differs from the reference's because it is nearer to the truth is no fault.
+        verdict = Verdict.CLOSE if verdict.severity else verdict
+    return replace(row, verdict=verdict, why=why, introduced_verdict=introduced)
+
+
+def is_excused(row: Row, choice: Choice = AUTO) -> bool:
+    """Whether a row is close only because its value is nearer to float64 than the reference's."""
+    if not row.nearer_to_float64 or row.verdict is not Verdict.CLOSE:
+        return False
+    return judge_row(replace(row, nearer_to_float64=False), choice).verdict is not Verdict.CLOSE
+
+
+def _judge_measured(row: Row, choice: Choice) -> tuple[Verdict, Reason]:
+    """The verdict on the total error; correct rounding and model inputs have rules of their own."""
+    numbers = row.numbers or {}
+    if row.target.key.role is Role.MODEL_INPUT and "same_input" in numbers:
+        if numbers["same_input"]:
+            return Verdict.CLOSE, NO_REASON
+        return Verdict.LARGE, Reason(detail="the inputs differ")
+    limits = limits_of(row, choice)
+    verdict, why = judge_total(row, limits)
+    if verdict.severity and is_correctly_rounded(row, limits):
+        return judge_rounded(numbers, row.target.dtype)
+    return verdict, why
+
+
+def _weigh_introduced(
+    row: Row, choice: Choice, introduced: Verdict, verdict: Verdict, why: Reason
+) -> tuple[Verdict, Reason]:
+    """The verdict on an op's result, by how much of the total error the op itself made."""
+    if verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
         # Within the limits of what came before it, too large to be this op's rounding: not to be
         # passed over, and large if it would be so by the op's own precision.
-        verdict = max(
-            Verdict.MODERATE, _own_verdict(row.introduced, choice), key=lambda v: v.severity
-        )
+        own = _own_verdict(row.introduced, choice)
         ratio = row.introduced.ratio or 0.0
-        reason = f"within the limits, yet {ratio:.3g}x of what its precision allows"
-    elif verdict.severity and introduced is not Verdict.NONE:
-        if introduced is Verdict.CLOSE:
-            verdict = Verdict.INHERITED
-        elif introduced.severity < verdict.severity:
-            verdict = introduced
-            reason += "; most of it inherited"
-    return replace(row, verdict=verdict, reason=reason, introduced_verdict=introduced)
+        detail = f"within the limits, yet {ratio:.3g}x of what its precision allows"
+        return max(Verdict.MODERATE, own, key=lambda v: v.severity), Reason(detail=detail)
+    if not verdict.severity or introduced is Verdict.NONE:
+        return verdict, why
+    if introduced is Verdict.CLOSE:
+        return Verdict.INHERITED, why
+    if introduced.severity < verdict.severity:
+        return introduced, Reason(detail=f"{why}; most of it inherited")
+    return verdict, why
 
 
-def judge_total(row: Row, limits: Limits) -> tuple[Verdict, str]:
+def judge_total(row: Row, limits: Limits) -> tuple[Verdict, Reason]:
     """The verdict on the total error of a row that has numbers, by what they are of."""
     numbers = row.numbers or {}
     if row.basis == Kept.DIGEST:
@@ -86,36 +124,6 @@ def judge_total(row: Row, limits: Limits) -> tuple[Verdict, str]:
     if row.basis == Kept.STATISTICS:
         return judge_statistics(numbers, limits)
     return judge(numbers, limits)
-
-
-def is_correctly_rounded(row: Row, limits: Limits) -> bool:
-    """Whether every element is the reference's value, rounded to the coarser type of the two.
-
-    Among subnormal numbers that is far off: 1e-6 in float16 is 1.3 % off, and no float16 is nearer.
-    Limits that are stricter than the type's own were asked for and hold.
-    """
-    numbers = row.numbers or {}
-    types = [DTYPES[end.dtype] for end in (row.target, row.reference)]
-    if row.basis != Kept.VALUES or limits.exact or any(t.kind is not Kind.FLOAT for t in types):
-        return False
-    coarser_type = min(types, key=lambda t: t.mantissa)
-    if PRESETS[preset_of(coarser_type.name)].psnr[0] < limits.psnr[0]:
-        return False
-    distance = numbers.get("max_ulp")
-    return distance is not None and distance <= 0.5 and not numbers["mismatched"]
-
-
-def _judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, str]:
-    """Close, unless the type has hardly a digit left for these values: a model that divides by a
-    value which is now zero, or which has doubled, breaks however correct the rounding was."""
-    vanished = numbers["target_zero"] - numbers["reference_zero"]
-    rounded = f"correctly rounded to {dtype}"
-    if vanished > 0:
-        return Verdict.MODERATE, f"{vanished:,} too small for {dtype} became 0; {rounded}"
-    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
-        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
-        return Verdict.MODERATE, f"{off}; {rounded}"
-    return Verdict.CLOSE, ""
 
 
 def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
@@ -146,22 +154,20 @@ def _amplified(row: Row, rows: list[Row]) -> Row:
     makers = (r for r in rows if r.target.key.op == row.target.key.op and r.introduced)
     if not any(r.target.key.role is Role.OUTPUT for r in makers):
         # Nobody is known to be guilty, which is not the same as nobody being so.
-        return replace(row, reason=f"{row.reason}; the op that makes it could not be measured")
+        detail = f"{row.why}; the op that makes it could not be measured"
+        return replace(row, why=Reason(detail=detail))
     ratios = [r.introduced.ratio for r in rows if r.introduced and r.introduced.ratio is not None]
     greatest = max(ratios, default=0.0)
-    return replace(
-        row,
-        verdict=Verdict.AMPLIFIED,
-        reason=f"{row.reason}; no op is guilty, none introduced more than {greatest:.1f}x of what"
-        " its precision allows: small errors grew on the way",
+    detail = (
+        f"{row.why}; no op is guilty, none introduced more than {greatest:.1f}x of what its"
+        " precision allows: small errors grew on the way"
     )
+    return replace(row, verdict=Verdict.AMPLIFIED, why=Reason(detail=detail))
 
 
 def is_unfinished(row: Row) -> bool:
     """Whether more will be known of a row when its comparison is finished."""
-    return (
-        row.verdict is Verdict.NONE and row.reason.startswith(Reason.UNFINISHED)
-    ) or row.unknown.startswith(Reason.UNFINISHED)
+    return ReasonCode.UNFINISHED in (row.why.code, row.unknown.code)
 
 
 def overall(rows: list[Row]) -> Verdict:
@@ -172,9 +178,7 @@ def overall(rows: list[Row]) -> Verdict:
     computed = any(
         row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN for row in rows
     )
-    failing = any(
-        row.verdict is Verdict.NONE and row.reason.split(":")[0] in FAILING_REASONS for row in rows
-    )
+    failing = any(row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS for row in rows)
     if Verdict.LARGE in verdicts or failing:
         return Verdict.LARGE
     if Verdict.AMPLIFIED in verdicts:

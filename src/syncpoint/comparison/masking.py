@@ -19,12 +19,11 @@ from syncpoint.errors import InputError
 from syncpoint.matching.masks import Mask
 from syncpoint.matching.protocol import JUDGED_ROLES
 from syncpoint.metrics import Operand, Pair
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Kept, Part, Role, Tensor
 from syncpoint.run.reader import Run
 
-_NOTE = "positions masked by the map"
 _HAS_INFINITY = frozenset({"f64", "f32", "f16", "bf16"})
 """Types in which the kernel knows a mark for masked positions."""
 
@@ -45,16 +44,28 @@ class Masks:
     def kept(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
         fit."""
-        if row.target.key.role not in JUDGED_ROLES:
-            return None
-        names = _names(row.target) | _names(row.reference)
         found: NDArray[np.bool_] | None = None
-        for mask, masked in zip(self._masks, self._masked, strict=True):
-            if not masked & names:
-                continue
+        for mask in self._masks_of(row):
             one = mask.kept(row.reference.shape, self._values(mask, row.reference.key.part))
             found = one if found is None else found & one
         return found
+
+    def _masks_of(self, row: Row) -> list[Mask]:
+        """The masks that speak of a row."""
+        if row.target.key.role not in JUDGED_ROLES:
+            return []
+        names = _names(row.target) | _names(row.reference)
+        pairs = zip(self._masks, self._masked, strict=True)
+        return [mask for mask, masked in pairs if masked & names]
+
+    def summary(self, rows: Iterable[Row]) -> list[str]:
+        """One line on all that was left out of measured rows."""
+        masked = [row for row in rows if row.numbers is not None and self._masks_of(row)]
+        if not masked:
+            return []
+        total = sum(prod(row.reference.shape) for row in masked)
+        out = total - sum((row.numbers or {})["count"] for row in masked)
+        return [f"the map masks {out:,} of {total:,} positions at {len(masked)} sync points"]
 
     def _values(self, mask: Mask, part: Part) -> NDArray[Any] | None:
         if not mask.tensor:
@@ -107,20 +118,30 @@ def without_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Ro
     try:
         kept = masks.kept(row) if masks is not None else None
     except ValueError as error:
-        why = f"{Reason.MASKED}: a mask that fits is needed, found {error}"
-        return replace(row, numbers=None, unmeasured=why), None
+        return _unmeasured(row, f"a mask that fits is needed, found {error}"), None
     if kept is None or row.unmeasured:
         return row, pair
     if pair is None:
-        why = f"{Reason.MASKED}: a mask needs values, found {row.basis}"
-        return replace(row, numbers=None, unmeasured=why), None
+        return _unmeasured(row, f"a mask needs values, found {row.basis}"), None
     if not kept.any():
-        return replace(row, unmeasured=f"{Reason.MASKED}: every position"), None
-    mine, theirs = _picked(pair.target, kept), _picked(pair.reference, kept)
-    return row, replace(pair, target=mine, reference=theirs)
+        return _unmeasured(row, "every position"), None
+    return row, select_counted(pair, kept)
 
 
-def _picked(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
+def select_counted(pair: Pair, kept: NDArray[np.bool_]) -> Pair:
+    """The pair of the elements that count alone, in one row."""
+    return replace(
+        pair,
+        target=_counted(pair.target, kept),
+        reference=_counted(pair.reference, kept),
+    )
+
+
+def _unmeasured(row: Row, detail: str) -> Row:
+    return replace(row, numbers=None, unmeasured=Reason(ReasonCode.MASKED, detail))
+
+
+def _counted(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
     """The elements that count, one after the other. One scale serves all of them wherever they
     are; several belong to places, so that the numbers they stand for are taken."""
     if operand.quantization is not None and operand.quantization.axis is not None:
@@ -135,7 +156,7 @@ def told(row: Row, kept: NDArray[np.bool_]) -> Row:
     if at is not None:
         numbers["max_abs_index"] = int(np.flatnonzero(kept)[at])
     out = kept.size - int(np.count_nonzero(kept))
-    note = f"{out:,} of {kept.size:,} {_NOTE}"
+    note = f"{out:,} of {kept.size:,} positions masked by the map"
     return replace(row, numbers=numbers, notes=(*row.notes, note))
 
 
@@ -154,13 +175,3 @@ def blanked(
     mark = np.asarray(-inf)
     data = np.where(kept, operand.array, mark.astype(operand.array.dtype))
     return replace(operand, data=data), np.where(kept, truth, mark)
-
-
-def summary(rows: Iterable[Row]) -> list[str]:
-    """One line on all that was left out."""
-    masked = [r for r in rows if r.numbers is not None and any(_NOTE in n for n in r.notes)]
-    if not masked:
-        return []
-    total = sum(prod(r.reference.shape) for r in masked)
-    out = total - sum((r.numbers or {})["count"] for r in masked)
-    return [f"the map masks {out:,} of {total:,} positions at {len(masked)} sync points"]

@@ -6,48 +6,46 @@ with the size of the runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.bases import basis_of, by_digest, by_statistics, unlike_bytes
-from syncpoint.comparison.indices import chosen_scores
+from syncpoint.comparison.checksum_status import BackgroundChecks, failed_row, is_damaged
+from syncpoint.comparison.events import BatchMeasured, RowsRestored
+from syncpoint.comparison.index_outputs import chosen_scores
 from syncpoint.comparison.masking import Masks, told, without_masked
 from syncpoint.comparison.operands import (
     WIDENED_MASK,
     fitted,
     logical_shape,
     operand_of,
-    shape_text,
-    shapes_text,
+    shapes_reason,
+    view_reason,
 )
-from syncpoint.comparison.precision import Precisions
-from syncpoint.comparison.progress_log import ProgressLog
 from syncpoint.comparison.rows import End, Row
-from syncpoint.comparison.verification import BackgroundChecks, failed_row, is_damaged
+from syncpoint.comparison.storage.progress_log import ProgressLog
+from syncpoint.comparison.tensor_precision import Precisions
+from syncpoint.comparison.without_values import basis_of, by_digest, by_statistics, unlike_bytes
 from syncpoint.errors import FormatError, SyncpointError
+from syncpoint.matching.masks import Mask
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics import FileRegion, Operand, Pair, measure_each
 from syncpoint.metrics.limits import PRESETS, coarsest
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import Kept, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 _BATCH_BYTES = 64 << 20
 _BATCH_PAIRS = 4096
+_RANDOM = Reason(ReasonCode.RANDOM, "draws random numbers")
 _LARGE = 16 << 20
 """Bytes from which a tensor is measured in pieces."""
-
-Progress = Callable[[int, int], None]
-"""Told of how many of how many sync points are done."""
-
-Beside = Callable[[list[tuple[Row, Pair]]], None]
-"""Given the pairs of a batch while their values are at hand, for numbers of another kind."""
 
 
 @dataclass
@@ -124,15 +122,20 @@ class Sides:
             # What wrote the state tells where to look.
             op = run.ops[self.order(side, self._made(side)[tensor.alias_of].op)]
         return End(
-            tensor.key,
-            kind,
-            tensor.dtype,
-            tensor.shape,
-            op.module if op else "",
-            str(op.source[-1]) if op and op.source else "",
-            tensor.name,
-            order,
+            key=tensor.key,
+            type=kind,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            module=op.module if op else "",
+            source=str(op.source[-1]) if op and op.source else "",
+            name=tensor.name,
+            order=order,
         )
+
+
+def build_sides(target: Run, reference: Run, masks: Sequence[Mask] = ()) -> Sides:
+    """Both runs with the masks of a map: what a comparison and its diagnosis read through."""
+    return Sides(target, reference, Masks(masks, target, reference) if masks else None)
 
 
 def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> list[Row]:
@@ -147,22 +150,23 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
         basis = basis_of(target, reference, point.view)
         presets = [p.of(t) for p, t in zip(sides.precisions, (target, reference), strict=True)]
         row = Row(
-            sides.end(0, target),
-            sides.end(1, reference),
-            point.evidence,
-            point.confidence,
-            str(point.view),
-            basis,
-            coarsest(presets),
+            target=sides.end(0, target),
+            reference=sides.end(1, reference),
+            evidence=point.evidence,
+            confidence=point.confidence,
+            view=str(point.view),
+            basis=basis,
+            preset=coarsest(presets),
             output=point.target.role is Role.MODEL_OUTPUT or point.target in outputs,
+            ends_only=point.ends_only,
             notes=(point.note,) if point.note else (),
             unmeasured=point.unmeasured,
         )
         if not basis and not row.unmeasured:
             why = unlike_bytes(target, reference, point.view)
-            row = replace(row, unmeasured=f"{Reason.INCOMPARABLE}: {why}")
+            row = replace(row, unmeasured=Reason(ReasonCode.INCOMPARABLE, why))
         if _is_random(sides.target, row.target) and _is_random(sides.reference, row.reference):
-            row = replace(row, unmeasured=f"{Reason.RANDOM}: draws random numbers")
+            row = replace(row, unmeasured=_RANDOM)
         made.append(row)
     return made
 
@@ -177,42 +181,57 @@ def measured(
     sides: Sides,
     made: list[Row],
     threads: int = 0,
-    progress: Progress | None = None,
     log: ProgressLog | None = None,
-    beside: Beside | None = None,
     same: Mapping[TensorKey, TensorKey] | None = None,
-    seen: Callable[[list[Row]], None] | None = None,
+    events: EventSink = NULL_SINK,
 ) -> list[Row]:
     """The rows with their numbers. The result does not depend on the number of threads, nor on
     how much of it an earlier attempt has left in the log. `same` are target tensors that hold the
-    very bytes of another one which has the same reference and view: it is measured for both.
-    `seen` is shown the rows as they come."""
+    very bytes of another one which has the same reference and view: it is measured for both."""
     same = same or {}
     done = [_logged(log, row) for row in made]
     left = [at for at, row in enumerate(done) if row is None and made[at].target.key not in same]
     places = iter(left)
     ready = len(made) - len(left)
-    if seen is not None:
-        seen([row for row in done if row is not None])
+    events.send(RowsRestored([row for row in done if row is not None]))
     for batch in batches(sides, [made[at] for at in left]):
-        found = _measure_batch(sides, batch, threads, beside)
-        if log is not None:
-            log.add_measured(found)
-        for row in found:
+        ready += len(batch)
+        for row in _measure_and_report(sides, batch, threads, log, events, (ready, len(made))):
             done[next(places)] = row
-        ready += len(found)
-        if seen is not None:
-            seen(found)
-        if progress:
-            progress(ready, len(made))
+    return _with_repeated(made, done, same)
+
+
+def _with_repeated(
+    made: list[Row], done: list[Row | None], same: Mapping[TensorKey, TensorKey]
+) -> list[Row]:
+    """All rows: one that was not measured has the numbers of the one with the same bytes."""
     known = {row.target.key: row for row in done if row is not None} if same else {}
-    for at, row in enumerate(made):
-        if done[at] is None:
+    rows = []
+    for row, measured_row in zip(made, done, strict=True):
+        if measured_row is None:
             other = known[same[row.target.key]]
-            done[at] = replace(
+            measured_row = replace(
                 row, numbers=other.numbers, unmeasured=other.unmeasured, view=other.view
             )
-    return [row for row in done if row is not None]
+        rows.append(measured_row)
+    return rows
+
+
+def _measure_and_report(
+    sides: Sides,
+    batch: list[Row],
+    threads: int,
+    log: ProgressLog | None,
+    events: EventSink,
+    progress: tuple[int, int],
+) -> list[Row]:
+    """Measure a batch, log it and report it. The values of its pairs are released on return,
+    before those of the next batch are read."""
+    rows, pairs = _measure_batch(sides, batch, threads)
+    if log is not None:
+        log.add_measured(rows)
+    events.send(BatchMeasured(rows, pairs, *progress))
+    return rows
 
 
 def _logged(log: ProgressLog | None, row: Row) -> Row | None:
@@ -242,8 +261,9 @@ def batches(sides: Sides, made: list[Row]) -> Iterator[list[Row]]:
 
 
 def _measure_batch(
-    sides: Sides, batch: list[Row], threads: int, beside: Beside | None
-) -> list[Row]:
+    sides: Sides, batch: list[Row], threads: int
+) -> tuple[list[Row], list[tuple[Row, Pair]]]:
+    """The rows of a batch with their numbers, and the pairs that were measured by values."""
     out: list[Row] = []
     waiting: list[tuple[int, Pair]] = []
     checks = BackgroundChecks(sides, threads)
@@ -272,9 +292,7 @@ def _measure_batch(
             kept = sides.kept(out[at])
             if kept is not None:
                 out[at] = told(out[at], kept)
-    if beside is not None:
-        beside([(out[at], pair) for at, pair in waiting if at not in failures])
-    return out
+    return out, [(out[at], pair) for at, pair in waiting if at not in failures]
 
 
 def prepared(
@@ -304,11 +322,10 @@ def paired(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pair | 
     try:
         t, view = fitted(t, View(row.view), logical_shape(r))
     except ValueError:
-        why = f"the view {row.view} does not fit {shape_text(logical_shape(t))}"
-        return replace(row, unmeasured=f"{Reason.SHAPE}: {why}"), None
+        return replace(row, unmeasured=view_reason(row.view, logical_shape(t))), None
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
-        return replace(row, unmeasured=shapes_text(logical_shape(t), logical_shape(r))), None
+        return replace(row, unmeasured=shapes_reason(logical_shape(t), logical_shape(r))), None
     scores = chosen_scores(sides.reference, sides.made_by(row.reference.key), t.array, r.array)
     if scores is not None:
         note = "indices judged by the reference's scores at the places they choose"

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from syncpoint.errors import FormatError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.verdict import Reason, ReasonCode
+from syncpoint.run.dims import shape_text
 from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
@@ -98,16 +99,16 @@ def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) ->
     return values.reshape(shape)
 
 
-def shapes_text(target: tuple[int, ...], reference: tuple[int, ...]) -> str:
+def shapes_reason(target: tuple[int, ...], reference: tuple[int, ...]) -> Reason:
     """Why two shapes are not compared."""
-    return f"{Reason.SHAPE}: {shape_text(target)} against {shape_text(reference)}"
+    return Reason(ReasonCode.SHAPE, f"{shape_text(target)} against {shape_text(reference)}")
+
+
+def view_reason(view: str, shape: tuple[int, ...]) -> Reason:
+    """Why a tensor of this shape is not compared through a view."""
+    return Reason(ReasonCode.SHAPE, f"the view {view} does not fit {shape_text(shape)}")
 
 
 def without_ones(shape: tuple[int, ...]) -> list[int]:
     """The axes that matter for the order of the elements."""
     return [n for n in shape if n != 1]
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape as people write it."""
-    return "x".join(str(n) for n in shape) or "scalar"

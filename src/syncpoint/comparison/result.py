@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from syncpoint.comparison.coverage import Account, Coverage, count_missing, required_share
 from syncpoint.comparison.findings import Diagnosis, Finding
-from syncpoint.comparison.judging import AUTO, Choice, is_unfinished, judged, overall
+from syncpoint.comparison.judging import (
+    AUTO,
+    Choice,
+    check_choice,
+    is_unfinished,
+    judge_rows,
+    overall,
+)
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
-from syncpoint.metrics.coarse import ENDS
 from syncpoint.metrics.limits import Limits
-from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
-from syncpoint.run.model import OPAQUE, Kept, OpKey, Part, Role
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason, ReasonCode, Verdict
+from syncpoint.run.model import Kept, OpKey, OtherOutput, Part, Role
 
 if TYPE_CHECKING:
     import polars
 
-    from syncpoint.comparison.through import Through
+    from syncpoint.comparison.error_split import Through
+    from syncpoint.matching.masks import Mask
 
 _COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
-_OUT_OF_COUNT = frozenset({Reason.EXCLUDED, Reason.RANDOM, Reason.EMPTY, Reason.ALL_MASKED})
+_OUT_OF_COUNT = frozenset(
+    {ReasonCode.EXCLUDED, ReasonCode.RANDOM, ReasonCode.EMPTY, ReasonCode.ALL_MASKED}
+)
 """No verdict for these reasons does not lower the coverage."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lonely:
     """A tensor without a partner, as it is shown."""
 
@@ -37,15 +46,27 @@ class Lonely:
     index: int
     type: str
     module: str
-    reason: str
-    detail: str = ""
+    why: Reason
+    """Why it has no partner."""
     counted: bool = True
     """Whether it carries a value that could have been compared."""
     account: str = Account.UNKNOWN
     """Whether it is missing, or an error in it would have shown elsewhere."""
+    inside: str = ""
+    """The op that it is a piece of, where that is known."""
+
+    @property
+    def reason(self) -> str:
+        """Why it has no partner, in one word: the code."""
+        return self.why.code or ""
+
+    @property
+    def detail(self) -> str:
+        """The rest of the reason in words."""
+        return str(replace(self.why, code=None))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """All sync points of a target and a reference run, measured and judged."""
 
@@ -67,6 +88,8 @@ class Result:
     """By side: results of ops that its run lists and has no value of."""
     partial: tuple[str, ...] = ()
     """Sides that are known to lack tensors which they computed."""
+    unfinished: str = ""
+    """How far the comparison was when it was looked at before its end, in words; else ""."""
     min_coverage: float | None = None
     """The share of each side that the user asks to be covered; None for that of METRICS.md."""
     unverified: str = ""
@@ -74,20 +97,23 @@ class Result:
     verified: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By side, how many tensors were read, and how many of them fit their checksums; empty in
     comparisons of versions that did not check."""
+    masks: tuple[Mask, ...] = ()
+    """Positions that do not count, as the map says them."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The causes that were found, in the order in which to look at them."""
         return self.diagnosis.findings if self.diagnosis is not None else ()
 
-    def rejudged(self, choice: Choice) -> Result:
+    def rejudged(self, choice: Choice) -> Self:
         """The same measurements under other limits."""
-        return replace(self, rows=judged(self.rows, choice), choice=choice)
+        check_choice(choice)
+        return replace(self, rows=judge_rows(self.rows, choice), choice=choice)
 
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict on the whole."""
-        if any(u.reason == Reason.DAMAGED and u.counted for u in self.unmatched):
+        if any(u.why.code is ReasonCode.DAMAGED and u.counted for u in self.unmatched):
             return Verdict.LARGE  # perhaps it is the damage that keeps it from its partner
         return overall(self.rows)
 
@@ -104,18 +130,18 @@ class Result:
             for side in ("target", "reference")
         }
         return Coverage(
-            compared / totals["target"] if totals["target"] else 0.0,
-            compared / totals["reference"] if totals["reference"] else 0.0,
-            totals["target"],
-            totals["reference"],
-            len(rows),
-            compared,
-            len(counted) - compared + self._missing("target", "reference"),
-            len(counted) - compared + self._missing("reference", "target"),
-            len(self.uncompared_outputs),
-            len(counted) - compared + self._unseen("target") + self._unseen("reference"),
-            required_share("target", self.partial, self.min_coverage),
-            required_share("reference", self.partial, self.min_coverage),
+            target=compared / totals["target"] if totals["target"] else 0.0,
+            reference=compared / totals["reference"] if totals["reference"] else 0.0,
+            target_tensors=totals["target"],
+            reference_tensors=totals["reference"],
+            paired=len(rows),
+            compared=compared,
+            target_missing=len(counted) - compared + self._missing("target", "reference"),
+            reference_missing=len(counted) - compared + self._missing("reference", "target"),
+            outputs_missing=len(self.uncompared_outputs),
+            unseen=len(counted) - compared + self._unseen("target") + self._unseen("reference"),
+            target_required=required_share("target", self.partial, self.min_coverage),
+            reference_required=required_share("reference", self.partial, self.min_coverage),
         )
 
     def _missing(self, side: str, other: str) -> int:
@@ -164,7 +190,7 @@ class Result:
     def uncompared_outputs(self) -> list[str]:
         """Model outputs that nothing was said about."""
         rows = [
-            f"{row.target.label} ({row.reason.split(':')[0]})"
+            f"{row.target.label} ({row.why.code})"
             for row in self.outputs
             if row.verdict is Verdict.NONE and not _says_all(row)
         ]
@@ -182,10 +208,13 @@ class Result:
         )
         left = []
         for name in dict.fromkeys([*target, *reference]):
-            values = [side.get(name) for side in (target, reference)]
-            if values[0] == values[1] and not str(values[0]).startswith(OPAQUE):
+            values = [
+                OtherOutput.from_json(str(side[name])) if name in side else None
+                for side in (target, reference)
+            ]
+            if values[0] == values[1] and values[0] is not None and not values[0].is_opaque:
                 continue
-            texts = ["nothing" if v is None else v.removeprefix(OPAQUE) for v in values]
+            texts = ["nothing" if value is None else value.text for value in values]
             left.append(f"{name} (no tensor: {' against '.join(texts)})")
         return left
 
@@ -236,7 +265,7 @@ class Result:
 
     def _after_damage(self) -> set[OpKey]:
         """Target ops that read a damaged tensor, directly or through ops without a verdict."""
-        damaged = {row.target.key.op for row in self.rows if row.reason.startswith(Reason.DAMAGED)}
+        damaged = {r.target.key.op for r in self.rows if r.why.code is ReasonCode.DAMAGED}
         if not damaged:
             return set()
         judged = {row.target.key.op for row in self.rows if row.verdict is not Verdict.NONE}
@@ -299,7 +328,7 @@ class Result:
     @cached_property
     def table(self) -> polars.DataFrame:
         """One row a sync point; the columns are those of docs/formats.md."""
-        from syncpoint.comparison.storage import frame
+        from syncpoint.comparison.storage.sync_point_table import frame
 
         return frame(self.rows)
 
@@ -312,20 +341,15 @@ def has_same_bytes(row: Row) -> bool:
 def is_unproven(row: Row) -> bool:
     """Whether a row is close only as far as statistics tell."""
     close = row.verdict is Verdict.CLOSE
-    return close and (by_ends(row) or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
-
-
-def by_ends(row: Row) -> bool:
-    """Whether a row rests on the least and the greatest value of its tensors alone."""
-    return ENDS in row.notes
+    return close and (row.ends_only or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
 
 
 def _says_all(row: Row) -> bool:
     """Whether a row without a verdict leaves nothing open: the user excluded it, or both sides are
     empty in the same shape, as what a detector that finds nothing gives."""
-    if row.reason.startswith(Reason.EMPTY):
+    if row.why.code is ReasonCode.EMPTY:
         return row.target.shape == row.reference.shape
-    return row.reason.startswith(Reason.EXCLUDED)
+    return row.why.code is ReasonCode.EXCLUDED
 
 
 def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
@@ -336,7 +360,7 @@ def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
 
 
 def _out_of_count(row: Row) -> bool:
-    return row.verdict is Verdict.NONE and row.reason.split(":")[0] in _OUT_OF_COUNT
+    return row.verdict is Verdict.NONE and row.why.code in _OUT_OF_COUNT
 
 
 _RANK = {
@@ -353,7 +377,7 @@ def badness(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
     """Sorts the worst first: what failed without a verdict, then by verdict, guilt and metric."""
     from syncpoint.metrics import CATALOGUE
 
-    failing = row.verdict is Verdict.NONE and row.reason.split(":")[0] in FAILING_REASONS
+    failing = row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS
     value = (row.numbers or {}).get(metric)
     better = CATALOGUE[metric].better if metric in CATALOGUE else None
     if value is None or value != value:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics import Measurement
+from syncpoint.metrics.verdict import NO_REASON, Reason, Verdict
 from syncpoint.run.model import TensorKey
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class End:
     """One end of a sync point, with what a reader wants to know of it."""
 
@@ -40,7 +41,7 @@ class End:
         return f"{text} [{part}]" if part else text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Introduced:
     """What an op, or the region it stands for, added to the error it was given."""
 
@@ -58,8 +59,31 @@ class Introduced:
     region: tuple[str, ...] = ()
     """Reference ops that were run together, where there are several."""
 
+    @classmethod
+    def of_measurement(
+        cls,
+        found: Measurement,
+        *,
+        expected: float | None,
+        ratio: float | None,
+        precision: str,
+        region: tuple[str, ...] = (),
+    ) -> Introduced:
+        """What was measured against the true values; `precision` is that of the op itself."""
+        return cls(
+            rmse=found.rmse or 0.0,
+            psnr=found.psnr,
+            sqnr=found.sqnr,
+            rel_l2=found.rel_l2,
+            max_abs=found.max_abs,
+            expected=expected,
+            ratio=ratio,
+            preset="f32" if precision == "exact" else precision,
+            region=region,
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A sync point, what was measured there, and the verdict."""
 
@@ -74,18 +98,39 @@ class Row:
     """The precision that `auto` assumes here."""
     numbers: Mapping[str, Any] | None = None
     introduced: Introduced | None = None
-    unknown: str = ""
+    unknown: Reason = NO_REASON
     """Why introduced error is not known, where somebody will ask."""
-    unmeasured: str = ""
-    """Why there are no numbers: one of the reasons of METRICS.md, and after a colon more."""
+    unmeasured: Reason = NO_REASON
+    """Why there are no numbers; its code is one of METRICS.md."""
     output: bool = False
     """One of the model's outputs, which are judged by total error whoever is guilty."""
     first_non_finite: bool = False
     """Makes NaN or inf out of inputs that were fine, where the reference is finite."""
+    ends_only: bool = False
+    """Rests on the least and the greatest value of its tensors alone."""
+    nearer_to_float64: bool = False
+    """The target is known to be no further from float64 than the reference is."""
     verdict: Verdict = Verdict.NONE
-    reason: str = ""
+    why: Reason = NO_REASON
+    """Why the verdict is what it is; empty where there is nothing to explain."""
     introduced_verdict: Verdict = Verdict.NONE
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is what it is, as a sentence."""
+        return str(self.why)
+
+    @property
+    def has_more_non_finite(self) -> bool:
+        """Whether the target has NaN or inf that the reference does not have. An infinity that
+        stands for a masked position on both sides is none."""
+        numbers = self.numbers or {}
+        return bool(numbers.get("mismatched")) and any(
+            # A count of -1 is not known, but not zero.
+            abs(numbers.get(f"target_{kind}") or 0) > abs(numbers.get(f"reference_{kind}") or 0)
+            for kind in ("nan", "inf")
+        )
 
     @property
     def guilty(self) -> bool:

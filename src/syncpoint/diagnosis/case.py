@@ -7,30 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from math import prod
 from time import monotonic
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
-from syncpoint.comparison.introduced import Introducer
-from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.introduced_error.local import Introducer
+from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
+from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.operands import dequantized, fitted, operand_of
-from syncpoint.comparison.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
 from syncpoint.diagnosis import budget
+from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget
-from syncpoint.diagnosis.evaluator import Either, NumpyEvaluator
-from syncpoint.diagnosis.folded import without_folds
-from syncpoint.diagnosis.local import Local
+from syncpoint.diagnosis.experiments.evaluators import Either, NumpyEvaluator
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.guilt import ValueChecks, find_guilty
+from syncpoint.diagnosis.weights.folded import without_folds
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.kinds import op_class
+from syncpoint.matching.matchers.map_file import MapFile
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.matching.views import View
-from syncpoint.metrics.limits import Numbers
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import WHOLE, Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
@@ -43,14 +47,6 @@ _ROUNDINGS = 4
 """Of the greatest value: as much error is nobody's fault."""
 _PARTS = 4
 """Of a tensor that is split up, so many parts are considered."""
-
-
-def more_broken(numbers: Numbers) -> bool:
-    """Whether the target has NaN or inf that the reference has not."""
-    return any(
-        (numbers.get(f"target_{kind}") or 0) > (numbers.get(f"reference_{kind}") or 0)
-        for kind in ("nan", "inf")
-    )
 
 
 @dataclass(frozen=True)
@@ -75,6 +71,7 @@ class Case:
     target: Run | None = None
     """None where it is not at hand; `absent` then says why."""
     reference: Run | None = None
+    _: KW_ONLY
     absent: Mapping[str, str] = field(default_factory=dict)
     """Side -> why its run cannot be read."""
     subjects: Mapping[str, Subject] = field(default_factory=dict)
@@ -90,6 +87,8 @@ class Case:
     """What was run, in words."""
     memory: dict[str, Any] = field(default_factory=dict)
     """What is costly to find and wanted by several causes."""
+    compared_sides: Sides | None = None
+    """Both runs as the comparison read them; None where it was loaded from disk."""
 
     def __post_init__(self) -> None:
         self._begun = monotonic()
@@ -124,25 +123,24 @@ class Case:
 
     @cached_property
     def guilty(self) -> list[Row]:
-        """Ops that make error, in execution order; those that make much of it hide those that
-        make little. Where introduced error is not known, those where the runs part."""
-        rows = [row for row in self.computed if row.guilty and row.target.key.role is Role.OUTPUT]
-        broken = {row.target.key for row in rows if row.first_non_finite}
-        if broken:
-            # What becomes of NaN and inf further on tells nothing of the ops there.
-            rows = [r for r in rows if r.target.key in broken or not more_broken(r.numbers or {})]
-        much = [r for r in rows if r.introduced_verdict is Verdict.LARGE or r.first_non_finite]
-        little = [row for row in rows if row not in much]
-        much, self._taken_in = without_folds(self, much)
+        """The guilty rows in execution order, by the rule of `syncpoint.diagnosis.guilt`."""
+        return find_guilty(
+            self.computed,
+            ValueChecks(
+                drop_folded_norms=self._drop_folded_norms,
+                is_unexplained_output=self._is_unexplained_output,
+                is_innocent=self._is_innocent,
+                first_divergence=lambda: self.result.first_divergence,
+            ),
+        )
+
+    def _drop_folded_norms(self, rows: list[Row]) -> list[Row]:
+        """Return the rows that are off by more than a norm which the target folded, and remember
+        which products are looked at together with their norm."""
+        rows, self._taken_in = without_folds(self, rows)
         for key in self._taken_in:
             self._locals.pop(key, None)
-        rows = much or [r for r in self.computed if self._ends_unseen(r)] or little
-        known = any(row.introduced is not None for row in self.computed)
-        first = [] if known and rows else self.result.first_divergence
-        first = [row for row in first if known or not self._is_innocent(row)]
-        keys = {row.target.key for row in rows}
-        rows += [row for row in first if row.target.key not in keys]
-        return sorted(rows, key=lambda row: row.target.order)
+        return rows
 
     @cached_property
     def readers(self) -> dict[Edge, list[Op]]:
@@ -153,23 +151,23 @@ class Case:
                 found.setdefault(edge, []).append(op)
         return found
 
-    def _ends_unseen(self, row: Row) -> bool:
-        """Whether a model output is off that no sync point of an op answers for: the target has
-        another op in the place of the one that made it, or one more behind it."""
+    def _is_unexplained_output(self, row: Row) -> bool:
+        """Whether a model output is off while no sync point of an op accounts for it: the target
+        has another op in place of the one that made it, or one more behind it."""
         if row.target.key.role is not Role.MODEL_OUTPUT or not row.verdict.severity:
             return False
         maker = self.maker(row)
-        made = self.by_reference.get(maker) if maker is not None else None
-        return maker is not None and (made is None or made.verdict is Verdict.CLOSE)
+        made_by = self.by_reference.get(maker) if maker is not None else None
+        return maker is not None and (made_by is None or made_by.verdict is Verdict.CLOSE)
 
     def _is_innocent(self, row: Row) -> bool:
-        """Whether an op where the runs part gives what the reference's op makes of the same
-        inputs, to the rounding of its type: then what it was given only shows there."""
+        """Whether an op where the runs part gives what the reference's op gives on the same inputs,
+        up to the rounding of its type: then only what it was given shows there."""
         local = self.local(row) if row.target.dtype in DTYPES else None
         unit = DTYPES[row.target.dtype].unit if local is not None else 0.0
         if local is None or not np.isfinite(local.target).all():
             return False
-        size = float(np.max(np.abs(local.truth), initial=0.0))
+        size = float(np.max(np.abs(local.counted(local.truth)), initial=0.0))
         return bool(np.max(np.abs(local.error), initial=0.0) <= _ROUNDINGS * unit * size)
 
     def maker(self, row: Row) -> TensorKey | None:
@@ -224,39 +222,43 @@ class Case:
         if target is None or reference is None:
             return None, None
         worst = (row.numbers or {}).get("max_abs_index")
-        places = budget.sample_places(reference.shape, None if worst is None else int(worst))
+        places = samples.sample_places(reference.shape, None if worst is None else int(worst))
         try:
             ours = self._sampled_target(row, target, places)
-            theirs = budget.sampled_tensor(self.reference, reference, places)
+            theirs = samples.sampled_tensor(self.reference, reference, places)
+            kept = self.kept(row)
+            if kept is not None and ours is not None and theirs is not None:
+                ours = np.where(kept[np.ix_(*places)], ours, theirs)
         except (SyncpointError, ValueError, TypeError):
             ours = theirs = None
         if ours is None or theirs is None:
             budget.note_too_large(target.key, max(sizes))
             return None, None
-        self.budget.samples[row.target.key] = budget.sample_words(places, reference.shape)
+        self.budget.samples[row.target.key] = samples.sample_words(places, reference.shape)
         return ours, theirs
 
-    def _sampled_target(self, row: Row, tensor: Tensor, places: budget.Places) -> Values | None:
+    def _sampled_target(self, row: Row, tensor: Tensor, places: samples.Places) -> Values | None:
         """The target's values at places of the reference; None where that takes a copy of it."""
         if self.target is None:
             return None
         if not row.view and tensor.shape == row.reference.shape:
-            return budget.sampled_tensor(self.target, tensor, places)
+            return samples.sampled_tensor(self.target, tensor, places)
         if tensor.quantization is not None:
             return None  # its scales would be undone first, all of them
         operand = operand_of(self.target, tensor)
         operand, _ = fitted(operand, View(row.view), row.reference.shape)
         if operand.array.shape != row.reference.shape:
             return None
-        return budget.sampled(operand, places)
+        return samples.sampled(operand, places)
 
     def is_sampled(self, row: Row) -> bool:
         """Whether `pair` gave a sample of this row."""
         return row.target.key in self.budget.samples
 
     def values(self, side: str, row: Row) -> Values | None:
-        """One end of a row in float64, the target's laid over the reference's; None where it
-        was not kept, cannot be read or has more than `budget.MAX_ELEMENTS`."""
+        """One end of a row in float64, the target's laid over the reference's and equal to it in
+        masked positions; None where it was not kept, cannot be read or has more than
+        `budget.MAX_ELEMENTS`."""
         budget.check_time()
         run, tensor = self.run(side), self._tensor(side, row)
         if run is None or tensor is None:
@@ -268,9 +270,20 @@ class Case:
             operand = operand_of(run, tensor)
             if side == "target":
                 operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            return np.asarray(dequantized(operand), np.float64)
+            values = np.asarray(dequantized(operand), np.float64)
+            return self._hide_masked(row, values) if side == "target" else values
         except (SyncpointError, ValueError, TypeError):
             return None
+
+    def _hide_masked(self, row: Row, target: Values) -> Values | None:
+        """The target's values with the reference's in masked positions: no difference there."""
+        kept = self.kept(row)
+        if kept is None:
+            return target
+        reference = self.values("reference", row)
+        if reference is None or not target.shape == reference.shape == kept.shape:
+            return None
+        return np.where(kept, target, reference)
 
     def _tensor(self, side: str, row: Row) -> Tensor | None:
         """The record of one end of a row, where its values were kept."""
@@ -283,10 +296,22 @@ class Case:
 
     @cached_property
     def sides(self) -> Sides | None:
-        """Both runs; None where one is not at hand."""
+        """Both runs with the masks of the map; None where one is not at hand."""
+        if self.compared_sides is not None:
+            return self.compared_sides
         if self.target is None or self.reference is None:
             return None
-        return Sides(self.target, self.reference)
+        return build_sides(self.target, self.reference, self.result.masks)
+
+    def kept(self, row: Row) -> NDArray[np.bool_] | None:
+        """Which elements of a row count; None where all do. ValueError where a mask does not
+        fit."""
+        return self.sides.kept(row) if self.result.masks and self.sides is not None else None
+
+    def count_elements(self, row: Row) -> int:
+        """How many elements of a row count."""
+        kept = self.kept(row)
+        return prod(row.reference.shape) if kept is None else int(np.count_nonzero(kept))
 
     @cached_property
     def evaluator(self) -> Evaluates | None:
@@ -362,16 +387,20 @@ class Case:
         truth = exact.outputs.get(at.index)
         if truth is None or truth.shape != target.shape:
             return None
+        kept = self.kept(row)
+        if kept is not None:
+            target = np.where(kept, target, truth)
         ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
         return Local(
-            row,
-            ops,
-            exact.region,
-            exact.inputs,
-            target,
-            truth,
-            introducer.session,
-            {e: self._siblings(e, at.part) for e in exact.region.inputs},
+            row=row,
+            ops=ops,
+            region=exact.region,
+            inputs=exact.inputs,
+            target=target,
+            truth=truth,
+            session=introducer.session,
+            siblings={e: self._siblings(e, at.part) for e in exact.region.inputs},
+            kept=kept,
         )
 
     @cached_property
@@ -435,6 +464,19 @@ class Case:
             made = None
         self._runs[key] = made
         return made
+
+    def compare_again(self, target: Run) -> Result | None:
+        """Compare another run of the target with the reference, by the masks and limits of the
+        comparison; None where the two cannot be compared."""
+        if self.reference is None:
+            return None
+        map_file = MapFile(masks=self.result.masks)
+        try:
+            return compare(
+                target, self.reference, Options(choice=self.result.choice, map_file=map_file)
+            )
+        except SyncpointError:
+            return None
 
     def replayed(
         self, side: str, values: Mapping[TensorKey, Array], why: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom, failed
+from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom, failure_line
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.registry import causes, foreign
+from syncpoint.diagnosis.registry import CAUSES, causes
 from syncpoint.diagnosis.symptom import symptom
 from syncpoint.errors import SyncpointError
-from syncpoint.run.files import one_line
+from syncpoint.files.safe_access import one_line
 
 _ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
 _MAX_SAMPLED_CONFIDENCE = 0.85
@@ -31,9 +31,10 @@ def diagnose(case: Case) -> Diagnosis:
 
 
 def _diagnosed(case: Case) -> Diagnosis:
-    troubles = []
+    troubles: list[str] = []
+    failures: list[str] = []
     late = []
-    theirs = foreign()
+    theirs = CAUSES.plugins()
     for cause in causes():
         try:
             for finding in cause.look(case):
@@ -43,22 +44,26 @@ def _diagnosed(case: Case) -> Diagnosis:
         except SyncpointError as error:
             troubles.append(f"{cause.title}: {error}")
         except Exception as error:
-            # What another package does wrong is no failure of the diagnosis.
-            theirs_alone = f"{cause.title}: {one_line(error)}"
-            troubles.append(theirs_alone if cause in theirs else failed(error, cause.title))
+            if cause in theirs:
+                # What another package does wrong is no failure of the diagnosis.
+                troubles.append(f"{cause.title}: {one_line(error)}")
+            else:
+                failures.append(failure_line(error, cause.title))
+                troubles.append(failures[-1])
     troubles += _left_out(case, late)
     what, summary = symptom(case.result)
     heavy = any(f.level is Level.CAUSE for f in case.found)
     if what is Symptom.NONE and "prepared" in case.asked and heavy:
         what = Symptom.AROUND
     return Diagnosis(
-        what,
-        summary,
-        tuple(ranked(case.found)[:_MOST]),
-        tuple(dict.fromkeys(case.experiments)),
-        tuple(troubles),
-        tuple(sorted(case.subjects)),
-        dict(case.absent),
+        symptom=what,
+        summary=summary,
+        findings=tuple(ranked(case.found)[:_MOST]),
+        experiments=tuple(dict.fromkeys(case.experiments)),
+        troubles=tuple(troubles),
+        models=tuple(sorted(case.subjects)),
+        absent=dict(case.absent),
+        failures=tuple(failures),
     )
 
 

@@ -29,7 +29,7 @@ def symptom(result: Result) -> tuple[Symptom, str]:
     if any(row.verdict.severity > 0 for row in inside):
         count = sum(row.verdict.severity > 0 for row in inside)
         return Symptom.INSIDE, f"{said}; {count} tensors inside are off"
-    lost = sum(row.unmeasured.partition(":")[0] in FAILING_REASONS for row in result.rows)
+    lost = sum(row.unmeasured.code in FAILING_REASONS for row in result.rows)
     if lost:
         return Symptom.PARTLY, f"{said}; {lost} of {len(result.rows)} tensors could not be compared"
     return Symptom.NONE, said

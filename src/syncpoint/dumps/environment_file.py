@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.errors import FormatError
-from syncpoint.run.files import one_line, parse_foreign_json, read_whole
+from syncpoint.files.safe_access import one_line, parse_foreign_json, read_whole
 from syncpoint.run.reader import Run
 
 NAME = "env.json"

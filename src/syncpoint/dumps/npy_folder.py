@@ -10,16 +10,16 @@ from urllib.parse import quote
 
 import xxhash
 
-from syncpoint.dumps.arrays import ArrayStore, Lay
-from syncpoint.dumps.flat import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.array_store import ArrayStore, Lay, chunks
+from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAGIC, MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
+from syncpoint.files.outputs import output_folder
+from syncpoint.files.partial import partial_of
+from syncpoint.files.safe_access import folder, inside, one_line, open_regular
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.files import folder, inside, one_line, open_regular
 from syncpoint.run.model import OpKey, TensorKey
-from syncpoint.run.outputs import output_folder
-from syncpoint.run.partial import partial_of
 from syncpoint.run.reader import Run
 
 _SUFFIX = ".npy"
@@ -33,6 +33,7 @@ class NpyFolder:
 
     API = API
     name = "npy"
+    priority = 900
 
     def sniff(self, path: Path) -> bool:
         """A folder with a .npy file somewhere in it, or one such file."""
@@ -132,6 +133,13 @@ def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
             f"{header.nbytes} bytes of data in {path}", f"{max(size - header.size, 0)}"
         )
     op = name.removesuffix(_SUFFIX)
-    entry = Entry(op, header.dtype, header.shape, name, header.size, header.nbytes)
+    entry = Entry(
+        name=op,
+        dtype=header.dtype,
+        shape=header.shape,
+        file=name,
+        offset=header.size,
+        nbytes=header.nbytes,
+    )
     fortran = header.fortran and len(header.shape) > 1
     return entry, None if header.plain else Lay(fortran, header.swapped)

@@ -10,9 +10,9 @@ from math import prod
 import numpy as np
 
 from syncpoint.errors import FormatError, SyncpointError, Unsupported
+from syncpoint.files.safe_access import one_line
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
-from syncpoint.run.files import one_line
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 16 * 1024
@@ -66,27 +66,33 @@ def parse_header(start: bytes, where: str) -> NpyHeader:
     return NpyHeader(dtype, tuple(shape), fortran, not found.isnative, file.tell())
 
 
+class NotNumbers(FormatError):
+    """An array whose elements are no numbers; the file may be as it should be."""
+
+    def __init__(self, where: str, elements: str, cure: str = "") -> None:
+        super().__init__(f"an array of numbers in {where}", elements, cure)
+        self.args = (where, elements, cure)
+
+
 def _element(found: np.dtype[np.generic], where: str) -> DType:
     if found.hasobject:
-        raise FormatError(
-            f"an array of numbers in {where}",
+        raise NotNumbers(
+            where,
             "pickled Python objects",
             "they are never loaded; save plain arrays",
         )
     if found.names is not None or found.subdtype is not None:
-        raise FormatError(
-            f"an array of numbers in {where}", "a structured array", "save its fields apart"
-        )
+        raise NotNumbers(where, "a structured array", "save its fields apart")
     if found.kind == "V":
-        raise FormatError(
-            f"an array of numbers in {where}",
+        raise NotNumbers(
+            where,
             f"elements without a type ({found.itemsize} bytes each)",
             "NumPy drops bf16 and fp8 when it saves; use safetensors",
         )
     try:
         return dtypes.from_numpy(found)
     except SyncpointError as error:
-        raise FormatError(f"an array of numbers in {where}", str(found)) from error
+        raise NotNumbers(where, str(found)) from error
 
 
 def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:

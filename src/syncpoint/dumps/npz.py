@@ -6,19 +6,21 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from syncpoint.dumps.arrays import ArrayStore, Deflated, Lay
-from syncpoint.dumps.flat import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.array_store import ArrayStore, Deflated, Lay, chunks
+from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
+from syncpoint.files.safe_access import one_line, open_regular, replacing
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.files import one_line, open_regular, replacing
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.tensor_checksums import Checksum
+from syncpoint.run.storage.tensor_checksums import Checksum
 
 MAX_INFLATED = 4 << 30
 """Largest compressed member that is read; larger ones belong in files that can be mapped."""
@@ -30,6 +32,15 @@ _EXTRA = struct.Struct("<HH")
 _ALIGN_ID = 0xD935
 """The extra field that Android's zipalign uses for padding."""
 _ZIP64_EXTRA = 20
+BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError)
+"""What zipfile raises for an archive that is damaged, or of a kind that it cannot read."""
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[tuple[int, list[zipfile.ZipInfo]]]:
+    """A descriptor of the archive at `path`, which must be a regular file, and its members."""
+    with os.fdopen(open_regular(path), "rb") as file, zipfile.ZipFile(file) as archive:
+        yield file.fileno(), archive.infolist()
 
 
 class NpzFile:
@@ -51,11 +62,11 @@ class NpzFile:
     def open(self, path: Path) -> Run:
         """All members in the order of the archive."""
         try:
-            with os.fdopen(open_regular(path), "rb") as file, zipfile.ZipFile(file) as archive:
-                return _open(path, file.fileno(), archive.infolist())
+            with open_zip(path) as (handle, members):
+                return _open(path, handle, members)
         except OSError as error:
             raise InputError(f"a readable file at {path}", one_line(error)) from error
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        except BROKEN_ZIP as error:
             raise FormatError(f"a sound zip archive at {path}", one_line(error)) from error
 
     def save(self, run: Run, path: Path) -> None:
@@ -113,7 +124,14 @@ def _member(
         raise FormatError(
             f"{header.size + header.nbytes} bytes for the array {where}", f"{member.file_size}"
         )
-    entry = Entry(name, header.dtype, header.shape, path.name, start + header.size, header.nbytes)
+    entry = Entry(
+        name=name,
+        dtype=header.dtype,
+        shape=header.shape,
+        file=path.name,
+        offset=start + header.size,
+        nbytes=header.nbytes,
+    )
     fortran = header.fortran and len(header.shape) > 1
     if stored:
         return entry, None if header.plain else Lay(fortran, header.swapped)

@@ -13,7 +13,11 @@ API = 1
 
 @runtime_checkable
 class DumpFormat(Protocol):
-    """A kind of file or folder that holds tensors."""
+    """A kind of file or folder that holds tensors.
+
+    A format may have a `priority: int`: of the formats of other packages and the folder of .npy
+    files, which has 900, the one of the lowest priority is asked first. Without one it is 1000.
+    """
 
     API: int
     name: str

@@ -1,45 +1,54 @@
-"""The formats there are: ours, and those that other packages bring by an entry point.
+"""The dump formats: those of this package, and those that packages add by an entry point.
 
 A package adds one with an entry point in the group `syncpoint.dumps` that names a class, or an
-object, with the attributes of `DumpFormat`, among them `API = 1`.
+object, with the attributes of `DumpFormat`, among them `API = 1`. The formats of Ascend's tools
+are added in this way too.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.protocol import API, DumpFormat, Saves
-from syncpoint.errors import FormatError, InputError, SyncpointWarning, Unsupported
-from syncpoint.run.files import one_line
-from syncpoint.run.outputs import write_errors
+from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.files.outputs import write_errors
+from syncpoint.plugins import Seam
 from syncpoint.run.reader import Run
 
-GROUP = "syncpoint.dumps"
-_BUILT_IN = (
-    "syncpoint.dumps.run_folder:RunFolder",
-    "syncpoint.dumps.safetensors:SafetensorsFile",
-    "syncpoint.dumps.npz:NpzFile",
-    "syncpoint.dumps.aimodel_intermediates:AimodelIntermediates",
-    "syncpoint.dumps.ascend.device_folder:DeviceFolder",
-    "syncpoint.dumps.ascend.golden_folder:GoldenFolder",
-    "syncpoint.dumps.msprobe.format:MsprobeDump",
-    "syncpoint.dumps.ascend.torchair_run:TorchairFolders",
-    "syncpoint.dumps.npy_folder:NpyFolder",
+FORMATS: Seam[DumpFormat] = Seam(
+    "syncpoint.dumps",
+    "dump format",
+    DumpFormat,
+    API,
+    {
+        "run": "syncpoint.dumps.run_folder:RunFolder",
+        "safetensors": "syncpoint.dumps.safetensors:SafetensorsFile",
+        "npz": "syncpoint.dumps.npz:NpzFile",
+        "aimodelintermediates": "syncpoint.dumps.aimodelintermediates.format:AimodelIntermediates",
+        "npy": "syncpoint.dumps.npy_folder:NpyFolder",
+    },
 )
-"""Tried in this order; the folder of .npy files, which recognises little, comes last."""
+_FALLBACK = "npy"
+"""The folder of .npy files recognises little, so it takes its turn among the plugins."""
+DEFAULT_PRIORITY = 1000
 
 
 def formats() -> Iterator[DumpFormat]:
-    """All formats; those of other packages after ours."""
-    for place in _BUILT_IN:
-        yield _built_in(place)
-    yield from _foreign()
+    """All formats in the order in which they are tried.
+
+    Those that know their files beyond doubt come first, before any plugin is loaded. The others
+    follow by their `priority`, the lowest first, then by name.
+    """
+    for name in FORMATS.built_in:
+        if name != _FALLBACK:
+            yield FORMATS.load(name)
+    yield from sorted((FORMATS.load(_FALLBACK), *FORMATS.plugins()), key=_order)
+
+
+def _order(candidate: DumpFormat) -> tuple[int, str]:
+    return getattr(candidate, "priority", DEFAULT_PRIORITY), candidate.name
 
 
 def named(name: str) -> DumpFormat:
@@ -54,7 +63,7 @@ def named(name: str) -> DumpFormat:
 
 def find(path: Path) -> DumpFormat | None:
     """The format that recognises `path`, or None."""
-    return next((candidate for candidate in formats() if candidate.sniff(path)), None)
+    return next((candidate for candidate in formats() if _recognises(candidate, path)), None)
 
 
 def open_dump(path: Path | str) -> Run:
@@ -62,14 +71,29 @@ def open_dump(path: Path | str) -> Run:
     path = Path(path)
     if not path.exists():
         raise InputError("a run or a dump", f"nothing at {path}", "check the path")
-    found = find(path)
-    if found is None:
+    run = open_recognized(path)
+    if run is None:
         _refuse_damaged(path)
         known = ", ".join(candidate.name for candidate in formats())
         raise InputError(
             "a run or a dump", f"{path}, which no format recognises", f"known: {known}"
         )
-    return with_environment(found.open(path), path)
+    return run
+
+
+def open_recognized(path: Path) -> Run | None:
+    """Open the run or dump at `path` with its `env.json`; None where no format recognises it."""
+    dump_format = find(path) if path.exists() else None
+    return None if dump_format is None else open_as(dump_format, path)
+
+
+def open_as(dump_format: DumpFormat, path: Path) -> Run:
+    """Open the run or dump at `path`, which is of this format, with its `env.json`.
+
+    Everything that opens a recording by its path comes through here.
+    """
+    with FORMATS.contain_errors(dump_format.name, FormatError, f"to open {path}"):
+        return with_environment(dump_format.open(path), path)
 
 
 def _refuse_damaged(path: Path) -> None:
@@ -92,7 +116,7 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
     if path.exists() or path.is_symlink():
         raise InputError("a new path to write to", f"{path} exists", "choose another name")
     try:
-        with write_errors(path):
+        with write_errors(path), FORMATS.contain_errors(name, Unsupported, f"to write {path}"):
             target.save(run, path)
     except UnicodeEncodeError as error:
         raise Unsupported(
@@ -100,32 +124,5 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
         ) from error
 
 
-@cache
-def _built_in(place: str) -> DumpFormat:
-    module, _, attribute = place.partition(":")
-    found: DumpFormat = getattr(import_module(module), attribute)()
-    return found
-
-
-@cache
-def _foreign() -> tuple[DumpFormat, ...]:
-    """Formats of other packages; a broken one is left out with a warning, not fatal to all."""
-    found = []
-    for entry in entry_points(group=GROUP):
-        try:
-            loaded = entry.load()
-            candidate = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:
-            _warn(entry.name, f"it cannot be loaded: {one_line(error)}")
-            continue
-        if getattr(candidate, "API", None) != API:
-            _warn(entry.name, f"it is not written for API {API}")
-        elif not isinstance(candidate, DumpFormat):
-            _warn(entry.name, "it lacks name, sniff or open")
-        else:
-            found.append(candidate)
-    return tuple(found)
-
-
-def _warn(name: str, why: str) -> None:
-    warnings.warn(f"the dump format {name} is left out: {why}", SyncpointWarning, stacklevel=3)
+def _recognises(candidate: DumpFormat, path: Path) -> bool:
+    return FORMATS.ask(candidate.name, lambda: candidate.sniff(path))

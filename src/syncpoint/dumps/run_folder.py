@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.dumps.protocol import API
+from syncpoint.files.outputs import output_folder
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.elements import to_bytes
-from syncpoint.run.folder import RUN_JSON, is_run
 from syncpoint.run.model import Kept
-from syncpoint.run.outputs import output_folder
+from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
-from syncpoint.run.tables import TENSORS
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.folder import RUN_JSON, is_run
+from syncpoint.run.storage.tables import TENSORS
+from syncpoint.run.storage.writer import RunWriter
 
 
 class RunFolder:
@@ -40,12 +40,7 @@ class RunFolder:
             if run.unverified:
                 # The copy has checksums: without this it would pass for verified.
                 writer.note(f"copied from a run that was unverified: {run.unverified}")
-            for op in run.ops:
-                writer.op(op)
-                for frame in op.source:
-                    text = run.source_text(frame.file)
-                    if text is not None:
-                        writer.source(frame.file, text)
+            write_ops(run, writer)
             for tensor in run.tensors:
                 if tensor.kept is Kept.VALUES:
                     raw = to_bytes(run.values(tensor), DTYPES[tensor.dtype])
@@ -54,3 +49,13 @@ class RunFolder:
                     writer.tensor(tensor)
             if not run.info.complete:
                 writer.abort(run.info.missing)
+
+
+def write_ops(run: Run, writer: RunWriter) -> None:
+    """Write the ops of a run and the source files that they point to."""
+    for op in run.ops:
+        writer.op(op)
+        for frame in op.source:
+            text = run.source_text(frame.file)
+            if text is not None:
+                writer.source(frame.file, text)

@@ -8,15 +8,16 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from syncpoint.dumps.flat import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.array_store import chunks
+from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.files.safe_access import one_line, open_regular, parse_json, replacing
 from syncpoint.run.dtypes import DTYPES, from_safetensors
-from syncpoint.run.files import one_line, open_regular, parse_json, replacing
 from syncpoint.run.reader import Run
 from syncpoint.run.records import to_text
-from syncpoint.run.shards import PAD
-from syncpoint.run.store import FileStore
+from syncpoint.run.storage.shards import PAD
+from syncpoint.run.value_store import FileStore
 
 _LENGTH = struct.Struct("<Q")
 MAX_HEADER = 100_000_000
@@ -141,7 +142,14 @@ def _entry(path: Path, name: str, body: object, start: int, size: int) -> Entry:
         raise FormatError(
             f"{nbytes} bytes of {kind} in shape {shape} for {where}", f"{place[1] - place[0]}"
         )
-    return Entry(name, dtype, tuple(shape), path.name, start + place[0], nbytes)
+    return Entry(
+        name=name,
+        dtype=dtype,
+        shape=tuple(shape),
+        file=path.name,
+        offset=start + place[0],
+        nbytes=nbytes,
+    )
 
 
 def _naturals(value: object) -> TypeGuard[list[int]]:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator
 from math import prod
 from typing import NamedTuple
 
-from syncpoint.matching.kinds import ACTIVATIONS, TRANSPARENT, op_class, op_kind
+from syncpoint.matching.op_kinds import ACTIVATIONS, TRANSPARENT, op_class, op_kind
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
 
@@ -35,37 +35,47 @@ class Graph:
         self.ops: list[Op] = list(side.run.ops)
         self.position = {op.key: i for i, op in enumerate(self.ops)}
         self.classes = [_class(op) for op in self.ops]
-        self.slots: dict[Slot, list[Tensor]] = {}
-        for op in side.ops:
-            for tensor in side.outputs[op.key]:
-                if tensor.key.role is Role.OUTPUT:
-                    self.slots.setdefault(Slot(op.key, tensor.key.index), []).append(tensor)
-        for tensor in side.others:
-            if tensor.key.role is Role.MODEL_INPUT or tensor.key.role is Role.STATE:
-                slot = Slot(tensor.key.op, tensor.key.index, tensor.key.role)
-                self.slots.setdefault(slot, []).append(tensor)
+        self.slots = _recorded_slots(side)
         self._outputs: list[list[Slot]] = [[] for _ in self.ops]
         for slot in self.slots:
             if slot.role is Role.OUTPUT:
                 self._outputs[self.position[slot.op]].append(slot)
         self.has_edges = any(op.inputs for op in self.ops)
         self._link()
-        self.completed: dict[int, int] = {}
+        self.completed = self._completing_ops()
         """Products and convolutions without a bias -> the op that adds it afterwards; clamps with
         one bound -> the clamp that has the other."""
-        other_bound: set[int] = set()
-        for at, kind in enumerate(self.classes):
-            if kind in ("matmul", "conv") and len(self.reads[at]) == 1 and self.live[at]:
-                reader = self._adds(at)
-                if reader is not None:
-                    self.completed[at] = reader
-            elif kind == "clamp" and len(self.outputs(at)) == 1 and at not in other_bound:
-                reader = self.only_reader(Slot(self.ops[at].key))
-                kinds = {op_kind(self.ops[i].type) for i in (at, reader) if i is not None}
-                if reader is not None and kinds == {"clamp_min", "clamp_max"}:
-                    self.completed[at] = reader
-                    other_bound.add(reader)
         self.completing = {last: first for first, last in self.completed.items()}
+
+    def _completing_ops(self) -> dict[int, int]:
+        """The op that does the rest of each op that was taken apart in two."""
+        completed: dict[int, int] = {}
+        other_bounds: set[int] = set()
+        for position, kind in enumerate(self.classes):
+            reader = None
+            if (
+                kind in ("matmul", "conv")
+                and len(self.reads[position]) == 1
+                and self.live[position]
+            ):
+                reader = self._adds(position)
+            elif kind == "clamp" and position not in other_bounds:
+                reader = self._other_bound(position)
+                if reader is not None:
+                    other_bounds.add(reader)
+            if reader is not None:
+                completed[position] = reader
+        return completed
+
+    def _other_bound(self, position: int) -> int | None:
+        """The clamp that reads a clamp and has the bound that this one lacks."""
+        reader = None
+        if len(self.outputs(position)) == 1:
+            reader = self.only_reader(Slot(self.ops[position].key))
+        if reader is None:
+            return None
+        kinds = {op_kind(self.ops[i].type) for i in (position, reader)}
+        return reader if kinds == {"clamp_min", "clamp_max"} else None
 
     def _adds(self, at: int) -> int | None:
         """The op that adds a constant to a product that has no bias; an integer product may be
@@ -200,6 +210,17 @@ class Graph:
             self.classes[at] in ACTIVATIONS
             or self.classes[at] in ("batch_norm", "add", "sub", "mul", "div")
         )
+
+
+def _recorded_slots(side: Side) -> dict[Slot, list[Tensor]]:
+    """The outputs of ops, model inputs and states of a side, with the tensors of each."""
+    tensors = [t for op in side.ops for t in side.outputs[op.key] if t.key.role is Role.OUTPUT]
+    tensors += [t for t in side.others if t.key.role in (Role.MODEL_INPUT, Role.STATE)]
+    slots: dict[Slot, list[Tensor]] = {}
+    for tensor in tensors:
+        slot = Slot(tensor.key.op, tensor.key.index, tensor.key.role)
+        slots.setdefault(slot, []).append(tensor)
+    return slots
 
 
 def _class(op: Op) -> str:

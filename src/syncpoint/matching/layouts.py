@@ -161,31 +161,44 @@ class Layouts:
 
 def declared_view(mine: Tensor, theirs: Tensor) -> View:
     """The view that the names of the axes of two tensors ask for."""
-    if len(mine.shape) == len(theirs.shape) == 4:
-        blocked = _BLOCKED.fullmatch(mine.layout)
-        if blocked and int(blocked[1]) and mine.shape[1] % int(blocked[1]) == 0:
-            # Such a tensor has the shape of a plain one; only its numbers lie in blocks.
-            block = int(blocked[1])
-            n, c, h, w = mine.shape
-            return View(
-                f"reshape({n},{c // block},{h},{w},{block}) transpose(0,1,4,2,3)"
-                f" reshape({n},{c},{h},{w})"
-            )
+    if len(mine.shape) == len(theirs.shape) == 4 and (unblocked := _unblocked_view(mine)):
+        return unblocked
     names = axes_of(mine)
     wanted = axes_of(theirs)
     if not wanted and len(theirs.shape) == 4 and mine.layout == "NHWC":
         wanted = list("nchw")
-    plain = [name for name in names if name != "1"]
-    order = [name for name in wanted if name != "1"]
-    if not names or not wanted or sorted(plain) != sorted(order) or plain == order:
+    return _reordering_view((names, mine.shape), (wanted, theirs.shape))
+
+
+def _unblocked_view(tensor: Tensor) -> View:
+    """The view that puts channels that lie in blocks in their plain order. Such a tensor has the
+    shape of a plain one; only its numbers lie in blocks."""
+    blocked = _BLOCKED.fullmatch(tensor.layout)
+    block = int(blocked[1]) if blocked else 0
+    if not block or tensor.shape[1] % block:
+        return View()
+    n, c, h, w = tensor.shape
+    return View(
+        f"reshape({n},{c // block},{h},{w},{block}) transpose(0,1,4,2,3) reshape({n},{c},{h},{w})"
+    )
+
+
+_Axes = tuple[list[str], tuple[int, ...]]
+"""Names of axes, `1` for one that has no name, and their lengths."""
+
+
+def _reordering_view(mine: _Axes, theirs: _Axes) -> View:
+    """The view between two orders of the same named axes; none where they differ in more."""
+    names, wanted = ([name for name in axes[0] if name != "1"] for axes in (mine, theirs))
+    if not names or not wanted or names == wanted or sorted(names) != sorted(wanted):
         return View()
     steps = []
-    if len(plain) < len(names):
-        lengths = [n for n, name in zip(mine.shape, names, strict=True) if name != "1"]
+    if len(names) < len(mine[0]):
+        lengths = [n for name, n in zip(*mine, strict=True) if name != "1"]
         steps.append(f"reshape({','.join(map(str, lengths))})")
-    steps.append(f"transpose({','.join(str(plain.index(name)) for name in order)})")
-    if len(order) < len(wanted):
-        steps.append(f"reshape({','.join(map(str, theirs.shape))})")
+    steps.append(f"transpose({','.join(str(names.index(name)) for name in wanted)})")
+    if len(wanted) < len(theirs[0]):
+        steps.append(f"reshape({','.join(map(str, theirs[1]))})")
     return View(" ".join(steps))
 
 

@@ -9,6 +9,7 @@ mask:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
+from syncpoint.run.dims import shape_text
 from syncpoint.run.patterns import Pattern
 
 Index = tuple[slice | EllipsisType, ...]
@@ -47,18 +49,29 @@ class Mask:
         axes = None if self.axes is None else list(self.axes)
         return [self.pattern.pattern, self.tensor, repr(self.index), self.keeps, axes]
 
+    def as_entry(self) -> dict[str, Any]:
+        """The entry of a map file that says the same."""
+        entry: dict[str, Any] = {"keep" if self.keeps else "drop": self.tensor or self._slices()}
+        if self.axes is not None:
+            entry["axes"] = list(self.axes)
+        return entry
+
+    def _slices(self) -> str:
+        words = ["..." if isinstance(s, EllipsisType) else _slice_text(s) for s in self.index]
+        return f"[{', '.join(words)}]"
+
     def kept(self, shape: tuple[int, ...], values: NDArray[Any] | None) -> NDArray[np.bool_]:
         """Which elements of a tensor of this shape count. ValueError where the mask does not
         fit; `values` are those of its tensor."""
         if values is None:
             chosen = np.zeros(shape, np.bool_)
             if len(self.index) - (Ellipsis in self.index) > len(shape):
-                raise ValueError(f"{len(self.index)} slices for {_text(shape)}")
+                raise ValueError(f"{len(self.index)} slices for {shape_text(shape)}")
             chosen[self.index] = True
             return chosen if self.keeps else ~chosen
         chosen = self._placed(np.asarray(values != 0), len(shape))
         if any(n not in (1, m) for n, m in zip(chosen.shape, shape, strict=True)):
-            raise ValueError(f"{self} {_text(values.shape)} for {_text(shape)}")
+            raise ValueError(f"{self} {shape_text(values.shape)} for {shape_text(shape)}")
         chosen = np.broadcast_to(chosen, shape)
         return chosen if self.keeps else ~chosen
 
@@ -86,6 +99,11 @@ def read_masks(said: Any, where: str) -> tuple[Mask, ...]:
     if not isinstance(said, dict):
         raise FormatError(f"a mapping of names under mask in {where}", repr(said)[:60], _CURE)
     return tuple(_mask(name_of(name, "mask", where), e, where) for name, e in said.items())
+
+
+def masks_as_data(masks: Iterable[Mask]) -> dict[str, dict[str, Any]]:
+    """Masks in the form of a map file, which `read_masks` reads."""
+    return {mask.pattern.pattern: mask.as_entry() for mask in masks}
 
 
 def name_of(value: Any, key: str, where: str) -> str:
@@ -135,5 +153,6 @@ def _index(text: str, where: str) -> Index:
     return tuple(found)
 
 
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+def _slice_text(index: slice) -> str:
+    bounds = (index.start, index.stop, index.step)
+    return ":".join("" if bound is None else str(bound) for bound in bounds)

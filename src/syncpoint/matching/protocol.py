@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum, auto
+from typing import Protocol, runtime_checkable
 
 from syncpoint.matching.views import View
-from syncpoint.metrics.verdict import Reason
+from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
 from syncpoint.run.model import Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
@@ -18,6 +19,19 @@ JUDGED_ROLES = frozenset({Role.OUTPUT, Role.MODEL_OUTPUT, Role.INPUT})
 """What an execution computed; parameters and model inputs were given to it."""
 
 
+class EvidenceKind(Enum):
+    """What a pair rests on, for the matchers that look at it again."""
+
+    MAP = auto()
+    """The user pinned it: no matcher moves it."""
+    ORIGIN = auto()
+    """The name of the op that the target's was made from."""
+    STRUCTURE = auto()
+    """Nothing but the place in the graph: op of the same kind, reading paired tensors."""
+    OTHER = auto()
+    """Anything else, and whatever a matcher does not say."""
+
+
 @dataclass(frozen=True)
 class SyncPoint:
     """A target tensor and the reference tensor that should equal it."""
@@ -25,15 +39,19 @@ class SyncPoint:
     target: TensorKey
     reference: TensorKey
     evidence: str
-    """In words: what speaks for this pair."""
+    """In words: what speaks for this pair. Shown and stored, never read by a matcher."""
+    _: KW_ONLY
     confidence: float
+    kind: EvidenceKind = EvidenceKind.OTHER
     view: View = field(default_factory=View)
     """Applied to the target, it gives the reference's layout."""
     note: str = ""
     """What is odd about the pair, in words for the report."""
-    unmeasured: str = ""
-    """Why the two cannot be laid over each other although they belong together: one of the
-    reasons of METRICS.md, and after a colon more."""
+    ends_only: bool = False
+    """Whether the least and the greatest value are all that is known of one of the two."""
+    unmeasured: Reason = NO_REASON
+    """Why the two cannot be laid over each other although they belong together; its code is one
+    of METRICS.md."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +62,10 @@ class Unmatched:
     """`target` or `reference`."""
     key: TensorKey
     reason: Reason
-    detail: str = ""
     counted: bool = True
     """Whether it holds a result of its own; a cast of a compared tensor does not."""
+    inside: str = ""
+    """The op that it is a piece of, where that is known."""
 
 
 @dataclass
@@ -73,15 +92,26 @@ class Side:
         return cls(run, [op for op in run.ops if op.key in outputs], outputs, others)
 
 
+class PairConfirmation(Protocol):
+    """Looks at a second input to confirm pairs that values alone speak for."""
+
+    def agrees(self, target: TensorKey, reference: TensorKey) -> bool | None:
+        """Whether two tensors that hold the same numbers do so on the second input too; None
+        where that cannot be told."""
+
+
 @dataclass
 class Matching:
     """What is paired so far, and what is not."""
 
     target: Side
     reference: Side
+    _: KW_ONLY
     pairs: list[SyncPoint] = field(default_factory=list)
-    reasons: dict[tuple[str, TensorKey], tuple[Reason, str]] = field(default_factory=dict)
+    reasons: dict[tuple[str, TensorKey], Reason] = field(default_factory=dict)
     """Why a tensor is unpaired, where a matcher knows more than that nothing was found."""
+    inside: dict[tuple[str, TensorKey], str] = field(default_factory=dict)
+    """The op that an unpaired tensor is a piece of, where a matcher knows."""
     uncounted: set[tuple[str, TensorKey]] = field(default_factory=set)
     """Unpaired tensors that hold no result of their own: constants, and views, casts and copies
     of what is compared elsewhere."""
@@ -94,11 +124,10 @@ class Matching:
     """Tensors that no later matcher may pair either."""
     ops: dict[OpKey, OpKey] = field(default_factory=dict)
     """Target ops with their reference ops."""
-    confirm: Callable[[TensorKey, TensorKey], bool | None] | None = None
-    """Whether a target and a reference tensor that hold the same numbers do so on a second input
-    too, or None where that cannot be told; None where there is no second input."""
+    confirmation: PairConfirmation | None = None
+    """Answers whether pairs by values agree on a second input; None where there is none."""
     workspace: object = None
-    """What the matchers of structure and values share; see `syncpoint.matching.workspace`."""
+    """What the matchers of structure and values share; see `syncpoint.matching.matching_state`."""
 
     def __post_init__(self) -> None:
         self._taken_target = {p.target for p in self.pairs}
@@ -147,25 +176,37 @@ class Matching:
             if pair.target.role is Role.OUTPUT and pair.reference.role is Role.OUTPUT:
                 self.ops.setdefault(pair.target.op, pair.reference.op)
 
-    def refuse(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
-        """Take a tensor out of the matching for good."""
-        self.reasons[side, key] = (reason, detail)
+    def refuse(self, side: str, key: TensorKey, reason: Reason, inside: str = "") -> None:
+        """Take a tensor out of the matching for good; `inside` as for `explain`."""
+        self.explain(side, key, reason, inside)
         self.refused.add((side, key))
 
     def admit(self, side: str, key: TensorKey) -> bool:
         """Take a tensor back that was refused because it seemed to be part of another op; what
         was refused for any other reason stays out. Tells whether it may be paired now."""
-        if (side, key) in self.refused and self.reasons[side, key][0] is Reason.NO_COUNTERPART:
+        code = self.reasons[side, key].code if (side, key) in self.refused else None
+        if code is ReasonCode.NO_COUNTERPART:
             self.refused.discard((side, key))
             del self.reasons[side, key]
+            self.inside.pop((side, key), None)
         return (side, key) not in self.refused
 
-    def explain(self, side: str, key: TensorKey, reason: Reason, detail: str = "") -> None:
-        """Say why a tensor could not be paired; a later matcher may still do it."""
-        self.reasons[side, key] = (reason, detail)
+    def explain(self, side: str, key: TensorKey, reason: Reason, inside: str = "") -> None:
+        """Say why a tensor could not be paired; a later matcher may still do it. `inside` names
+        the op that the tensor is a piece of."""
+        self.reasons[side, key] = reason
+        if inside:
+            self.inside[side, key] = inside
+        else:
+            self.inside.pop((side, key), None)
 
     def pair_ops(
-        self, target: OpKey, reference: OpKey, evidence: str, confidence: float
+        self,
+        target: OpKey,
+        reference: OpKey,
+        evidence: str,
+        confidence: float,
+        kind: EvidenceKind = EvidenceKind.OTHER,
     ) -> Iterator[SyncPoint]:
         """The sync points of two ops that belong together: same role, index and part."""
         mine = {
@@ -175,7 +216,7 @@ class Matching:
         for tensor in self.target.outputs.get(target, ()):
             other = mine.get((tensor.key.role, tensor.key.index, tensor.key.part))
             if other is not None:
-                yield SyncPoint(tensor.key, other, evidence, confidence)
+                yield SyncPoint(tensor.key, other, evidence, confidence=confidence, kind=kind)
 
     def unmatched(self) -> list[Unmatched]:
         """All tensors without a partner."""
@@ -184,14 +225,20 @@ class Matching:
             taken = self._taken_target if side == "target" else self._taken_reference
             for tensor in run.run.tensors:
                 if tensor.key not in taken:
-                    reason, detail = self.reasons.get(
-                        (side, tensor.key), (Reason.NO_COUNTERPART, "")
+                    where = (side, tensor.key)
+                    left.append(
+                        Unmatched(
+                            side,
+                            tensor.key,
+                            self.reasons.get(where, Reason(ReasonCode.NO_COUNTERPART)),
+                            counted=where not in self.uncounted,
+                            inside=self.inside.get(where, ""),
+                        )
                     )
-                    counted = (side, tensor.key) not in self.uncounted
-                    left.append(Unmatched(side, tensor.key, reason, detail, counted))
         return left
 
 
+@runtime_checkable
 class Matcher(Protocol):
     """Finds pairs among what is still unpaired."""
 

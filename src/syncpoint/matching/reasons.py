@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from syncpoint.matching.evidence.module_instances import named_modules
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.instances import named_modules
-from syncpoint.matching.kinds import TRANSPARENT
-from syncpoint.matching.provenance import call_of
-from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
-from syncpoint.metrics.verdict import Reason
+from syncpoint.matching.matchers.provenance import call_of
+from syncpoint.matching.matching_state import REFERENCE, SIDES, TARGET, Workspace
+from syncpoint.matching.op_kinds import TRANSPARENT
+from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role
 
 
@@ -33,9 +33,7 @@ def add_reasons(work: Workspace) -> None:
                 continue
             if any((SIDES[side], t.key) in work.matching.reasons for t in graph.slots[slot]):
                 continue
-            detail = _detail(work, side, slot, following)
-            if detail:
-                work.explain(side, slot, detail)
+            _explain_slot(work, side, slot, following.get(slot))
         _explain_parameters(work, side)
 
 
@@ -57,8 +55,9 @@ def _explain_parameters(work: Workspace, side: int) -> None:
         if not made or not asked(tensor.key):
             continue
         why = said.get((SIDES[side], graph.slots[made[0]][0].key))
-        detail = f"read by {made[0].op}" + (f", {why[1]}" if why and why[1] else "")
-        work.matching.explain(SIDES[side], tensor.key, Reason.NO_COUNTERPART, detail)
+        detail = f"read by {made[0].op}" + (f", {why.detail}" if why and why.detail else "")
+        reason = Reason(ReasonCode.NO_COUNTERPART, detail)
+        work.matching.explain(SIDES[side], tensor.key, reason)
 
 
 def _no_result(graph: Graph, slot: Slot, following: dict[Slot, Slot]) -> bool:
@@ -107,21 +106,24 @@ class _Inside:
         return bool(module) and self._in_module[module] == 1 and whole.module == module
 
 
-def _detail(work: Workspace, side: int, slot: Slot, following: dict[Slot, Slot]) -> str:
+def _explain_slot(work: Workspace, side: int, slot: Slot, following: Slot | None) -> None:
+    """Say what a slot was folded into or is a piece of, by the next sync point downstream."""
     graph = work.graphs[side]
     if not graph.live[graph.position[slot.op]]:
-        return "depends on no input of the model"
-    found = following.get(slot)
-    if found is None:
-        return ""
-    if side == TARGET:
+        work.explain(side, slot, "depends on no input of the model")
+    elif following is None:
+        return
+    elif side == TARGET:
         parts = _parts(work, slot)
         if len(parts) > 1:
-            return f"holds {', '.join(parts[:-1])} and {parts[-1]}, compared by slice"
-        return f"inside {work.to_reference[found].op}"
-    target = work.to_target[found]
-    equal = work.layouts.best(target, found)[0] <= work.prints.tolerance
-    return f"folded into {target}" + ("" if equal else ", or missing")
+            listed = f"{', '.join(parts[:-1])} and {parts[-1]}"
+            work.explain(side, slot, f"holds {listed}, compared by slice")
+        else:
+            work.explain_inside(side, slot, str(work.to_reference[following].op))
+    else:
+        target = work.to_target[following]
+        equal = work.layouts.best(target, following)[0] <= work.prints.tolerance
+        work.explain(side, slot, f"folded into {target}" + ("" if equal else ", or missing"))
 
 
 def _parts(work: Workspace, slot: Slot) -> list[str]:

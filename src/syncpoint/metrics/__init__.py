@@ -1,7 +1,7 @@
 """The numbers of one pair: the native kernel, the catalogue, limits and verdicts."""
 
 from syncpoint.metrics.catalogue import CATALOGUE, METRIC_IDS, Metric
-from syncpoint.metrics.isa import check_isa
+from syncpoint.metrics.instruction_set import check_isa
 from syncpoint.metrics.kernel import measure, measure_each, statistics
 from syncpoint.metrics.measurement import Measurement
 from syncpoint.metrics.on_demand import (

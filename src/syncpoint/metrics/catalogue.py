@@ -15,7 +15,7 @@ from typing import Literal
 Better = Literal["higher", "lower", "one"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One entry of the catalogue."""
 
@@ -34,7 +34,9 @@ def _counts() -> Iterator[Metric]:
     def count(
         id: str, title: str, explanation: str, better: Better | None = None, unit: str = "elements"
     ) -> Metric:
-        return Metric(id, title, unit, better, "base", explanation)
+        return Metric(
+            id=id, title=title, unit=unit, better=better, tier="base", explanation=explanation
+        )
 
     yield count("count", "Elements", "How many elements each side has.")
     yield count(
@@ -63,7 +65,9 @@ def _counts() -> Iterator[Metric]:
 
 def _errors() -> Iterator[Metric]:
     def error(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
-        return Metric(id, title, unit, better, "base", explanation)
+        return Metric(
+            id=id, title=title, unit=unit, better=better, tier="base", explanation=explanation
+        )
 
     yield error(
         "psnr",
@@ -116,7 +120,14 @@ def _side(side: str) -> Iterator[Metric]:
     name = side.capitalize()
 
     def of(what: str, title: str, explanation: str, unit: str = "") -> Metric:
-        return Metric(f"{side}_{what}", f"{name} {title}", unit, None, "base", explanation)
+        return Metric(
+            id=f"{side}_{what}",
+            title=f"{name} {title}",
+            unit=unit,
+            better=None,
+            tier="base",
+            explanation=explanation,
+        )
 
     compared = f"of the {side}'s compared elements; of the modulus if complex"
     yield of("mean", "mean", f"Mean {compared}.")
@@ -138,7 +149,9 @@ def _side(side: str) -> Iterator[Metric]:
 
 def _relative() -> Iterator[Metric]:
     def relative(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
-        return Metric(id, title, unit, better, "default", explanation)
+        return Metric(
+            id=id, title=title, unit=unit, better=better, tier="default", explanation=explanation
+        )
 
     where = "over elements whose reference is not 0"
     yield relative(
@@ -197,66 +210,82 @@ def _relative() -> Iterator[Metric]:
 
 def _steps() -> Iterator[Metric]:
     yield Metric(
-        "max_ulp",
-        "Greatest distance in ulp",
-        "ulp",
-        "lower",
-        "default",
-        "How many representable numbers of the coarser type lie between the two, at worst; for "
-        "integers their distance. n/a for booleans and quantized tensors.",
+        id="max_ulp",
+        title="Greatest distance in ulp",
+        unit="ulp",
+        better="lower",
+        tier="default",
+        explanation="How many representable numbers of the coarser type lie between the two, "
+        "at worst; for integers their distance. n/a for booleans and quantized tensors.",
     )
     yield Metric(
-        "lsb",
-        "Error in quantization steps",
-        "steps",
-        "lower",
-        "default",
-        "Rms of d / quantization step; rounding alone gives 0.289. n/a unless a side is "
-        "quantized to evenly spaced integers.",
+        id="lsb",
+        title="Error in quantization steps",
+        unit="steps",
+        better="lower",
+        tier="default",
+        explanation="Rms of d / quantization step; rounding alone gives 0.289. n/a unless a side "
+        "is quantized to evenly spaced integers.",
     )
     yield Metric(
-        "outliers",
-        "Outliers",
-        "elements",
-        None,
-        "default",
-        "Elements whose |r| is at least `outliers_from`; n/a where there are some that do not "
-        "dominate the sums, or that hide nothing.",
+        id="outliers",
+        title="Outliers",
+        unit="elements",
+        better=None,
+        tier="default",
+        explanation="Elements whose |r| is at least `outliers_from`; n/a where there are some that "
+        "do not dominate the sums, or that hide nothing.",
     )
     yield Metric(
-        "outliers_from",
-        "Outliers from",
-        "",
-        None,
-        "default",
-        "The |r| from which an element is an outlier, 32 times what is typical: 2^(m + 5), where m "
-        "is the mean of floor(log2 |r|) over r that is not 0, rounded.",
+        id="outliers_from",
+        title="Outliers from",
+        unit="",
+        better=None,
+        tier="default",
+        explanation="The |r| from which an element is an outlier, 32 times what is typical: "
+        "2^(m + 5), where m is the mean of floor(log2 |r|) over r that is not 0, rounded.",
     )
     bulk = "over the elements that are no outliers; n/a unless a few outliers, at most one element "
     bulk += "in 32, hide them from the other metrics."
-    yield Metric("bulk_sqnr", "SQNR of the bulk", "dB", "higher", "default", f"Sqnr {bulk}")
-    yield Metric("bulk_rmse", "Rms error of the bulk", "", "lower", "default", f"Rmse {bulk}")
     yield Metric(
-        "bulk_max_abs",
-        "Greatest error of the bulk",
-        "",
-        "lower",
-        "default",
-        f"Greatest |d| {bulk}",
+        id="bulk_sqnr",
+        title="SQNR of the bulk",
+        unit="dB",
+        better="higher",
+        tier="default",
+        explanation=f"Sqnr {bulk}",
     )
     yield Metric(
-        "error_histogram",
-        "Error histogram",
-        "",
-        None,
-        "default",
-        "How many differences have each floor(log2 |d|); exact elements are left out.",
+        id="bulk_rmse",
+        title="Rms error of the bulk",
+        unit="",
+        better="lower",
+        tier="default",
+        explanation=f"Rmse {bulk}",
+    )
+    yield Metric(
+        id="bulk_max_abs",
+        title="Greatest error of the bulk",
+        unit="",
+        better="lower",
+        tier="default",
+        explanation=f"Greatest |d| {bulk}",
+    )
+    yield Metric(
+        id="error_histogram",
+        title="Error histogram",
+        unit="",
+        better=None,
+        tier="default",
+        explanation="How many differences have each floor(log2 |d|); exact elements are left out.",
     )
 
 
 def _on_demand() -> Iterator[Metric]:
     def asked(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
-        return Metric(id, title, unit, better, "on demand", explanation)
+        return Metric(
+            id=id, title=title, unit=unit, better=better, tier="on demand", explanation=explanation
+        )
 
     yield asked(
         "worst_slice",

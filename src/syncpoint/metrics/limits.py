@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.metrics.nothing_left import reason_of_values
-from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.config_files import read_yaml
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.files.yaml_toml import read_yaml
+from syncpoint.metrics.empty_pairs import code_of_values
+from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.run.dtypes import DTYPES, Kind, long_name
 
 Numbers = Mapping[str, Any]
 """Metric ids of the catalogue to numbers; None where a metric cannot be computed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """The bounds of one precision: pairs of what is still close and still moderate, in dB."""
 
@@ -40,14 +40,14 @@ class Limits:
 PRESETS: dict[str, Limits] = {
     limits.name: limits
     for limits in (
-        Limits("f32", psnr=(100, 80), sqnr=(90, 70)),
-        Limits("tf32", psnr=(60, 50), sqnr=(50, 40)),
-        Limits("f16", psnr=(50, 40), sqnr=(42, 32), introduced=(4, 10)),
-        Limits("bf16", psnr=(40, 30), sqnr=(30, 20), introduced=(4, 10)),
-        Limits("int8", psnr=(35, 25), sqnr=(22, 12), introduced=(4, 10)),
-        Limits("fp8", psnr=(30, 20), sqnr=(22, 12), introduced=(4, 10)),
-        Limits("int4", psnr=(30, 20), sqnr=(14, 5), introduced=(4, 10)),
-        Limits("exact", exact=True),
+        Limits(name="f32", psnr=(100, 80), sqnr=(90, 70)),
+        Limits(name="tf32", psnr=(60, 50), sqnr=(50, 40)),
+        Limits(name="f16", psnr=(50, 40), sqnr=(42, 32), introduced=(4, 10)),
+        Limits(name="bf16", psnr=(40, 30), sqnr=(30, 20), introduced=(4, 10)),
+        Limits(name="int8", psnr=(35, 25), sqnr=(22, 12), introduced=(4, 10)),
+        Limits(name="fp8", psnr=(30, 20), sqnr=(22, 12), introduced=(4, 10)),
+        Limits(name="int4", psnr=(30, 20), sqnr=(14, 5), introduced=(4, 10)),
+        Limits(name="exact", exact=True),
     )
 }
 """From the finest to the coarsest precision; `exact` stands apart."""
@@ -63,6 +63,8 @@ LARGEST_SHARE = 1.0 + 1e-6
 """Up to where a value may be a probability that was rounded."""
 
 _COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
+_PRECISION_NAMES = {"fp8": "float8", "int8": "8-bit integers", "int4": "4-bit integers"}
+"""Of presets that are not called after an element type."""
 _OF_DTYPE = {
     "f64": "f32",
     "f32": "f32",
@@ -73,6 +75,11 @@ _OF_DTYPE = {
     "c64": "f32",
     "c128": "f32",
 }
+
+
+def precision_name(preset: str) -> str:
+    """The precision that a preset is for, in the words for people: float32 for f32."""
+    return _PRECISION_NAMES.get(preset) or long_name(preset)
 
 
 def preset_of(dtype: str, quantized: bool = False) -> str:
@@ -105,6 +112,13 @@ def preset(name: str) -> Limits:
     return PRESETS[name]
 
 
+def limits_in_force(preset: str, chosen: Limits | None) -> Limits | None:
+    """The limits that a row of this preset is judged by: those that the user chose, unless the
+    preset allows no difference."""
+    own = PRESETS.get(preset)
+    return own if chosen is None or (own and own.exact) else chosen
+
+
 def load_limits(path: Path) -> Limits:
     """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr`, `bulk_sqnr` and
     `introduced` as [close, moderate] pairs."""
@@ -133,20 +147,23 @@ def load_limits(path: Path) -> Limits:
     return replace(base, name=path.stem, exact=False if changes else base.exact, **changes)
 
 
-def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
-    """The verdict on total error, and in a few words why it is not close.
+def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
+    """The verdict on total error, and why it is not close or why there is none.
 
     The worst of psnr, sqnr, the greatest difference, the same of the bulk where outliers hide it,
     and values that are non-finite or masked on one side only.
     """
     if numbers["mismatched"]:
-        return Verdict.LARGE, f"{numbers['mismatched']} non-finite or masked on one side only"
-    nothing_left = reason_of_values(numbers)
+        mismatched = f"{numbers['mismatched']} non-finite or masked on one side only"
+        return Verdict.LARGE, Reason(detail=mismatched)
+    nothing_left = code_of_values(numbers)
     if nothing_left is not None:
-        return Verdict.NONE, nothing_left
+        return Verdict.NONE, Reason(nothing_left)
     if limits.exact:
         unequal = numbers["count"] - numbers["equal"]
-        return (Verdict.LARGE, f"{unequal} unequal") if unequal else (Verdict.CLOSE, "")
+        if unequal:
+            return Verdict.LARGE, Reason(detail=f"{unequal} unequal")
+        return Verdict.CLOSE, Reason()
     worst = max(_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
     reasons = []
     bounds = [bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
@@ -160,13 +177,14 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
         worst = hidden
         reasons.append(_bulk_reason(numbers, limits, hidden))
     if worst == 0:
-        return Verdict.CLOSE, ""
+        return Verdict.CLOSE, Reason()
     for metric in ("psnr", "sqnr"):
         least = getattr(limits, metric)
         level = _level(numbers[metric], least)
         if level:
             reasons.append(f"{metric} {numbers[metric]:.1f} dB below {least[level - 1]:g}")
-    return (Verdict.MODERATE if worst == 1 else Verdict.LARGE), ", ".join(reasons)
+    verdict = Verdict.MODERATE if worst == 1 else Verdict.LARGE
+    return verdict, Reason(detail=", ".join(reasons))
 
 
 def bulk_reason(numbers: Numbers, limits: Limits) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """The metrics of one sync point; None means n/a. Their meaning is told by the catalogue."""
 

@@ -29,7 +29,7 @@ class Slice:
     on average (root mean square), so that a slice of almost nothing cannot be the worst."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Histograms:
     """How often each value occurs on each side; without a finite value there are no edges."""
 
@@ -109,13 +109,13 @@ def value_histograms(pair: Pair, bins: int = 64) -> Histograms:
     counts = _kernel.value_histograms(native, edges)
     target, reference = counts.target, counts.reference
     return Histograms(
-        tuple(edges),
-        tuple(target.bins),
-        tuple(reference.bins),
-        target.masked,
-        reference.masked,
-        target.non_finite,
-        reference.non_finite,
+        edges=tuple(edges),
+        target_counts=tuple(target.bins),
+        reference_counts=tuple(reference.bins),
+        target_masked=target.masked,
+        reference_masked=reference.masked,
+        target_non_finite=target.non_finite,
+        reference_non_finite=reference.non_finite,
     )
 
 

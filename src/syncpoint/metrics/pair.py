@@ -95,7 +95,7 @@ def operand(array: np.ndarray) -> Operand:
     return Operand(array, from_numpy(array.dtype).name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What the types of a pair imply for its measurement."""
 

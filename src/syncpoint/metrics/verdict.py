@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from syncpoint.errors import SyncpointError
 
 
 class Verdict(StrEnum):
@@ -29,8 +32,8 @@ class Verdict(StrEnum):
         return _SEVERITY[self]
 
 
-class Reason(StrEnum):
-    """Why there is no verdict."""
+class ReasonCode(StrEnum):
+    """Why there is no verdict, in one word for programs."""
 
     NO_TARGET_VALUE = "no target value"
     NO_COUNTERPART = "no counterpart"
@@ -55,6 +58,34 @@ class Reason(StrEnum):
     """In a comparison that is looked at before it is finished."""
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why a verdict is what it is, or why there is none; `str` renders it as a sentence."""
+
+    code: ReasonCode | None = None
+    """The kind of reason; None where there is a verdict, which the detail explains."""
+    detail: str = ""
+    """What was found, in words."""
+    cure: str = ""
+    """What to do about it."""
+
+    @classmethod
+    def of_error(cls, code: ReasonCode | None, error: SyncpointError) -> Reason:
+        """The reason that an error is, with the cure that it names."""
+        return cls(code, error.detail, error.cure)
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.code or self.detail)
+
+    def __str__(self) -> str:
+        text = ": ".join(part for part in (self.code, self.detail) if part)
+        return f"{text}; {self.cure}" if self.cure else text
+
+
+NO_REASON = Reason()
+"""Nothing to explain."""
+
 _GLYPHS = {
     Verdict.CLOSE: "●",
     Verdict.MODERATE: "▲",
@@ -72,5 +103,5 @@ _SEVERITY = {
     Verdict.AMPLIFIED: 2,
 }
 
-FAILING_REASONS = frozenset({Reason.DAMAGED, Reason.UNREADABLE, Reason.SHAPE})
+FAILING_REASONS = frozenset({ReasonCode.DAMAGED, ReasonCode.UNREADABLE, ReasonCode.SHAPE})
 """No verdict for these reasons is a divergence all the same."""

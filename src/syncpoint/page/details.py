@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.bases import statistics_of
-from syncpoint.comparison.storage import row_of
+from syncpoint.comparison.storage.sync_point_table import row_of
+from syncpoint.comparison.without_values import statistics_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import PRESETS, Limits, bound, judge_metric
-from syncpoint.page.opened import Opened
+from syncpoint.metrics.limits import (
+    PRESETS,
+    Limits,
+    bound,
+    judge_metric,
+    limits_in_force,
+    precision_name,
+)
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.regions import region_of
 from syncpoint.page.rows import briefs
 from syncpoint.page.schema import (
@@ -28,8 +35,8 @@ from syncpoint.page.schema import (
     StatisticRow,
     number,
 )
-from syncpoint.page.whose_fault import PRECISIONS, fault
-from syncpoint.run.model import Kept, Op, Role, Statistics, Tensor, TensorKey
+from syncpoint.page.verdict_sentence import fault
+from syncpoint.run.model import Frame, Kept, Op, Role, Statistics, Tensor, TensorKey
 
 _UNITS = {"f32": -24, "tf32": -11, "f16": -11, "bf16": -8, "fp8": -4}
 """log2 of the unit roundoff."""
@@ -59,7 +66,7 @@ def detail(opened: Opened, row: int, metric: str) -> RowDetail:
     """What the inspector shows before it asks for values."""
     flat = opened.table.frame.row(row, named=True)
     said = fault(opened, row, flat)
-    limits = _limits(opened, flat["preset"])
+    limits = limits_in_force(flat["preset"], opened.limits)
     compared = flat["compared"] or 0
     rms = (flat["reference_l2"] or 0.0) / sqrt(compared) if compared else 0.0
     histogram = json.loads(flat["error_histogram"]) if flat["error_histogram"] else []
@@ -85,18 +92,11 @@ def detail(opened: Opened, row: int, metric: str) -> RowDetail:
         error_histogram=[(int(at), int(count)) for at, count in histogram],
         rms=number(rms) if rms else None,
         rounding=_UNITS.get(flat["preset"]),
-        precision=PRECISIONS.get(flat["preset"], flat["preset"]),
+        precision=precision_name(flat["preset"]),
         notes=[str(note) for note in flat["notes"] or ()],
         missing=_missing(opened, flat),
         output=flat["output"],
     )
-
-
-def _limits(opened: Opened, preset: str) -> Limits | None:
-    own = PRESETS.get(preset)
-    if opened.limits is None or (own and own.exact):
-        return own
-    return opened.limits
 
 
 def _missing(opened: Opened, flat: Mapping[str, Any]) -> str:
@@ -119,7 +119,7 @@ def _end(opened: Opened, side: Side, row: int, flat: Mapping[str, Any]) -> EndIn
     def told(name: str) -> Any:
         return flat[f"{side}_{name}"]
 
-    file, line = source_of(told("source") or "")
+    frame = Frame.from_text(told("source") or "")
     tensor, op = _recorded(opened, side, flat)
     parts = ((name, told(name)) for name in ("sample", "step", "rank"))
     return EndInfo(
@@ -129,8 +129,8 @@ def _end(opened: Opened, side: Side, row: int, flat: Mapping[str, Any]) -> EndIn
         dtype=told("dtype"),
         shape=list(told("shape")),
         module=told("module"),
-        file=file,
-        line=line,
+        file=frame.file if frame else "",
+        line=frame.line if frame else 0,
         role=told("role"),
         part=" ".join(f"{name}={value}" for name, value in parts if value >= 0),
         kept=tensor.kept.value if tensor else "",
@@ -143,12 +143,6 @@ def _end(opened: Opened, side: Side, row: int, flat: Mapping[str, Any]) -> EndIn
         },
         stack=[f"{frame} {frame.function}".strip() for frame in (op.source if op else ())],
     )
-
-
-def source_of(text: str) -> tuple[str, int]:
-    """`file.py:12` in two."""
-    file, _, line = text.rpartition(":")
-    return (file, int(line)) if file and line.isdigit() else ("", 0)
 
 
 def _recorded(
@@ -271,11 +265,12 @@ def _figures(opened: Opened, side: str, flat: Mapping[str, Any]) -> Statistics |
     tensor = run.tensor(key) if run else None
     if run is None or tensor is None:
         return None
-    if opened.sides is None:
-        return tensor.statistics if tensor.quantization is None else None
     place = ("target", "reference").index(side)
     try:
-        found = statistics_of(opened.sides, place, tensor, "" if place else flat["view"])
+        sides = opened.sides
+        if sides is None:
+            return tensor.statistics if tensor.quantization is None else None
+        found = statistics_of(sides, place, tensor, "" if place else flat["view"])
     except (SyncpointError, ValueError):
         return None
     return None if isinstance(found, str) else found

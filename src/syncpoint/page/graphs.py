@@ -14,8 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from syncpoint.comparison.storage.comparison_folder import lonely_of
+from syncpoint.page.graph_groups import Part, Whole, piece, rolled_up
 from syncpoint.page.grouping import groups_among
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.ops import (
     CLASS,
     KEY,
@@ -27,18 +29,15 @@ from syncpoint.page.ops import (
     ops_known,
     ops_of,
 )
-from syncpoint.page.rolling import Part, Whole, piece, rolled_up
 from syncpoint.page.schema import Graph, Side
-from syncpoint.page.states import packed
-from syncpoint.run.tables import OP_KEY
+from syncpoint.page.sync_point_states import packed
+from syncpoint.run.storage.tables import OP_KEY
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""
 MOST_OF_GROUP = 10_000
 """Entries of one group in one answer; of a larger one those around a sync point are sent."""
 _NOT_RECORDED = "not recorded"
-_INSIDE = r"inside ([^,;]+)$"
-"""What the matching says of target ops that are pieces of one reference op."""
 _KEY = [*OP_KEY, CLASS]
 
 
@@ -58,7 +57,7 @@ def graph(
     a sync point, or the first."""
     sides = _sides(opened)
     whole = sides[side]
-    part = Part(whole.entries, whole.pairs, whole.edges)
+    part = Part(entries=whole.entries, pairs=whole.pairs, edges=whole.edges)
     if group:
         part = piece(sides, side, group, row, most, most_of_group)
     elif max(one.entries.height for one in sides.values()) > most:
@@ -226,12 +225,13 @@ def _with_reasons(
 ) -> pl.DataFrame:
     """Why those without a sync point have none, and which make a model output."""
     said: dict[str, str] = {}
+    wholes: dict[str, str | None] = {}
     outputs: set[str] = set()
     for one in opened.about["unmatched"]:
         if one["side"] == side:
-            detail = f": {one['detail']}" if one["detail"] else ""
             if one["role"] != "parameter" and (one["counted"] or one["op"] not in said):
-                said[one["op"]] = f"{one['reason']}{detail}"
+                said[one["op"]] = str(lonely_of(one).why)
+                wholes[one["op"]] = one["inside"] or None
             if one["role"] == "model-output":
                 outputs.add(one["op"])
     paired = np.zeros(entries.height, bool)
@@ -241,8 +241,10 @@ def _with_reasons(
     made[pairs["entry"].to_numpy()[output]] = True
     made |= entries["label"].is_in(list(outputs)).to_numpy()
     reason = entries["label"].replace_strict(said, default=_NOT_RECORDED, return_dtype=pl.String)
+    whole = entries["label"].replace_strict(wholes, default=None, return_dtype=pl.String)
     without = pl.lit(pl.Series("paired", paired))
     return entries.with_columns(
+        whole.alias("whole"),
         pl.when(without).then(pl.lit("")).otherwise(reason).alias("reason"),
         pl.when(pl.lit(pl.Series("made", made)) & (pl.col("kind") == "o"))
         .then(pl.lit("x"))
@@ -262,12 +264,11 @@ def _with_fused(
     into = np.full(entries.height, -1, np.int64)
     ends = pairs["entry"].to_numpy()
     sizes = regions.list.len().fill_null(0).cast(pl.Int64).gather(pairs["row"]).to_numpy()
-    alone = entries.select("label", "kind", "reason").with_row_index("entry")
+    alone = entries.select("label", "kind", "reason", "whole").with_row_index("entry")
     alone = alone.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
     if side == "target":
         np.maximum.at(fused, ends, sizes)
-        inside = pl.col("reason").str.extract(_INSIDE).alias("whole")
-        pieces = alone.with_columns(inside).drop_nulls("whole")
+        pieces = alone.drop_nulls("whole")
         stands = pl.DataFrame({"end": ends[:0], "whole": pl.Series([], dtype=pl.String)})
         if len(pieces):
             whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
@@ -281,4 +282,5 @@ def _with_fused(
         found = flat.join(alone, on="label", how="inner")
     into[found["entry"].to_numpy()] = found["end"].to_numpy()
     one = pl.lit(1, pl.Int64)
+    entries = entries.drop("whole")
     return entries.with_columns(pl.Series("fused", fused), pl.Series("into", into), count=one)

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
-from syncpoint.page.distributions import first_mismatch
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.schema import HeatMap
-from syncpoint.page.states import packed
+from syncpoint.page.sync_point_states import packed
 from syncpoint.page.tensors import BLOCK, Floats, Index, Values, each, values_of
+from syncpoint.page.worst_elements import first_mismatch
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wish:
     """What part of the tensors to show, and how finely; None leaves the choice to us."""
 
@@ -49,7 +49,7 @@ class _Plane:
             index[self.column_axis] = columns
         return tuple(index)
 
-    def turned(self, array: Floats) -> Floats:
+    def turned(self, array: NDArray[Any]) -> NDArray[Any]:
         """A piece of the tensor as rows and columns."""
         if self.row_axis > self.column_axis:
             array = np.swapaxes(array, self.row_axis, self.column_axis)
@@ -81,7 +81,9 @@ def heatmap(opened: Opened, row: int, wish: Wish) -> HeatMap:
 
     each(fill, corners)
     kind = "<f4" if values.narrow else "<f8"
-    shown = [np.abs(side[np.isfinite(side)]) for side in (cells.reference, cells.target)]
+    shown = [
+        np.abs(side[np.isfinite(side) & cells.counted]) for side in (cells.reference, cells.target)
+    ]
     difference = np.abs(cells.difference[np.isfinite(cells.difference)])
     return HeatMap(
         shape=list(values.shape),
@@ -111,6 +113,8 @@ class _Cells:
         self.target = np.zeros((rows, columns))
         self.difference = np.zeros((rows, columns))
         self.places = np.zeros((rows, columns), np.int64)
+        self.counted = np.ones((rows, columns), np.bool_)
+        """Whether the element shown counts: the map does not mask it."""
 
     def fill(
         self,
@@ -127,6 +131,8 @@ class _Cells:
         here = np.s_[cell[0] : cell[0] + at_y.shape[0], cell[1] : cell[1] + at_y.shape[1]]
         for name in ("reference", "target", "difference"):
             getattr(self, name)[here] = plane.turned(getattr(piece, name))[at_y, at_x]
+        if piece.counted is not None:
+            self.counted[here] = plane.turned(piece.counted)[at_y, at_x]
         self.places[here] = (at_y + y.start) * plane.width + at_x + x.start
 
 
@@ -153,37 +159,41 @@ def _worst(off: Floats, patch: tuple[int, int]) -> tuple[NDArray[np.int64], NDAr
 
 def _plane(opened: Opened, row: int, values: Values, wish: Wish) -> _Plane:
     shape = values.shape
-    telling = [axis for axis, n in enumerate(shape) if n > 1]
-    rest = [axis for axis, n in enumerate(shape) if n <= 1]
-    free = sorted((rest + telling)[-2:])
-    default = [-1, -1, *free][-2:]
-    row_axis = default[0] if wish.row_axis is None else wish.row_axis
-    column_axis = default[1] if wish.column_axis is None else wish.column_axis
-    if len(shape) > 1:
-        if wish.row_axis is None and row_axis == column_axis:
-            row_axis = next(axis for axis in (*default, 0, 1) if axis != column_axis)
-        if wish.column_axis is None and row_axis == column_axis:
-            column_axis = next(axis for axis in (*default[::-1], 0, 1) if axis != row_axis)
-        for axis in (row_axis, column_axis):
-            if axis >= len(shape):
-                raise InputError(f"one of the {len(shape)} axes of {list(shape)}", str(axis))
-        if row_axis == column_axis:
-            raise InputError("two different axes", f"{row_axis} twice")
-    else:
-        # A tensor of one axis is a single row of cells, whatever is wished for.
-        row_axis, column_axis = -1, len(shape) - 1
-    if wish.at is None:
-        at = _worst_place(opened, row, values)
-    elif len(wish.at) != len(shape) or any(
-        not 0 <= i < max(n, 1) for i, n in zip(wish.at, shape, strict=True)
-    ):
-        raise InputError(f"an index into {list(shape)}", str(list(wish.at)))
-    else:
-        at = list(wish.at)
+    row_axis, column_axis = _axes(shape, wish)
+    at = _worst_place(opened, row, values) if wish.at is None else _checked_index(shape, wish.at)
     lengths = [shape[axis] if axis >= 0 else 1 for axis in (row_axis, column_axis)]
     if 0 in shape:
         lengths = [0, 0]
     return _Plane(row_axis, column_axis, at, lengths[0], lengths[1])
+
+
+def _axes(shape: tuple[int, ...], wish: Wish) -> tuple[int, int]:
+    """The axes of rows and columns; by default the last two that are longer than one."""
+    if len(shape) <= 1:
+        # A tensor of one axis is a single row of cells, whatever is wished for.
+        return -1, len(shape) - 1
+    longer = [axis for axis, n in enumerate(shape) if n > 1]
+    rest = [axis for axis, n in enumerate(shape) if n <= 1]
+    default = sorted((rest + longer)[-2:])
+    row_axis = default[0] if wish.row_axis is None else wish.row_axis
+    column_axis = default[1] if wish.column_axis is None else wish.column_axis
+    if wish.row_axis is None and row_axis == column_axis:
+        row_axis = next(axis for axis in (*default, 0, 1) if axis != column_axis)
+    if wish.column_axis is None and row_axis == column_axis:
+        column_axis = next(axis for axis in (*default[::-1], 0, 1) if axis != row_axis)
+    for axis in (row_axis, column_axis):
+        if axis >= len(shape):
+            raise InputError(f"one of the {len(shape)} axes of {list(shape)}", str(axis))
+    if row_axis == column_axis:
+        raise InputError("two different axes", f"{row_axis} twice")
+    return row_axis, column_axis
+
+
+def _checked_index(shape: tuple[int, ...], at: Sequence[int]) -> list[int]:
+    """The index that is wished for, if it lies in the tensor."""
+    if len(at) != len(shape) or any(not 0 <= i < max(n, 1) for i, n in zip(at, shape, strict=True)):
+        raise InputError(f"an index into {list(shape)}", str(list(at)))
+    return list(at)
 
 
 def _worst_place(opened: Opened, row: int, values: Values) -> list[int]:

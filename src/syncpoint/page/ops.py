@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.table import Table
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
-from syncpoint.run.table_reader import Records
-from syncpoint.run.tables import OP_KEY, op_row, op_schema
+from syncpoint.run.storage.table_reader import Records
+from syncpoint.run.storage.tables import OP_KEY, op_row, op_schema
 
 CLASS = "class"
 """What may share a name with an op and is none: "i" for a model input, else "o"."""
@@ -167,3 +167,27 @@ def orders_of(opened: Opened, labels: set[str]) -> list[int]:
     """Places in the target's execution order of the ops with these names."""
     found = enumerate(OpKey(*op) for op, _ in opened.about["edges"])
     return [at for at, key in found if str(key) in labels]
+
+
+def reference_ops(opened: Opened) -> pl.DataFrame:
+    """label, file, line, type, module, order of the reference's ops: all of them, or those of which
+    the comparison knows."""
+    run = opened.run("reference")
+    if run is not None:
+        last = pl.col("source").list.last().struct
+        ops = ops_of(run, "source").with_row_index("order")
+        found = ops.select(
+            "label", last.field("file"), last.field("line"), "type", "module", "order"
+        )
+    else:
+        source = pl.col("reference_source").fill_null("")
+        found = opened.table.frame.filter(pl.col("reference_role") == "output").select(
+            label_of("reference_"),
+            source.str.extract(r"^(.*):\d+$").alias("file"),
+            source.str.extract(r":(\d+)$").cast(pl.Int64, strict=False).alias("line"),
+            pl.col("reference_type").alias("type"),
+            pl.col("reference_module").alias("module"),
+            pl.col("reference_order").alias("order"),
+        )
+    found = found.with_columns(pl.col("order").cast(pl.Int64))
+    return found.unique("label", keep="first", maintain_order=True)

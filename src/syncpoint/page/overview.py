@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.engine import NOT_COMPLETE
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis
 from syncpoint.comparison.findings import Finding as FoundCause
 from syncpoint.comparison.findings import Level as CauseLevel
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.metrics.verdict import Reason
-from syncpoint.page.opened import Opened
+from syncpoint.metrics.verdict import ReasonCode
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.rows import unmatched_brief
 from syncpoint.page.schema import (
     Finding,
@@ -27,10 +26,12 @@ from syncpoint.page.schema import (
     UnmatchedBrief,
     number,
 )
-from syncpoint.page.states import places_before
-from syncpoint.page.table import GUILTS, LEVELS, ROLES
-from syncpoint.reports.message import qualified, uncovered, verified_text
-from syncpoint.reports.numbers import metric_text, ratio_text
+from syncpoint.page.sync_point_states import places_before
+from syncpoint.page.table import GUILTS, LEVELS, ROLES, Table
+from syncpoint.reports.checksum_text import verified_text
+from syncpoint.reports.divergence_message import qualified, uncovered
+from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.run.dtypes import long_name
 
 CHOOSABLE = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
@@ -38,7 +39,6 @@ CHOOSABLE = (
 )
 """Metrics that rows can be sorted and coloured by, in the order of the menu."""
 _MOST_FINDINGS = 12
-_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def overview(opened: Opened) -> Overview:
@@ -61,7 +61,7 @@ def _overview(opened: Opened) -> Overview:
     warnings = [str(text) for text in about.get("warnings", [])]
     if opened.unverified:
         warnings.insert(0, f"this comparison is unverified: {opened.unverified}")
-    unfinished = next((text for text in warnings if text.startswith(NOT_COMPLETE)), "")
+    unfinished = about["unfinished"]
     if unfinished:
         summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
     lonely = about["unmatched"]
@@ -180,10 +180,10 @@ def _run(opened: Opened, side: str) -> RunInfo:
     said = ""
     if observer:
         said = "recording changed no output" if observer["equal"] else observer["detail"]
-    runtime = " ".join(p for p in (about["runtime"], about["runtime_version"]) if p)
     return RunInfo(
         label=about["model"] or about["path"] or "in memory",
-        runtime=runtime,
+        runtime=about["runtime"],
+        runtime_version=about["runtime_version"],
         device=about["device"],
         precision=about["precision"],
         fusion=about["fusion"],
@@ -280,16 +280,13 @@ def _findings(opened: Opened, first: list[int]) -> list[Finding]:
         made = made[np.argsort(opened.table.order[made])]
         cards += [_card(opened, int(row)) for row in made[:_MOST_FINDINGS] if row not in first]
     table = opened.table
-    for reason, title in (
-        ("shape", "{} with another shape"),
-        ("unreadable", "{} cannot be read"),
-        ("damaged", "{} damaged: copy the file again or record the run again"),
-        ("ambiguous", "{} with an ambiguous partner"),
+    for code, title in (
+        (ReasonCode.SHAPE, "{} with another shape"),
+        (ReasonCode.UNREADABLE, "{} cannot be read"),
+        (ReasonCode.DAMAGED, "{} damaged: copy the file again or record the run again"),
+        (ReasonCode.AMBIGUOUS, "{} with an ambiguous partner"),
     ):
-        rows = np.flatnonzero(
-            table.frame["reason"].fill_null("").str.starts_with(reason).to_numpy()
-            & (table.verdicts == "none")
-        )
+        rows = (table.frame["reason_code"] == code.value).arg_true().to_numpy()
         if len(rows):
             count = f"{len(rows)} tensor{'s' if len(rows) > 1 else ''}"
             names = ", ".join(table.labels(rows[:3]))
@@ -351,7 +348,7 @@ def _card(opened: Opened, row: int) -> Finding:
     name = table.label(row)
     source = flat["target_source"] or flat["reference_source"] or ""
     evidence = []
-    precision = _NAMES.get(flat["introduced_preset"] or "", flat["introduced_preset"] or "")
+    precision = long_name(flat["introduced_preset"] or "")
     if flat["first_non_finite"]:
         title = f"{name} makes the first non-finite values"
         evidence.append(
@@ -400,46 +397,55 @@ def _summary(
     opened: Opened, first: list[int], counts: dict[str, int], verdict: str
 ) -> tuple[str, str]:
     """One sentence that explains most of the damage, and a quieter one."""
-    table = opened.table
     off = counts["moderate"] + counts["large"] + counts["inherited"] + counts["amplified"]
-    total = opened.about["coverage"]["compared"]
-    damaged = table.frame["reason"].fill_null("").str.starts_with(Reason.DAMAGED).sum()
-    damaged += sum(one["reason"] == Reason.DAMAGED for one in opened.about["unmatched"])
+    damaged = int((opened.table.frame["reason_code"] == ReasonCode.DAMAGED.value).sum())
+    damaged += sum(one["reason"] == ReasonCode.DAMAGED for one in opened.about["unmatched"])
     if damaged:
         points = f"{off} sync points are not close." if off else "All that was compared is close."
         tensors = "1 tensor is" if damaged == 1 else f"{damaged} tensors are"
         return f"{tensors} damaged: copy the file again or record the run again.", points
-    if not total:
+    if not opened.about["coverage"]["compared"]:
         return "Nothing was compared.", "No target tensor found its counterpart in the reference."
     if not off:
-        weak = sum(
-            count for name, count in _tally(table.frame, "basis").items() if name != "values"
-        )
-        coverage = Coverage.of_saved(opened.about)
-        aside = f"{total} of {coverage.target_tensors} target tensors compared."
-        if coverage.reference_missing:
-            aside += (
-                f" {coverage.reference_missing} of {coverage.reference_tensors} reference tensors"
-                " are missing."
-            )
-        if weak:
-            aside += " Statistics and digests can prove a difference, hardly equality."
-        if counts["none"]:
-            aside += f" {counts['none']} have no verdict."
-        return "Everything that was compared is close.", aside
+        return "Everything that was compared is close.", _what_is_left_open(opened, counts)
     points = f"{off} sync point{'s' if off > 1 else ''}"
     if verdict == "amplified":
         return "No op is guilty: small errors grew on the way.", f"{points} are not close."
     if not first:
         return f"{points} not close, and no op that stands out.", ""
+    return _where_they_part(opened.table, first, points), _around(opened.table, first)
+
+
+def _what_is_left_open(opened: Opened, counts: dict[str, int]) -> str:
+    """What a comparison in which everything is close did not look at."""
+    bases = _tally(opened.table.frame, "basis")
+    coverage = Coverage.of_saved(opened.about)
+    text = f"{coverage.compared} of {coverage.target_tensors} target tensors compared."
+    if coverage.reference_missing:
+        text += (
+            f" {coverage.reference_missing} of {coverage.reference_tensors} reference tensors"
+            " are missing."
+        )
+    if any(count for name, count in bases.items() if name != "values"):
+        text += " Statistics and digests can prove a difference, hardly equality."
+    if counts["none"]:
+        text += f" {counts['none']} have no verdict."
+    return text
+
+
+def _where_they_part(table: Table, first: list[int], points: str) -> str:
+    """Which ops make the error; `points` says how many sync points are off."""
     names = table.labels(np.array(first))
     unknown = table.guilts[first[0]] == GUILTS.index("unknown")
     if len(names) == 1:
         what = "is where the two runs part" if unknown else "makes the error"
-        text = f"{names[0]} {what}: {points} not close."
-    else:
-        what = "are where the two runs part" if unknown else "make the error"
-        text = f"{names[0]} and {len(names) - 1} on parallel branches {what}: {points} not close."
+        return f"{names[0]} {what}: {points} not close."
+    what = "are where the two runs part" if unknown else "make the error"
+    return f"{names[0]} and {len(names) - 1} on parallel branches {what}: {points} not close."
+
+
+def _around(table: Table, first: list[int]) -> str:
+    """The module of the first op that is off, and what is close or broken elsewhere."""
     module = str(table.modules[first[0]])
     before = table.order < min(table.order[row] for row in first)
     off_before = before & ~np.isin(table.verdicts, ["close", "none"])
@@ -449,4 +455,4 @@ def _summary(
     broken = table.frame["mismatched"].fill_null(0).to_numpy() > 0
     if broken.any() and not any(broken[row] for row in first):
         quiet.append("NaN or infinite values begin elsewhere: see the findings.")
-    return text, " ".join(quiet)
+    return " ".join(quiet)

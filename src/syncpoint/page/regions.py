@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from syncpoint.errors import SyncpointError
-from syncpoint.page.opened import Opened
-from syncpoint.page.ops import label_of, ops_of
+from syncpoint.page.open_comparison import Opened
+from syncpoint.page.ops import label_of, ops_of, reference_ops
 from syncpoint.page.schema import RegionOp, Side
-from syncpoint.run.tables import OP_KEY
+from syncpoint.run.storage.tables import OP_KEY
 
 _SCHEMA = {
     **{"row": pl.Int64, "label": pl.String, "file": pl.String, "line": pl.Int64},
@@ -90,7 +90,7 @@ def _regions(opened: Opened) -> pl.DataFrame:
     )
     measured = said.filter(pl.col("label").list.len() > 1).select("row", "label")
     reference, target = opened.run("reference"), opened.run("target")
-    ops = _ops(opened)
+    ops = reference_ops(opened)
     if target is not None and reference is not None:
         rest = said.filter(pl.col("made") & (pl.col("label").list.len() < 2)).drop("label")
         measured = pl.concat([measured, _by_origin(rest, ops_of(target, "origins"), ops)])
@@ -119,27 +119,3 @@ def _by_origin(rows: pl.DataFrame, target: pl.DataFrame, ops: pl.DataFrame) -> p
     )
     partner = pl.col("label").list.contains(pl.col("own"))
     return grouped.filter(partner & (pl.col("label").list.len() > 1)).select("row", "label")
-
-
-def _ops(opened: Opened) -> pl.DataFrame:
-    """label, file, line, type, module, order of the reference's ops: all of them, or those of which
-    the comparison knows."""
-    run = opened.run("reference")
-    if run is not None:
-        last = pl.col("source").list.last().struct
-        ops = ops_of(run, "source").with_row_index("order")
-        found = ops.select(
-            "label", last.field("file"), last.field("line"), "type", "module", "order"
-        )
-    else:
-        source = pl.col("reference_source").fill_null("")
-        found = opened.table.frame.filter(pl.col("reference_role") == "output").select(
-            label_of("reference_"),
-            source.str.extract(r"^(.*):\d+$").alias("file"),
-            source.str.extract(r":(\d+)$").cast(pl.Int64, strict=False).alias("line"),
-            pl.col("reference_type").alias("type"),
-            pl.col("reference_module").alias("module"),
-            pl.col("reference_order").alias("order"),
-        )
-    found = found.with_columns(pl.col("order").cast(pl.Int64))
-    return found.unique("label", keep="first", maintain_order=True)

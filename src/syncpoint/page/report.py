@@ -18,14 +18,23 @@ from typing import Any
 import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
+from syncpoint.files.outputs import write_output
 from syncpoint.foreign_text import visible
-from syncpoint.page import BUILT, details, distributions, graphs, heatmaps, overview, rows, sources
+from syncpoint.page import (
+    BUILT,
+    details,
+    distributions,
+    graphs,
+    heatmaps,
+    overview,
+    rows,
+    source_code,
+)
 from syncpoint.page.heatmaps import Wish
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
+from syncpoint.page.row_query import Query
 from syncpoint.page.schema import Side
-from syncpoint.page.states import drift, packed, states
-from syncpoint.page.table import Query
-from syncpoint.run.outputs import write_output
+from syncpoint.page.sync_point_states import drift, packed, states
 
 PREVIEWS = 24
 """Sync points whose tensors are shown: where the runs part, and the worst."""
@@ -162,8 +171,8 @@ def _graphs(opened: Opened) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _files(opened: Opened) -> Iterator[dict[str, Any]]:
     for side in _SIDES:
-        for file in sources.files(opened, side):
+        for file in source_code.files(opened, side):
             with suppress(SyncpointError):
-                found = sources.source(opened, side, file)
+                found = source_code.source(opened, side, file)
                 if len(found.text or "") <= _LARGEST_SOURCE:
                     yield found.model_dump()

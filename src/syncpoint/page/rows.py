@@ -8,18 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.page.opened import Opened
+from syncpoint.metrics.verdict import ReasonCode
+from syncpoint.page.open_comparison import Opened
+from syncpoint.page.row_query import Query, Selection
 from syncpoint.page.schema import (
     Found,
     GroupBrief,
+    GroupCell,
     RowBrief,
     RowWindow,
     UnmatchedBrief,
     UnmatchedWindow,
     number,
 )
-from syncpoint.page.table import GUILTS, LEVELS, Query, Selection, Table
+from syncpoint.page.table import GUILTS, LEVELS, Table
 
+_TELLING = (
+    ReasonCode.DAMAGED,
+    ReasonCode.SHAPE,
+    ReasonCode.UNREADABLE,
+    ReasonCode.AMBIGUOUS,
+    ReasonCode.NO_COUNTERPART,
+)
+"""Reasons in the order in which they are listed; all others follow."""
 _CELLS = 24
 """Cells of a group row; each is the worst of its bin."""
 
@@ -82,13 +93,13 @@ def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]
     scores, bounded = (column[rows] for column in table.shown(metric))
     fills, ticks = table.bars(metric, rows)
     frame = table.frame[rows.tolist()].select(
-        "target_type", "target_role", "verdict", "reason", "basis", "same_bytes"
+        "target_type", "target_role", "verdict", "reason", "reason_code", "basis", "same_bytes"
     )
     labels, references = table.labels(rows), table.labels(rows, "reference")
     modules, groups = (column.gather(rows).to_list() for column in (table.modules, table.groups))
     parts = table.parts(rows)
     made = []
-    for at, (kind, role, verdict, reason, basis, same) in enumerate(frame.iter_rows()):
+    for at, (kind, role, verdict, reason, code, basis, same) in enumerate(frame.iter_rows()):
         row, score, tick = int(rows[at]), float(scores[at]), float(ticks[at])
         made.append(
             RowBrief(
@@ -111,6 +122,7 @@ def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]
                 fill=float(fills[at]),
                 ticks=[] if tick != tick else [0.5, tick],
                 reason=reason if verdict == "none" else "",
+                reason_code=code,
                 basis=basis,
             )
         )
@@ -138,7 +150,7 @@ def group_brief(
         score=None if score != score else number(score),
         bound=bool(bounded[worst]),
         same_bytes=_same_bytes(table, worst),
-        cells=[f"{LEVELS[levels[cell]]} {GUILTS[guilts[cell]]}".strip() for cell in cells],
+        cells=[GroupCell(level=LEVELS[levels[c]], guilt=GUILTS[guilts[c]]) for c in cells],
     )
 
 
@@ -155,13 +167,12 @@ def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWi
         for lonely in opened.about["unmatched"]
         if wanted in f"{lonely['op']}\n{lonely['module']}".lower()
     ]
-    first = ("damaged", "shape", "unreadable", "ambiguous", "no counterpart")
-    ranks = {reason: at for at, reason in enumerate(first)}
+    ranks = {code.value: rank for rank, code in enumerate(_TELLING)}
     said.sort(
         key=lambda one: (
             not one["counted"],
             one["side"] != "target",
-            ranks.get(one["reason"].split(":")[0], len(first)),
+            ranks.get(one["reason"], len(ranks)),
         )
     )
     items = [unmatched_brief(one) for one in said[offset : offset + limit]]

@@ -68,6 +68,7 @@ class RunInfo(Schema):
 
     label: str
     runtime: str
+    runtime_version: str
     device: str
     precision: str
     fusion: str
@@ -92,6 +93,7 @@ class OutputBrief(Schema):
     bound: bool
     """Whether PSNR is only known to be at most this."""
     reason: str
+    """As a sentence: why the verdict is what it is, or why there is none."""
 
 
 class Finding(Schema):
@@ -210,8 +212,17 @@ class RowBrief(Schema):
     ticks: list[float]
     """Where on that bar the two limits stand."""
     reason: str
-    """Why there is no verdict; "" where there is one."""
+    """Why there is no verdict, as a sentence; "" where there is one."""
+    reason_code: str
+    """The same in a word."""
     basis: str
+
+
+class GroupCell(Schema):
+    """The worst sync point of a stretch of a group."""
+
+    level: Level
+    guilt: Guilt
 
 
 class GroupBrief(Schema):
@@ -228,8 +239,8 @@ class GroupBrief(Schema):
     bound: bool
     same_bytes: bool | None
     """Of its worst sync point where that was compared by digests."""
-    cells: list[str]
-    """At most 24: level and guilt of the worst sync point of each bin, as `large guilty`."""
+    cells: list[GroupCell]
+    """At most 24, one a bin."""
 
 
 class RowWindow(Schema):
@@ -257,7 +268,10 @@ class UnmatchedBrief(Schema):
     type: str
     module: str
     reason: str
+    """Why it has no partner, in a word."""
     detail: str
+    cure: str
+    """What to do about it."""
     counted: bool
 
 
@@ -412,12 +426,13 @@ class HeatMap(Schema):
     """Base64 of little-endian float32 or float64, rows x columns; the modulus if complex."""
     target: str
     difference: str
-    """Always float32; 0 where both are masked or hold the same NaN or infinity."""
+    """Always float32; 0 where both are masked or hold the same NaN or infinity, and where the map
+    masks."""
     places: str
     """Base64 of little-endian uint32: of each cell, row * (columns of the plane) + column of the
     element shown."""
     scale: float
-    """Greatest finite |value| of both sides among the elements shown."""
+    """Greatest finite |value| of both sides among the elements shown that the map does not mask."""
     difference_scale: float
     names: list[str]
     """Of the axes where they are known, else "axis 0"..."""

@@ -7,7 +7,6 @@ into an object here but those of the window that is shown.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import HIGHER_IS_BETTER, LARGEST_SHARE, PRESETS, Limits, bound
+from syncpoint.metrics.limits import (
+    HIGHER_IS_BETTER,
+    LARGEST_SHARE,
+    Limits,
+    bound,
+    limits_in_force,
+)
 from syncpoint.page.grouping import groups_of
-from syncpoint.page.naming import NAMING, labels_of
+from syncpoint.page.row_query import Query, Selection
 from syncpoint.page.schema import Guilt, Level
+from syncpoint.page.sync_point_names import NAMING, labels_of
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
 CLOSE, MODERATE, LARGE, NONE = range(4)
@@ -41,35 +47,6 @@ _BOUNDED = ("psnr", "sqnr")
 
 
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class Query:
-    """Which rows, in which order."""
-
-    metric: str = "psnr"
-    sort: str = "similarity"
-    descending: bool = False
-    text: str = ""
-    types: tuple[str, ...] = ()
-    module: str = ""
-    levels: tuple[str, ...] = ()
-    """Of close, moderate, large, inherited, none; all if empty."""
-    start: int = 0
-    """The brush: first place in execution order, and one after the last; 0 for no end."""
-    stop: int = 0
-    grouped: bool = False
-    open: frozenset[str] = frozenset()
-
-
-@dataclass
-class Selection:
-    """The rows that a query lets through, in its order."""
-
-    rows: NDArray[np.int64]
-    counts: dict[str, int]
-    """Before the filter by level."""
-    groups: list[tuple[str, NDArray[np.int64]]] = field(default_factory=list)
 
 
 class Table:
@@ -258,7 +235,7 @@ class Table:
         scale = "outliers_from" if metric == "bulk_max_abs" else "peak"
         peak = np.nan_to_num(self._numbers(scale), nan=0.0)
         for name, rows in self._presets.items():
-            limits = self._limits(name)
+            limits = limits_in_force(name, self.limits)
             if limits is None or limits.exact:
                 continue
             at_one, at_zero = ({"peak": x, "outliers_from": x} for x in (1.0, 0.0))
@@ -336,14 +313,8 @@ class Table:
         return np.clip(fill, 0.0, 1.0), tick
 
     def _db(self, name: str) -> float:
-        limits = self._limits(name)
+        limits = limits_in_force(name, self.limits)
         return limits.psnr[0] if limits and limits.psnr[0] else 100.0
-
-    def _limits(self, name: str) -> Limits | None:
-        own = PRESETS.get(name)
-        if self.limits is None or (own and own.exact):
-            return own
-        return self.limits
 
     def _judged(self, metric: str) -> NDArray[np.int8]:
         """`metrics.limits.judge_metric` on whole columns; a test holds the two together."""

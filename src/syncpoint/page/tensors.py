@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.masking import select_counted
 from syncpoint.comparison.measuring import prepared
 from syncpoint.comparison.operands import dequantized
-from syncpoint.comparison.storage import row_of
+from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.errors import InputError
+from syncpoint.files.safe_access import map_bytes
 from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.pair import rules_of
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.files import map_bytes
 from syncpoint.run.model import Kept, Quantization
 
 Floats = NDArray[np.float64]
@@ -49,13 +50,19 @@ class Piece:
     off: Floats
     """How far off: |difference|, and infinite where it is NaN, infinite or masked on one side
     only."""
+    counted: NDArray[np.bool_] | None = None
+    """Which of them count; None where all do. Those that the map masks are not off."""
 
 
 class Values:
     """Both tensors of a sync point, as they are compared."""
 
-    def __init__(self, pair: Pair, names: list[str]) -> None:
+    def __init__(
+        self, pair: Pair, names: list[str], counted: NDArray[np.bool_] | None = None
+    ) -> None:
         self.pair = pair
+        self.counted = counted
+        """Which elements count; None where all do."""
         self.shape = pair.target.logical_shape
         self.names = names
         """Of the axes."""
@@ -81,9 +88,26 @@ class Values:
         """The elements at `index`, which has a slice for every axis."""
         t, r = (_read(side, index) for side in (self.pair.target, self.pair.reference))
         with np.errstate(all="ignore"):
-            if self._complex:
-                return _of_complex(t, r)
-            return self._compared(t, r)
+            piece = _of_complex(t, r) if self._complex else self._compared(t, r)
+        if self.counted is None:
+            return piece
+        counted = self.counted[index]
+        return replace(
+            piece,
+            difference=np.where(counted, piece.difference, 0.0),
+            off=np.where(counted, piece.off, 0.0),
+            counted=counted,
+        )
+
+    @property
+    def counted_pair(self) -> Pair:
+        """The pair that was measured: without what the map masks."""
+        return self.pair if self.counted is None else select_counted(self.pair, self.counted)
+
+    @property
+    def masked_count(self) -> int:
+        """How many elements the map masks."""
+        return 0 if self.counted is None else int(np.count_nonzero(~self.counted))
 
     def _compared(self, t: NDArray[Any], r: NDArray[Any]) -> Piece:
         target, reference = _as_floats(t), _as_floats(r)
@@ -141,8 +165,12 @@ def values_of(opened: Opened, row: int) -> Values:
         raise InputError(f"{found.reference.key} in the reference run", "another run at its place")
     now, pair = prepared(sides, found)
     if pair is None:
-        raise InputError("tensors as they were measured", now.unmeasured or "others")
-    return Values(pair, axis_names(reference.layout, pair.target.logical_shape))
+        raise InputError("tensors as they were measured", str(now.unmeasured) or "others")
+    try:
+        counted = sides.kept(found)
+    except ValueError as error:
+        raise InputError("the mask that they were measured with", str(error)) from error
+    return Values(pair, axis_names(reference.layout, pair.target.logical_shape), counted)
 
 
 _AXES = {"N": "batch", "C": "channel", "H": "height", "W": "width", "T": "token", "D": "depth"}

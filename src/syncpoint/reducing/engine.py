@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.reducing.assembling import VALUES, assemble
-from syncpoint.reducing.ledger import Kept as Known
-from syncpoint.reducing.ledger import Ledger, Record
-from syncpoint.reducing.measuring import measure, windows
-from syncpoint.reducing.outcome import Reduced, counted, size_of
-from syncpoint.reducing.sources import Source, recognised
-from syncpoint.reducing.units import NothingToReduce, Place, Stamp, Unit, opened, stamp
-from syncpoint.reducing.watching import Progress, Watch
+from syncpoint.files.outputs import write_errors
+from syncpoint.files.safe_access import one_line, replacing
+from syncpoint.reducing.assemble_run import VALUES, assemble
+from syncpoint.reducing.data_files import NothingToReduce, Place, Stamp, Unit, opened, stamp
+from syncpoint.reducing.folder_watch import Progress, Watch
+from syncpoint.reducing.progress_journal import Kept as Known
+from syncpoint.reducing.progress_journal import Ledger, Record
+from syncpoint.reducing.result import Reduced, counted, size_of
+from syncpoint.reducing.source_files import Source, recognised
+from syncpoint.reducing.summarize import measure, windows
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.elements import to_bytes
-from syncpoint.run.files import one_line, replacing
 from syncpoint.run.model import Kept, Role, Tensor
-from syncpoint.run.outputs import write_errors
+from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
 
 _BATCH_FILES = 64
@@ -36,7 +36,7 @@ _BATCH_SECONDS = 0.5
 """So many are read before their records are brought to the disk together."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Reduction:
     """One call of reduce to statistics or digests."""
 
@@ -55,8 +55,8 @@ class Reduction:
         """Work until there is nothing more to wait for; then write the run."""
         if not self.watch.on and not self.out.exists():
             self._recognised()  # before anything is made
-        ledger = Ledger(self.out, str(self.path), str(self.to))
-        outcome = Reduced(self.path, self.out, str(self.to))
+        ledger = Ledger(folder=self.out, source=str(self.path), to=str(self.to))
+        outcome = Reduced(source=self.path, out=self.out, to=str(self.to))
         try:
             source: Source | None = None
             try:

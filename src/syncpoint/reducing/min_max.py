@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.dumps.ascend.file_names import device_name, is_hashed
-from syncpoint.dumps.ascend.fx_folder import MIN_MAX
+from syncpoint.ascend.dumps.file_names import device_name, is_hashed
+from syncpoint.ascend.dumps.fx_folder import MIN_MAX
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
-from syncpoint.reducing.engine import check_unchanged, remove
-from syncpoint.reducing.measuring import Ends, measure
-from syncpoint.reducing.outcome import Reduced, counted
-from syncpoint.reducing.sources import INDEX, walk
-from syncpoint.reducing.units import (
+from syncpoint.files.outputs import cannot_write, write_errors
+from syncpoint.files.safe_access import inside, read_whole, write_atomically
+from syncpoint.reducing.data_files import (
     NothingToReduce,
     Stamp,
     Unit,
@@ -35,17 +33,19 @@ from syncpoint.reducing.units import (
     opened,
     stamp,
 )
-from syncpoint.reducing.watching import Progress, Watch
-from syncpoint.run.files import inside, read_whole, write_atomically
+from syncpoint.reducing.engine import check_unchanged, remove
+from syncpoint.reducing.folder_watch import Progress, Watch
+from syncpoint.reducing.result import Reduced, counted
+from syncpoint.reducing.source_files import INDEX, walk
+from syncpoint.reducing.summarize import Ends, measure
 from syncpoint.run.model import Role
-from syncpoint.run.outputs import cannot_write, write_errors
 
 _REDUCED = (f"{MIN_MAX}.npy", f"{MIN_MAX}.npz")
 _OTHER = ("run", "msprobe", "npz", "safetensors", "aimodelintermediates")
 _MAX_INDEX = 4 << 30
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MinMax:
     """One call of reduce to min-max."""
 
@@ -60,7 +60,7 @@ class MinMax:
 
     def run(self) -> Reduced:
         """Work until there is nothing more to wait for."""
-        outcome = Reduced(self.path, self.out, "min-max")
+        outcome = Reduced(source=self.path, out=self.out, to="min-max")
         self._check_kind()
         try:
             while self._look(outcome):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from syncpoint.errors import InputError
-from syncpoint.reducing.outcome import Reduced
-from syncpoint.reducing.watching import Progress, Watch
+from syncpoint.reducing.folder_watch import Progress, Watch
+from syncpoint.reducing.result import Reduced
 from syncpoint.run.model import Kept
 
 TO = ("statistics", "digest", "min-max")
@@ -33,16 +33,20 @@ def reduce(
     folder = source.parent if source.is_file() else source
     if out is not None and out.resolve().is_relative_to(folder) and not source.is_file():
         raise InputError(f"a folder outside of {given}", f"{out}", "choose another with -o")
-    watching = Watch(watch, until_idle)
+    watching = Watch(on=watch, until_idle=until_idle)
     if to == "min-max":
         from syncpoint.reducing.min_max import MinMax
 
-        return MinMax(source, out or folder, delete, watching, progress).run()
+        return MinMax(
+            path=source, out=out or folder, delete=delete, watch=watching, progress=progress
+        ).run()
     from syncpoint.reducing.engine import Reduction
 
     beside = source.parent if given.name in ("", "..") else given.parent
     target = out or beside / f"{_stem(source)}.{to}.run"
-    return Reduction(source, target, Kept(to), delete, watching, progress).run()
+    return Reduction(
+        path=source, out=target, to=Kept(to), delete=delete, watch=watching, progress=progress
+    ).run()
 
 
 def _stem(source: Path) -> str:

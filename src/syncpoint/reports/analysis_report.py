@@ -9,25 +9,26 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from syncpoint.analysis.nearer_to_float64 import OutputTruth
 from syncpoint.analysis.result import NEARER, AnalysisResult
-from syncpoint.analysis.truth import OutputTruth
+from syncpoint.comparison.judging import is_excused
 from syncpoint.comparison.result import badness
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
+from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, strict
-from syncpoint.reports.numbers import (
+from syncpoint.reports.number_format import (
     counted_more,
     metric_text,
     ratio_text,
     run_text,
-    shape_text,
     short_source,
 )
 from syncpoint.reports.terminal import COLOURS
+from syncpoint.run.dims import shape_text
 from syncpoint.run.model import Role
-from syncpoint.run.outputs import write_output
 
 _NAMED = 6
 
@@ -156,8 +157,8 @@ def _shown(analysis: AnalysisResult) -> list[Row]:
 def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
     colour = COLOURS[row.verdict]
     made, truth = row.introduced, analysis.truths.get(row.reference.key)
-    word = row.verdict.value if row.verdict is not Verdict.NONE else row.reason.split(":")[0]
-    if NEARER in row.notes:
+    word = row.verdict.value if row.verdict is not Verdict.NONE else row.why.code or ""
+    if is_excused(row, analysis.result.choice):
         word = "nearer"
     numbers = row.numbers or {}
     return [
@@ -234,11 +235,10 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def as_text(analysis: AnalysisResult) -> str:
+def as_text(analysis: AnalysisResult, rows: int = 24) -> str:
     """The same as plain text."""
     out = io.StringIO()
-    console = Console(out, width=200)
-    print_analysis(analysis, console)
+    print_analysis(analysis, Console(out, width=200), rows)
     return out.getvalue()
 
 

@@ -7,11 +7,11 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncpoint.files.outputs import write_errors, write_output
 from syncpoint.foreign_text import visible
-from syncpoint.run.outputs import write_errors, write_output
 
 if TYPE_CHECKING:
-    from syncpoint.diagnosis.bisection import Bisected, Culprit, Cut
+    from syncpoint.bisection.result import Bisected, Culprit, Cut
 
 
 def as_text(made: Bisected) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncpoint.comparison.result import Result
-from syncpoint.run.outputs import write_output
+from syncpoint.files.outputs import write_output
 from syncpoint.spreadsheet_text import FORMULA, as_cell
 
 if TYPE_CHECKING:

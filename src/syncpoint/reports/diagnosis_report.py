@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Level, Symptom
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Text
-from syncpoint.reports.fitting import print_wrapped, say
-from syncpoint.reports.message import unreadable_lines
-from syncpoint.reports.numbers import counted_more, run_text, short_source
+from syncpoint.reports.divergence_message import unreadable_lines
+from syncpoint.reports.number_format import counted_more, run_text, short_source
+from syncpoint.reports.terminal_layout import print_wrapped, say
 
+PIPED_WIDTH = 100
+"""Columns where the output has no width of its own: sentences are read, not compared."""
 Line = tuple[Text, int, int]
 """A line, its indent, and how much further in it goes on where it is too long."""
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
@@ -39,6 +42,13 @@ def print_diagnosis(result: Result, console: Console) -> None:
         console.print(Text(NOT_DIAGNOSED, "yellow"))
         return
     print_lines(lines(result.diagnosis), console)
+
+
+def as_text(result: Result) -> str:
+    """The same as plain text."""
+    out = io.StringIO()
+    print_diagnosis(result, Console(out, width=PIPED_WIDTH))
+    return out.getvalue()
 
 
 def print_lines(said: Iterable[Line], console: Console) -> None:

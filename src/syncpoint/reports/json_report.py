@@ -10,8 +10,9 @@ from typing import Any
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Introduced, Row
-from syncpoint.reports.message import headline
-from syncpoint.run.outputs import write_output
+from syncpoint.files.outputs import write_output
+from syncpoint.metrics.verdict import Reason
+from syncpoint.reports.divergence_message import headline
 
 SCHEMA = 1
 
@@ -42,6 +43,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "module": u.module,
                 "reason": u.reason,
                 "detail": u.detail,
+                **_reason(u.why),
                 "account": result.account_of(u).value if u.counted else None,
             }
             for u in result.unmatched
@@ -69,14 +71,21 @@ def _row(row: Row) -> dict[str, Any]:
         "expected": {"rmse": row.introduced.expected} if row.introduced else None,
         "verdict": row.verdict.value,
         "reason": row.reason or None,
+        **_reason(row.why),
         "first_non_finite": row.first_non_finite,
         "notes": list(row.notes),
     }
 
 
+def _reason(why: Reason) -> dict[str, str | None]:
+    """The parts of a reason."""
+    parts = {"reason_code": why.code, "reason_detail": why.detail, "reason_cure": why.cure}
+    return {name: part or None for name, part in parts.items()}
+
+
 def _introduced(made: Introduced | None, row: Row) -> dict[str, Any] | None:
     if made is None:
-        return {"unknown": row.unknown} if row.unknown else None
+        return {"unknown": str(row.unknown)} if row.unknown else None
     said: dict[str, Any] = {
         f.name: getattr(made, f.name)
         for f in fields(Introduced)

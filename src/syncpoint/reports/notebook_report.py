@@ -13,15 +13,15 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.foreign_text import visible
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.message import (
+from syncpoint.reports.checksum_text import verified_line
+from syncpoint.reports.divergence_message import (
     divergence,
     headline,
     inputs_lines,
     unreadable_lines,
     unverified_lines,
-    verified_line,
 )
-from syncpoint.reports.numbers import metric_text, ratio_text, run_text
+from syncpoint.reports.number_format import metric_text, ratio_text, run_text
 from syncpoint.run.model import Role
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16

@@ -9,11 +9,11 @@ from typing import Any
 from syncpoint.comparison.result import Result, badness, has_same_bytes
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.metrics.verdict import ReasonCode, Verdict
+from syncpoint.reports.checksum_text import verified_line
 from syncpoint.reports.console import Console, Text
 from syncpoint.reports.diagnosis_report import causes, print_lines
-from syncpoint.reports.fitting import Column, fitted, say, shortened, table_of, without
-from syncpoint.reports.message import (
+from syncpoint.reports.divergence_message import (
     divergence,
     headline,
     inputs_lines,
@@ -21,16 +21,16 @@ from syncpoint.reports.message import (
     row_text,
     unreadable_lines,
     unverified_lines,
-    verified_line,
 )
-from syncpoint.reports.numbers import (
+from syncpoint.reports.number_format import (
     counted_more,
     metric_text,
     ratio_text,
     run_text,
-    shape_text,
     short_source,
 )
+from syncpoint.reports.terminal_layout import Column, fitted, say, shortened, table_of, without
+from syncpoint.run.dims import shape_text
 from syncpoint.run.model import Role
 
 COLOURS = {
@@ -101,7 +101,8 @@ def _run_notes(result: Result) -> Iterator[str]:
             yield f"{side}: {note}"
 
 
-def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]:
+def _shown_rows(result: Result, metric: str, sort: str, count: int) -> list[Row]:
+    """The `count` worst rows, or all for 0, in the order of `--sort`."""
     parting = {row.target.key for row in result.first_divergence}
 
     def place(row: Row) -> tuple[Any, ...]:
@@ -115,6 +116,11 @@ def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]
         chosen = chosen[:count]
     if sort == "operation":
         chosen.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    return chosen
+
+
+def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]:
+    chosen = _shown_rows(result, metric, sort, count)
     words = [Text(f"{r.verdict.glyph} {row_text(r)}", COLOURS[r.verdict]) for r in chosen]
     columns = [Column("", words, least=_WORDS), _names("target", (r.target.label for r in chosen))]
     if any(row.target.label != row.reference.label for row in chosen):
@@ -187,12 +193,14 @@ def _score(row: Row, metric: str) -> str:
 
 def _unmatched_lines(result: Result) -> Iterator[str]:
     for side in ("target", "reference"):
-        left = [u for u in result.unmatched if u.side == side and u.reason != Reason.EXCLUDED]
+        left = [
+            u for u in result.unmatched if u.side == side and u.why.code is not ReasonCode.EXCLUDED
+        ]
         left = [u for u in left if u.counted]
         if not left:
             continue
         names = ", ".join(
-            f"{u.op}{f' ({u.reason})' if u.reason != Reason.NO_COUNTERPART else ''}"
+            f"{u.op}{f' ({u.reason})' if u.why.code is not ReasonCode.NO_COUNTERPART else ''}"
             for u in left[:6]
         )
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""

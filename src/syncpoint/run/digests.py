@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.elements import to_bytes
+from syncpoint.run.packing import to_bytes
 
 OURS = "xxh3-128"
 CRC32 = "crc32"

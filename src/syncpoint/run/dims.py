@@ -8,6 +8,7 @@ first. `1` stands for an axis of length one that has no name.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from syncpoint.errors import InputError
@@ -72,6 +73,11 @@ class Dims:
 
     def __str__(self) -> str:
         return " ".join(map(str, self.axes))
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A shape as people write it: 1x3x224x224."""
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def _groups(said: str | None, text: str) -> tuple[str, ...]:

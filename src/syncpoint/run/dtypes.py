@@ -24,7 +24,7 @@ class Kind(StrEnum):
     COMPLEX = "complex"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DType:
     """One element type."""
 
@@ -42,6 +42,11 @@ class DType:
     """Exponent of the least normal number of a float."""
     max: float = 0.0
     """Greatest finite value of a float."""
+
+    @property
+    def long_name(self) -> str:
+        """The name in NumPy and PyTorch, which is the one for people: float32 for f32."""
+        return self.numpy.name
 
     @property
     def packed(self) -> bool:
@@ -66,11 +71,11 @@ def _float(name: str, numpy: object, safetensors: str) -> DType:
     info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # it has no annotations
     least_normal = float(info.smallest_normal)
     return DType(
-        name,
-        Kind.FLOAT,
-        dtype.itemsize * 8,
-        dtype,
-        safetensors,
+        name=name,
+        kind=Kind.FLOAT,
+        bits=dtype.itemsize * 8,
+        numpy=dtype,
+        safetensors=safetensors,
         mantissa=int(info.nmant),
         min_exponent=int(np.log2(least_normal)),
         max=float(info.max),
@@ -78,7 +83,7 @@ def _float(name: str, numpy: object, safetensors: str) -> DType:
 
 
 def _plain(name: str, kind: Kind, bits: int, numpy: object, safetensors: str) -> DType:
-    return DType(name, kind, bits, np.dtype(numpy), safetensors)  # type: ignore[call-overload]
+    return DType(name=name, kind=kind, bits=bits, numpy=np.dtype(numpy), safetensors=safetensors)  # type: ignore[call-overload]
 
 
 DTYPES: dict[str, DType] = {
@@ -107,34 +112,18 @@ DTYPES: dict[str, DType] = {
 }
 
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+FLOATS = frozenset(d.name for d in DTYPES.values() if d.kind is Kind.FLOAT)
+"""The floating-point types by name."""
 _BY_SAFETENSORS = {d.safetensors: d for d in DTYPES.values() if d.safetensors != "U8"} | {
     "U8": DTYPES["u8"]
 }
-_LONG_NAMES = {
-    "float64": "f64",
+_LONG_NAMES = {d.long_name: d.name for d in DTYPES.values()} | {
     "double": "f64",
-    "float32": "f32",
     "float": "f32",
-    "float16": "f16",
     "half": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8_e4m3fn",
-    "float8_e5m2": "f8_e5m2",
-    "int4": "i4",
-    "uint4": "u4",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "complex64": "c64",
-    "complex128": "c128",
+    "fp64": "f64",
     "fp32": "f32",
     "fp16": "f16",
-    "fp64": "f64",
 }
 
 
@@ -147,6 +136,12 @@ def dtype(name: str) -> DType:
             "an element type", repr(name), f"one of these is known: {', '.join(DTYPES)}"
         )
     return found
+
+
+def long_name(name: str) -> str:
+    """The long name of an element type; any other name as it is."""
+    known = DTYPES.get(name)
+    return known.long_name if known else name
 
 
 def from_numpy(numpy: np.dtype[np.generic]) -> DType:

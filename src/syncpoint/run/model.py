@@ -1,13 +1,13 @@
 """The data model of a run: what one execution of one model left behind.
 
 Plain frozen records, no behaviour beyond naming. How they lie on disk is the business of
-`syncpoint.run.tables`; how they are produced, of `syncpoint.run.recorder`.
+`syncpoint.run.storage.tables`; how they are produced, of `syncpoint.run.recorder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import Any
@@ -126,6 +126,12 @@ class Frame:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @classmethod
+    def from_text(cls, text: str) -> Frame | None:
+        """Inverse of `str`, for the column `source` of tables; None where there is no line."""
+        file, _, line = text.rpartition(":")
+        return cls(file, int(line)) if file and line.isdecimal() else None
+
 
 @dataclass(frozen=True)
 class Op:
@@ -135,6 +141,7 @@ class Op:
     type: str
     """The runtime's own name of the operation: `aten.linear.default`, `Conv`, `MatMulV2`."""
     inputs: tuple[Edge, ...] = ()
+    _: KW_ONLY
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Everything but tensors that the operation was given; JSON values only."""
     module: str = ""
@@ -177,7 +184,7 @@ class Quantization:
         return ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Statistics:
     """What is kept of a tensor in place of, or beside, its values. Over finite elements.
 
@@ -203,6 +210,7 @@ class Tensor:
     key: TensorKey
     dtype: str
     shape: tuple[int, ...]
+    _: KW_ONLY
     kept: Kept = Kept.VALUES
     strides: tuple[int, ...] | None = None
     """In elements, as the runtime had it; the stored bytes are always dense and row-major."""
@@ -250,11 +258,28 @@ class Observer:
     """What differs, and by how much, where they are not equal."""
 
 
-OPAQUE = "?"
-"""Before the name of a type in `RunInfo.other_outputs`."""
-
-
 @dataclass(frozen=True)
+class OtherOutput:
+    """A model output that is no tensor."""
+
+    text: str
+    """The number or text itself as Python writes it, or the name of its type."""
+    is_opaque: bool = False
+    """Whether only its type is known, so that two of them cannot be told apart."""
+
+    def to_json(self) -> str:
+        """As files keep it: a question mark before the name of a type."""
+        return f"?{self.text}" if self.is_opaque else self.text
+
+    @classmethod
+    def from_json(cls, text: str) -> OtherOutput:
+        """Inverse of `to_json`; no number or text begins with a question mark, as both are
+        written as Python code."""
+        is_opaque = text.startswith("?")
+        return cls(text[1:] if is_opaque else text, is_opaque)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """The facts of a run that are not ops or tensors; `run.json` on disk."""
 
@@ -274,9 +299,11 @@ class RunInfo:
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a reader of the results must know: budget used up, training mode, fallbacks."""
-    other_outputs: Mapping[str, str] = field(default_factory=dict)
-    """Model outputs that are no tensors, as text by their names; `OPAQUE` before a type whose
-    values cannot be told apart."""
+    other_outputs: Mapping[str, OtherOutput] = field(default_factory=dict)
+    """Model outputs that are no tensors, by their names."""
     complete: bool = True
     """False when the writer died or the model raised; `missing` then says what is not there."""
     missing: str = ""
+    compiled: bool = False
+    """Whether the ops are those of a compiler's graph, or the compiled code of one, and say in
+    their attributes `value_of` and `output` whose value they hold."""

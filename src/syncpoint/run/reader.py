@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from syncpoint.errors import DamagedError, FormatError, InputError
 from syncpoint.run.digests import OURS, digest_of, digests_of, is_computable
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, changed
-from syncpoint.run.store import FileStore, Store, Verifies
-from syncpoint.run.table_reader import Records
-from syncpoint.run.tensor_checksums import DEFERRED, Checksum
+from syncpoint.run.storage.table_reader import Records
+from syncpoint.run.storage.tensor_checksums import DEFERRED, Checksum
+from syncpoint.run.value_store import FileStore, Store, Verifies
 
 Array = NDArray[Any]
 
@@ -69,7 +69,7 @@ class Run:
 
         Raises InputError if there is no run at `path`, FormatError if it is damaged.
         """
-        from syncpoint.run.opening import open_run
+        from syncpoint.run.open_run import open_run
 
         return open_run(Path(path))
 
@@ -251,7 +251,7 @@ class Run:
 
 def in_memory(info: RunInfo, ops: Sequence[Op], values: Sequence[tuple[Tensor, Array]]) -> Run:
     """A run that never touches the disk."""
-    from syncpoint.run.store import MemoryStore
+    from syncpoint.run.value_store import MemoryStore
 
     arrays = {tensor.key: np.asarray(array) for tensor, array in values}
     return Run(info, ops, [tensor for tensor, _ in values], MemoryStore(arrays))

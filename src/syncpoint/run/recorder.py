@@ -8,7 +8,6 @@ the run (a sample, a step, a rank) is recorded through `for_part`, into the same
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from syncpoint.errors import InputError
 from syncpoint.run import dtypes
 from syncpoint.run.digests import OURS
-from syncpoint.run.elements import Array, reinterpret, to_bytes
+from syncpoint.run.events import NULL_SINK, EventSink, OpsRecorded
 from syncpoint.run.model import (
     WHOLE,
     Kept,
@@ -35,10 +34,11 @@ from syncpoint.run.model import (
     TensorKey,
     changed,
 )
+from syncpoint.run.packing import Array, reinterpret, to_bytes
 from syncpoint.run.patterns import Pattern
-from syncpoint.run.pipeline import Pipeline
 from syncpoint.run.statistics import statistics
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.write_queue import Pipeline
+from syncpoint.run.storage.writer import RunWriter
 
 _FIELDS = {f.name for f in fields(RunInfo)}
 
@@ -54,15 +54,15 @@ class Recorder:
         filter: str | re.Pattern[str] | None = None,
         max_bytes: int | None = None,
         part: Part = WHOLE,
-        seen: Callable[[int], None] | None = None,
+        events: EventSink = NULL_SINK,
     ) -> None:
         """`filter` is searched in op names and module paths; other ops' tensors are left out.
 
         After `max_bytes` of values only statistics are kept. Model inputs are always kept as
-        values, whatever the filter, the mode or the budget. `seen` is told how many ops there are.
+        values, whatever the filter, the mode or the budget. `events` receives `OpsRecorded`.
         """
         self.part = part
-        self._shared = _Shared(writer, record, _pattern(filter), max_bytes, seen)
+        self._shared = _Shared(writer, record, _pattern(filter), max_bytes, events)
 
     @property
     def writer(self) -> RunWriter:
@@ -94,8 +94,7 @@ class Recorder:
             shared.pipeline.put(partial(shared.writer.op, made))
             for frame in op.source:
                 self.source(frame.file)
-            if shared.seen is not None:
-                shared.seen(len(shared.wanted))
+            shared.events.send(OpsRecorded(len(shared.wanted)))
         else:
             shared.pipeline.check()
         return key
@@ -118,6 +117,9 @@ class Recorder:
         address: int | None = None,
     ) -> TensorKey:
         """Record a tensor; `value` is copied before this returns.
+
+        A model output without `alias_of` is taken to be the last op output of the same part that
+        has the same bits, element type and shape.
 
         `dtype` says what the bytes of `value` really are. For int4 and uint4 an array of
         bytes is taken as packed, two elements in each; ml_dtypes arrays are taken as they are.
@@ -191,16 +193,18 @@ class _Shared:
         record: Kept,
         pattern: Pattern | re.Pattern[str] | None,
         max_bytes: int | None,
-        seen: Callable[[int], None] | None = None,
+        events: EventSink,
     ) -> None:
         self.writer = writer
-        self.seen = seen
+        self.events = events
         # By the rows of keys; the writer says why.
         self.calls: dict[tuple[Any, ...], int] = {}
         self.wanted: dict[tuple[Any, ...], bool] = {}
         """The ops recorded so far, and whether the filter lets their tensors pass."""
         self.tensors: set[tuple[Any, ...]] = set()
         self.sources: set[str] = set()
+        self._results: dict[tuple[Any, ...], str] = {}
+        """The last op output that has each content, by its text."""
         self._record = record
         self._pattern = pattern
         self._max_bytes = max_bytes
@@ -224,8 +228,34 @@ class _Shared:
         digest = xxhash.xxh3_128_hexdigest(raw.data)
         kept = self._kept(tensor.key, digest, dtype.name, raw.size)
         figures = statistics(array) if kept is Kept.STATISTICS else None
-        tensor = changed(tensor, kept=kept, statistics=figures, digest=digest, digest_kind=OURS)
+        alias_of = self._alias(tensor, digest)
+        tensor = changed(
+            tensor,
+            kept=kept,
+            statistics=figures,
+            digest=digest,
+            digest_kind=OURS,
+            alias_of=alias_of,
+        )
         self.writer.tensor(tensor, raw if kept is Kept.VALUES else None)
+
+    def _alias(self, tensor: Tensor, digest: str) -> str:
+        """What a tensor is another name of. Who records by hand seldom says that a model output
+        is what its last op gave, and then the two are counted and judged as if unrelated."""
+        key = tensor.key
+        content = (
+            digest,
+            tensor.dtype,
+            tensor.shape,
+            key.part.sample,
+            key.part.step,
+            key.part.rank,
+        )
+        if key.role is Role.OUTPUT:
+            self._results[content] = str(key)
+        elif key.role is Role.MODEL_OUTPUT and not tensor.alias_of:
+            return self._results.get(content, "")
+        return tensor.alias_of
 
     def _kept(self, key: TensorKey, digest: str, dtype: str, nbytes: int) -> Kept:
         if key.role is Role.MODEL_INPUT:

@@ -8,7 +8,7 @@ Python's json module does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from math import prod
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from syncpoint.run.model import (
     Observer,
     Op,
     OpKey,
+    OtherOutput,
     Part,
     Quantization,
     Role,
@@ -32,7 +33,7 @@ from syncpoint.run.model import (
     Tensor,
     TensorKey,
 )
-from syncpoint.run.shards import SHARD_NAME
+from syncpoint.run.storage.shards import SHARD_NAME
 
 _MAX_RANK = 64
 """What NumPy can hold."""
@@ -101,7 +102,7 @@ def op_from_json(body: Mapping[str, Any]) -> Op:
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
     """Everything of a tensor but its bytes."""
-    key, part, statistics = tensor.key, tensor.key.part, tensor.statistics
+    key, part = tensor.key, tensor.key.part
     return {
         "key": [op_key_to_json(key.op), key.role.value, key.index],
         "part": [part.sample, part.step, part.rank],
@@ -119,7 +120,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
         "shard": tensor.shard,
         "offset": tensor.offset,
         "nbytes": tensor.nbytes,
-        "statistics": [getattr(statistics, name) for name in STATISTICS] if statistics else None,
+        "statistics": statistics_to_json(tensor.statistics),
         "digest": tensor.digest,
         "digest_kind": tensor.digest_kind,
     }
@@ -128,7 +129,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
 def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
     """Inverse of `tensor_to_json`; the result keeps the rules of `check_tensor`."""
     op, role, index = body["key"]
-    strides, statistics, address = body["strides"], body["statistics"], body["address"]
+    strides, address = body["strides"], body["address"]
     tensor = Tensor(
         key=TensorKey(
             op_key_from_json(op), Role(role), _int(index), Part(*(_int(p) for p in body["part"]))
@@ -146,7 +147,7 @@ def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
         shard=_text(body["shard"]),
         offset=_int(body["offset"]),
         nbytes=_int(body["nbytes"]),
-        statistics=None if statistics is None else Statistics(*statistics),
+        statistics=statistics_from_json(body["statistics"]),
         digest=_text(body["digest"]),
         digest_kind=_text(body["digest_kind"]),
         name=_text(body["name"]),
@@ -157,6 +158,21 @@ def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
 
 STATISTICS = tuple(f.name for f in fields(Statistics))
 """Names of the figures, in the order of their columns."""
+
+
+def statistics_to_json(statistics: Statistics | None) -> list[float] | None:
+    """The figures in the order of `STATISTICS`."""
+    return None if statistics is None else [getattr(statistics, name) for name in STATISTICS]
+
+
+def statistics_from_json(figures: Sequence[Any] | None) -> Statistics | None:
+    """Inverse of `statistics_to_json`."""
+    if figures is None:
+        return None
+    count, low, high, mean, std, l2, nan, inf, zero = figures
+    return Statistics(
+        count=count, min=low, max=high, mean=mean, std=std, l2=l2, nan=nan, inf=inf, zero=zero
+    )
 
 
 def quantization_to_json(found: Quantization | None) -> dict[str, Any] | None:
@@ -191,7 +207,7 @@ def info_to_json(info: RunInfo) -> dict[str, Any]:
     body: dict[str, Any] = {f.name: getattr(info, f.name) for f in fields(RunInfo)}
     body["options"] = dict(info.options)
     body["environment"] = dict(info.environment)
-    body["other_outputs"] = dict(info.other_outputs)
+    body["other_outputs"] = {name: o.to_json() for name, o in info.other_outputs.items()}
     body["record"] = info.record.value
     body["notes"] = list(info.notes)
     if info.observer is not None:
@@ -210,12 +226,14 @@ def info_from_json(body: Mapping[str, Any]) -> RunInfo:
     known["options"] = _mapping(known.get("options", {}))
     known["environment"] = {k: str(v) for k, v in _mapping(known.get("environment", {})).items()}
     others = _mapping(known.get("other_outputs", {}))
-    known["other_outputs"] = {k: str(v) for k, v in others.items()}
+    known["other_outputs"] = {k: OtherOutput.from_json(str(v)) for k, v in others.items()}
     known["record"] = Kept(known.get("record", Kept.VALUES))
     known["notes"] = tuple(_text(n) for n in known.get("notes", ()))
     observer = known.get("observer")
     if observer is not None:
         known["observer"] = Observer(bool(observer["equal"]), _text(observer.get("detail", "")))
+    # Runs that are older than this fact: one runtime compiled.
+    known["compiled"] = known.get("compiled", known["runtime"] == "inductor") is True
     known["complete"] = known.get("complete", False) is True
     return RunInfo(**known)
 

@@ -7,6 +7,8 @@ scaled sums, so that elements near the limits of float64 do not overflow.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,23 @@ def statistics(array: NDArray[Any]) -> Statistics:
     if not finite:
         low = high = mean = spread = norm = math.nan
     std = spread / math.sqrt(max(finite, 1))
-    return Statistics(flat.size, low, high, mean, std, norm, nan=nan, inf=inf, zero=zero)
+    return Statistics(
+        count=flat.size, min=low, max=high, mean=mean, std=std, l2=norm, nan=nan, inf=inf, zero=zero
+    )
+
+
+def rms(values: NDArray[Any]) -> float:
+    """Root mean square; 0 of no values, inf where anything is not finite."""
+    if not values.size:
+        return 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        root = float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
+    return root if math.isfinite(root) else math.inf
+
+
+def finite_rms(values: NDArray[Any]) -> float:
+    """Root mean square of what is finite."""
+    return rms(values[np.isfinite(values)])
 
 
 def _finite(block: NDArray[Any]) -> tuple[NDArray[np.float64], int, int]:
@@ -83,3 +101,46 @@ def _moments(block: NDArray[np.float64]) -> tuple[float, float, float]:
     spread = math.sqrt(float(deviation @ deviation))
     norm = math.sqrt(float(block @ block))
     return mean * scale, spread * scale, norm * scale
+
+
+def merged(a: Statistics, b: Statistics) -> Statistics:
+    """The statistics of two pieces of one tensor together.
+
+    Chan's merge, in roots: the sum of squared deviations itself may overflow.
+    """
+    counts = [s.count - s.nan - s.inf for s in (a, b)]
+    nan, inf, zero = a.nan + b.nan, a.inf + b.inf, a.zero + b.zero
+    first, second = counts
+    count, finite = a.count + b.count, first + second
+    if not first or not second:
+        known = a if first else b
+        low, high, mean, std, l2 = known.min, known.max, known.mean, known.std, known.l2
+    else:
+        share = second / finite
+        apart = abs(b.mean / 2 - a.mean / 2) * 2 * math.sqrt(share) * math.sqrt(first / finite)
+        std = math.hypot(
+            a.std * math.sqrt(first / finite), b.std * math.sqrt(second / finite), apart
+        )
+        # Not the difference of the means, which may leave float64 where neither does.
+        mean = a.mean * (first / finite) + b.mean * share
+        l2 = math.hypot(a.l2, b.l2)
+        low, high = min(a.min, b.min), max(a.max, b.max)
+    return Statistics(
+        count=count, min=low, max=high, mean=mean, std=std, l2=l2, nan=nan, inf=inf, zero=zero
+    )
+
+
+def scaled(stored: Statistics, scale: float, zero_point: int) -> Statistics:
+    """The statistics of scale * (x - zero_point), given those of the stored integers x."""
+    ends = sorted(scale * (x - zero_point) for x in (stored.min, stored.max))
+    total = stored.count * stored.mean
+    squares = stored.l2**2 - 2 * zero_point * total + stored.count * zero_point**2
+    return replace(
+        stored,
+        min=ends[0],
+        max=ends[1],
+        mean=scale * (stored.mean - zero_point),
+        std=abs(scale) * stored.std,
+        l2=abs(scale) * sqrt(max(squares, 0.0)),
+        zero=-1,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
@@ -18,6 +19,12 @@ API = 1
 
 Array = NDArray[Any]
 """A dense tensor in the dtype of `syncpoint.run.dtypes` (ml_dtypes for bf16 and fp8)."""
+
+EdgeValues = Mapping[Edge, NDArray[Any]]
+"""Values of tensors of a model, by where they come from."""
+
+Replacement = Callable[[TensorKey, tuple[int, ...]], "NDArray[Any] | None"]
+"""Gives the value to put in the place of a tensor of this shape; None leaves it."""
 
 Tree = Any
 """A value, or any nesting of tuples, lists and dicts of values: arrays, tensors, plain ones."""
@@ -84,11 +91,7 @@ class Evaluates(Protocol):
     """A session that can run pieces of its model on given values."""
 
     def evaluate(
-        self,
-        region: Region,
-        inputs: Mapping[Edge, Array],
-        dtype: str,
-        parameter_dtype: str | None = None,
+        self, region: Region, inputs: EdgeValues, dtype: str, parameter_dtype: str | None = None
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`.
 
@@ -104,12 +107,7 @@ class Evaluates(Protocol):
 class Replays(Protocol):
     """A session whose ops can be fed other values than their predecessors gave."""
 
-    def replay(
-        self,
-        inputs: Inputs,
-        value: Callable[[TensorKey, tuple[int, ...]], Array | None],
-        recorder: Recorder,
-    ) -> Mapping[OpKey, str]:
+    def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
         """Execute once. Record what each op gives, then put `value(key, shape)` in its place
         before anything reads it; None leaves it.
 
@@ -158,3 +156,109 @@ class Runtime(Protocol):
 
     def open(self, model: object, options: Mapping[str, Any]) -> Session:
         """Load the model; a missing package is a MissingExtra."""
+
+
+class Cutter(Protocol):
+    """A model that can be run up to a chosen tensor."""
+
+    def run(self, edges: Sequence[Edge], inputs: Inputs, part: Part) -> Sequence[Array | None]:
+        """The values of these tensors, computed by the model that ends in them."""
+
+    def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
+        """Write the model that ends in these tensors; the suffix is the cutter's."""
+
+
+@runtime_checkable
+class Truncates(Protocol):
+    """A runtime whose models can be cut at a tensor, as bisection needs."""
+
+    def guide_options(self, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """The runtime and the options that record the ops one by one, each of which can be cut at.
+
+        `options` are those that the user gave for the model.
+        """
+
+    def reference_options(self) -> Mapping[str, Any]:
+        """Options of a reference run in which every op has a value."""
+
+    def cutter(self, guide: Session, options: Mapping[str, Any]) -> Cutter:
+        """A cutter of the model that `guide` has open, which runs it with the full `options`."""
+
+
+@runtime_checkable
+class Unfuses(Protocol):
+    """A runtime that fuses ops and can run them one by one instead."""
+
+    fused_types: tuple[str, ...]
+    """Prefixes of the op types that it puts in the place of several ops."""
+    fusion_advice: str
+    """How a user keeps an op from being fused."""
+
+    def unfused_options(self) -> Mapping[str, Any]:
+        """The options with which it runs the ops one by one."""
+
+
+@runtime_checkable
+class Compiles(Protocol):
+    """A runtime that compiles the graph of a model, and whose sessions can run that graph op by
+    op, in float64 and with other values in it, as an analysis needs."""
+
+    uncompiled: str
+    """The runtime that runs the same models as they were written."""
+    shared_options: tuple[str, ...]
+    """Options that mean the same to both."""
+
+    def can_replace_values(self, options: Mapping[str, Any]) -> bool:
+        """Whether compiled code with these options can go on from another value of a tensor."""
+
+
+class CompiledSession(Session, Declares, Protocol):
+    """A session of a runtime that compiles."""
+
+    def run_op_by_op(self, inputs: Inputs, recorder: Recorder) -> None:
+        """The ops of the compiled graph, run one by one uncompiled."""
+
+    def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
+        """The same in float64."""
+
+    def with_value(
+        self, inputs: Inputs, key: TensorKey | None, value: Array | None
+    ) -> Sequence[Array | None]:
+        """The flattened outputs of the compiled code when one tensor holds another value; a key of
+        None leaves all of them. None stands for an output that is not a tensor."""
+
+
+@dataclass(frozen=True)
+class Repro:
+    """A model with its inputs, as a compiler writes them for the report of a bug."""
+
+    model: object
+    inputs: tuple[Any, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know of them."""
+
+
+@runtime_checkable
+class LoadsRepros(Protocol):
+    """A runtime that reads the files which its compiler writes to have a failure repeated."""
+
+    def load_repro(self, path: str) -> Repro | None:
+        """The model and the inputs of such a file, which is run for that; None for any other."""
+
+
+@dataclass(frozen=True)
+class ModelPreview:
+    """What a model file says of itself."""
+
+    ops: int
+    precision: str
+    """Element type of most of its floating-point weights; "" where it has none."""
+    inputs: tuple[InputSpec, ...]
+
+
+@runtime_checkable
+class Previews(Protocol):
+    """A runtime that can describe a model file without its weights and without running it."""
+
+    def preview(self, path: Path) -> ModelPreview | None:
+        """What the file says; None where it cannot be read here, or not in a moment."""

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from syncpoint.errors import InputError, SyncpointError, SyncpointWarning
-from syncpoint.runtimes.loading import one_line
+from syncpoint.errors import InputError
+from syncpoint.plugins import Seam
 from syncpoint.runtimes.protocol import API, Option, Runtime
 
-BUILT_IN: dict[str, str] = {
-    "torch": "syncpoint.runtimes.torch_export:TorchRuntime",
-    "inductor": "syncpoint.runtimes.torch_inductor:InductorRuntime",
-    "onnxruntime": "syncpoint.runtimes.onnx_runtime:OnnxRuntime",
-    "coreai": "syncpoint.runtimes.coreai_runtime:CoreAIRuntime",
-}
-"""Name -> where its class is. These modules import no framework before a model is opened."""
-
-GROUP = "syncpoint.runtimes"
-"""Entry points of this group add runtimes from elsewhere; ours win where names are equal."""
+RUNTIMES: Seam[Runtime] = Seam(
+    "syncpoint.runtimes",
+    "runtime",
+    Runtime,
+    API,
+    {
+        "torch": "syncpoint.runtimes.torch.runtime:TorchRuntime",
+        "inductor": "syncpoint.runtimes.inductor.runtime:InductorRuntime",
+        "onnxruntime": "syncpoint.runtimes.onnx.runtime:OnnxRuntime",
+        "coreai": "syncpoint.runtimes.coreai.runtime:CoreAIRuntime",
+    },
+)
+"""These modules import no framework before a model is opened."""
 
 
 Value = Any
@@ -31,29 +30,37 @@ Value = Any
 
 def names() -> tuple[str, ...]:
     """The names of all runtimes, built in or added, without loading any."""
-    return (*BUILT_IN, *(name for name in _added() if name not in BUILT_IN))
+    return RUNTIMES.names()
 
 
 def runtime(name: str) -> Runtime:
     """The runtime called `name`."""
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        return _made(name, getattr(importlib.import_module(module), attribute))
-    added = _added().get(name)
-    if added is None:
-        raise InputError("a runtime", repr(name), f"these are known: {', '.join(names())}")
-    return _load(name, added)
+    return RUNTIMES.load(name)
+
+
+def runtime_of(recorded: str) -> Runtime | None:
+    """The runtime that a run was recorded with; None where this installation has none so named."""
+    try:
+        return RUNTIMES.load(recorded)
+    except InputError:
+        return None
 
 
 def runtimes() -> list[Runtime]:
-    """All runtimes that load; one from elsewhere that does not is warned about and left out."""
-    found = []
-    for name in names():
-        try:
-            found.append(runtime(name))
-        except SyncpointError as error:
-            warnings.warn(str(error), SyncpointWarning, stacklevel=2)
-    return found
+    """All runtimes: those built in, then the usable ones of other packages."""
+    return [*RUNTIMES.built_in_members(), *RUNTIMES.plugins()]
+
+
+def runtimes_accepting(model: object) -> list[Runtime]:
+    """The runtimes that accept the model, the first choice first."""
+    return [candidate for candidate in runtimes() if _accepts(candidate, model)]
+
+
+def installation_of(runtime: Runtime) -> str:
+    """How to install what a runtime needs; the extra of another package is not ours to name."""
+    if runtime.name in RUNTIMES.built_in:
+        return f"pip install 'syncpoint[{runtime.extra}]'"
+    return f"install what {RUNTIMES.package_of(runtime.name)} needs for it"
 
 
 def find(model: object, name: str | None = None) -> Runtime:
@@ -64,12 +71,10 @@ def find(model: object, name: str | None = None) -> Runtime:
         if not asked.accepts(model):
             raise InputError(f"a model for the runtime {name}", said, _cure(asked))
         return asked
-    tried = []
     for candidate in runtimes():
-        if candidate.accepts(model):
+        if _accepts(candidate, model):
             return candidate
-        tried.append(candidate.name)
-    cure = f"tried: {', '.join(tried)}"
+    cure = f"tried: {', '.join(candidate.name for candidate in runtimes())}"
     if isinstance(model, str) and model.endswith(".py"):
         cure = f"name what gives the model: {model}:attribute"
     raise InputError("a model that some runtime accepts", said, cure)
@@ -129,36 +134,9 @@ def _refused(option: Option, value: Value) -> InputError:
 
 def _cure(asked: Runtime) -> str:
     if asked.version() is None:
-        return f"it is not installed: pip install 'syncpoint[{asked.extra}]'"
+        return f"it is not installed: {installation_of(asked)}"
     return f"leave the runtime out to let the model choose among: {', '.join(names())}"
 
 
-def _added() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def _load(name: str, entry: EntryPoint) -> Runtime:
-    try:
-        loaded = entry.load()
-    except Exception as error:
-        raise InputError(
-            f"the runtime {name} to load from {entry.value}", f"it raised {one_line(error)}"
-        ) from error
-    declared = getattr(loaded, "API", None)
-    if declared != API:
-        raise InputError(
-            f"the runtime {name} to declare API = {API}",
-            f"API = {declared!r} in {entry.value}",
-            "install a version of it made for this one",
-        )
-    return _made(name, loaded)
-
-
-@cache
-def _made(name: str, loaded: object) -> Runtime:
-    made = loaded() if isinstance(loaded, type) else loaded
-    if not isinstance(made, Runtime):
-        raise InputError(
-            f"the runtime {name} to follow the protocol", f"a {type(made).__qualname__}"
-        )
-    return made
+def _accepts(candidate: Runtime, model: object) -> bool:
+    return RUNTIMES.ask(candidate.name, lambda: candidate.accepts(model))

@@ -6,14 +6,14 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from syncpoint import __version__
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.page import BUILT
 from syncpoint.page.schema import Problem
-from syncpoint.server.guard import Guard
-from syncpoint.server.library import Library
-from syncpoint.server.routes import comparisons, details, graphs, sessions, sources
+from syncpoint.server.comparison_library import Library
+from syncpoint.server.request_checks import Guard
+from syncpoint.server.routes import comparisons, details, graphs, sessions, source_code
 from syncpoint.server.session import Session
+from syncpoint.version import __version__
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
 
@@ -25,7 +25,7 @@ def create_app(library: Library, session: Session | None = None) -> FastAPI:
     )
     app.state.library = library
     app.state.session = session
-    for part in (comparisons, details, graphs, sources, sessions):
+    for part in (comparisons, details, graphs, source_code, sessions):
         app.include_router(part.router, prefix="/api")
 
     @app.exception_handler(SyncpointError)

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.comparison.stages import Stage
-from syncpoint.comparison.storage import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.events import Stage
+from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
 from syncpoint.errors import InputError
+from syncpoint.files.outputs import write_errors
+from syncpoint.files.safe_access import one_line
 from syncpoint.page.schema import Problem
-from syncpoint.run.files import one_line
-from syncpoint.run.outputs import write_errors
-from syncpoint.server.leftovers import worth_keeping
-from syncpoint.server.memory import Memory
-from syncpoint.server.plan import Plan
+from syncpoint.server.cleanup import worth_keeping
+from syncpoint.server.comparison_request import Plan
+from syncpoint.server.session_memory import Memory
 from syncpoint.server.session_schema import (
     DriftSoFar,
     JobList,
@@ -36,8 +36,7 @@ from syncpoint.server.session_schema import (
     StageState,
     State,
 )
-from syncpoint.workers.process import PATIENCE, Process, ProcessLimits
-from syncpoint.workers.session_worker import DIAGNOSIS
+from syncpoint.server.worker_process import PATIENCE, Process, ProcessLimits
 
 _MOST_LINES = 200
 _SHOWN_LINES = 40
@@ -47,7 +46,7 @@ _WITH_LOG = 3
 OVER = ("done", "failed", "cancelled")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Progress:
     """How far one stage is."""
 
@@ -55,11 +54,12 @@ class _Progress:
     done: int = 0
     total: int = 0
     text: str = ""
+    opened: bool = False
     began: float = 0.0
     seconds: float = 0.0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Job:
     """One comparison that was asked for."""
 
@@ -130,7 +130,7 @@ class Jobs:
         with self._changed:
             self._refuse_more()
             out = self._place(plan.name)
-            return self._added(Job(plan, out, command(str(out)), spec))
+            return self._added(Job(plan=plan, out=out, command=command(str(out)), spec=spec))
 
     def take_up(
         self, plan: Plan, command: Callable[[str], str], spec: SessionSpec, out: Path
@@ -138,7 +138,9 @@ class Jobs:
         """Go on with the unfinished comparison in the folder `out` of an earlier server."""
         with self._changed:
             self._refuse_more()
-            return self._added(Job(plan, out, command(str(out)), spec, resume=True))
+            return self._added(
+                Job(plan=plan, out=out, command=command(str(out)), spec=spec, resume=True)
+            )
 
     def made_in(self, out: Path) -> Job | None:
         """The job whose comparison is kept in a folder."""
@@ -340,6 +342,7 @@ class Jobs:
             job.drift = DriftSoFar(**event["drift"])
         if event["finished"]:
             progress.state, progress.text = "done", str(event["text"])
+            progress.opened = bool(event["opened"])
             job.log.append(LogLine(seconds=job.now, stage=stage, text=progress.text))
 
     def _listen(self, job: Job, process: Process) -> None:
@@ -369,7 +372,7 @@ class Jobs:
 
 
 def _stages(plan: Plan) -> dict[str, _Progress]:
-    stages = {stage: _Progress() for stage in (*(one.value for one in Stage), DIAGNOSIS)}
+    stages = {stage.value: _Progress() for stage in Stage}
     if plan.introduced == "off":
         stages[Stage.INTRODUCED.value].state = "left out"
     return stages
@@ -417,7 +420,7 @@ def _shown(job: Job, log: bool = True) -> JobState:
                 total=progress.total,
                 text=progress.text,
                 seconds=seconds,
-                opens=job.plan.opens(stage),
+                opens=progress.opened or job.plan.opens(stage),
             )
         )
     return JobState(

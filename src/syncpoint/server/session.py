@@ -8,25 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.comparison.progress_log import can_resume
-from syncpoint.comparison.storage import is_comparison
+from syncpoint.comparison.storage.comparison_folder import is_comparison
+from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import InputError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.overview import CHOOSABLE
-from syncpoint.server.checking import Checks
-from syncpoint.server.files import Folders
-from syncpoint.server.glimpses import Glimpses
+from syncpoint.server.allowed_files import Folders
+from syncpoint.server.comparison_library import Library
+from syncpoint.server.comparison_request import Plan, said_precision, warnings
+from syncpoint.server.history import PastList
 from syncpoint.server.jobs import Job, Jobs
-from syncpoint.server.library import Library
-from syncpoint.server.memory import Memory
-from syncpoint.server.past import PastList
-from syncpoint.server.plan import Plan, said_precision, warnings
+from syncpoint.server.model_check import Checks
+from syncpoint.server.session_memory import Memory
 from syncpoint.server.session_schema import Command, MetricChoice, SessionInfo, SessionSpec
-from syncpoint.workers.process import ProcessLimits
+from syncpoint.server.unfinished_view import Glimpses
+from syncpoint.server.worker_process import ProcessLimits
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Session:
     """What the routes of a session work on."""
 
@@ -125,4 +125,6 @@ def open_session(
         if path:
             looked_into.allowed(path)
     memory = Memory(out, target, reference)
-    return Session(looked_into, out, library, memory, limits), library
+    return Session(
+        folders=looked_into, out=out, library=library, memory=memory, limits=limits
+    ), library

@@ -195,6 +195,7 @@ class JobState(Schema):
     warnings: list[str]
     verdict: str
     headline: str
+    """The verdict and the coverage in one line, once it is done."""
     comparison: str
     """Its name in addresses, once it is saved."""
     can_resume: bool

@@ -1,1 +1,1 @@
-"""Processes that do one job for somebody who must outlive it: started, listened to, ended whole."""
+"""Programs that the server starts as processes of their own."""

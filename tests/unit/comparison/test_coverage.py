@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-from partial_runs import arrays, chain, fused, named, rebuilt, without_values
-from resealing import reseal
+from helpers.partial_runs import arrays, chain, fused, named, rebuilt, without_values
+from helpers.reseal_checksums import reseal
 from syncpoint.comparison.coverage import Account, Coverage
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.storage import load, save
-from syncpoint.reports.message import headline, uncovered
+from syncpoint.comparison.storage.comparison_folder import load, save
+from syncpoint.reports.divergence_message import headline, uncovered
 from syncpoint.run.model import Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import in_memory
 

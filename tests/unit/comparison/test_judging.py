@@ -6,8 +6,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from runs import run
+from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
+from syncpoint.comparison.judging import is_excused, judge_row
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Pair, measure, operand
 from syncpoint.metrics.limits import (
@@ -21,7 +22,7 @@ from syncpoint.metrics.limits import (
     preset,
     preset_of,
 )
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Role
 
 RNG = np.random.default_rng(0)
@@ -91,7 +92,7 @@ def test_non_finite_on_both_sides_is_no_difference(bad):
 )
 def test_what_cannot_be_measured_is_never_a_pass_and_says_why(array, words, preset_name):
     verdict, reason = judge(numbers(array, array), PRESETS[preset_name])
-    assert (verdict, reason) == (Verdict.NONE, words)
+    assert (verdict, reason.code) == (Verdict.NONE, words)
 
 
 def test_a_zero_reference_is_close_only_to_zero():
@@ -105,7 +106,8 @@ def test_exact_wants_equal_elements():
     b = a.copy()
     b[2] += 1
     assert judge(numbers(a, a), PRESETS["exact"])[0] is Verdict.CLOSE
-    assert judge(numbers(b, a), PRESETS["exact"]) == (Verdict.LARGE, "1 unequal")
+    unequal = Reason(detail="1 unequal")
+    assert judge(numbers(b, a), PRESETS["exact"]) == (Verdict.LARGE, unequal)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,15 @@ def test_a_comparison_is_judged_again_without_measuring():
     assert again.verdict is Verdict.CLOSE
     assert again.rows[0].numbers is first.rows[0].numbers
     assert again.rejudged("auto").verdict is Verdict.LARGE
+
+
+@pytest.mark.parametrize("choice", ["exact", "", None, {}])
+def test_only_auto_and_limits_are_taken_to_judge_by(choice):
+    with pytest.raises(InputError, match="limits to judge by"):
+        Options(choice=choice)
+    tensor = run(("a", "", "", (), np.ones(4, np.float32)))
+    with pytest.raises(InputError, match="limits to judge by"):
+        compare(tensor, tensor).rejudged(choice)
 
 
 def test_integers_stay_exact_under_any_preset():
@@ -426,12 +437,12 @@ def test_one_wild_element_among_a_million_is_not_close():
     assert judge(numbers(t, r), PRESETS["bf16"])[0] is Verdict.CLOSE
     t[123] = 2 * np.abs(r).max()
     verdict, reason = judge(numbers(t, r), PRESETS["bf16"])
-    assert verdict is Verdict.LARGE and reason.startswith("max_abs")
+    assert verdict is Verdict.LARGE and reason.detail.startswith("max_abs")
 
 
 @pytest.mark.parametrize("view", ["transpose(0,1,2)", "flip(5)", "slice(1)", "reshape(5)"])
 def test_a_view_that_does_not_fit_is_no_comparison(view):
-    from syncpoint.matching.map_file import MapFile
+    from syncpoint.matching.matchers.map_file import MapFile
 
     x = RNG.standard_normal((2, 3)).astype(np.float32)
     made = [run(("a", "", "", (), x)) for _ in range(2)]
@@ -488,3 +499,18 @@ def test_a_dump_pairs_with_a_run_by_names():
     typed = run(*((n, "aten.linear.default", f"m.{n}", (), x) for n in ("linear", "linear_1")))
     dump = run(*((n, "", "", (), x) for n in ("linear", "linear_1")))
     assert compare(dump, typed).coverage.target == 1.0
+
+
+@pytest.mark.parametrize("choice", ["auto", PRESETS["f32"], PRESETS["bf16"]])
+def test_a_value_that_is_nearer_to_float64_is_close_under_any_limits(choice):
+    t, r = noisy(20, 100)
+    (row,) = compare(run(("a", "relu", "", (), t)), run(("a", "relu", "", (), r))).rows
+    assert judge_row(row, choice).verdict is Verdict.LARGE
+    nearer = judge_row(replace(row, nearer_to_float64=True), choice)
+    assert nearer.verdict is Verdict.CLOSE and is_excused(nearer, choice)
+    # What breaks a run is not excused, and what is close needs no excuse.
+    broken = judge_row(replace(nearer, first_non_finite=True), choice)
+    assert broken.verdict is Verdict.LARGE and not is_excused(broken, choice)
+    same = {**row.numbers, **numbers(r, r)}
+    close = judge_row(replace(nearer, numbers=same), choice)
+    assert close.verdict is Verdict.CLOSE and not is_excused(close, choice)

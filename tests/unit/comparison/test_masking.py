@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import syncpoint as sp
-from runs import run
+from helpers.small_runs import run
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
 from syncpoint.errors import InputError
-from syncpoint.matching.map_file import MapFile
+from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.metrics import Pair, measure
 from syncpoint.metrics.pair import operand
 from syncpoint.run.model import Quantization, RunInfo, Tensor, TensorKey

@@ -5,7 +5,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from runs import run
+from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
@@ -27,7 +27,7 @@ def judged(values, dtype, wrong=None, role=Role.PARAMETER, limits="auto"):
         if role is Role.OUTPUT:
             ops.insert(0, ("a", "constant", "", [], side))
         sides.append(run(*ops, **given))
-    found = compare(*sides, Options(limits))
+    found = compare(*sides, Options(choice=limits))
     return next(row for row in found.rows if str(row.target.key.op) == "a")
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-import syncpoint.comparison.on_demand as on_demand
-from runs import run
+import syncpoint.comparison.worst_slices as on_demand
+from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.errors import FormatError

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import syncpoint as sp
-from runs import run, tensor
+from helpers.small_runs import run, tensor
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.diagnosis import budget
+from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget, TimeUp
 from syncpoint.diagnosis.causes.weights import Weights
 from syncpoint.run.model import Quantization, RunInfo
@@ -24,7 +25,7 @@ SHAPES = [(40,), (1, 40), (7, 3, 5), (2, 2, 30), (3, 3, 3, 3), (1, 1, 100), (64,
 def small_limits(monkeypatch):
     """Limits that tensors of a few thousand elements are beyond."""
     monkeypatch.setattr(budget, "MAX_ELEMENTS", 1 << 10)
-    monkeypatch.setattr(budget, "SAMPLE_ELEMENTS", 1 << 8)
+    monkeypatch.setattr(samples, "SAMPLE_ELEMENTS", 1 << 8)
     monkeypatch.setattr(budget, "MAX_REGION_ELEMENTS", 1 << 12)
     monkeypatch.setattr(budget, "WINDOW_ELEMENTS", 100)
 
@@ -33,8 +34,8 @@ def small_limits(monkeypatch):
 def test_a_sample_is_small_and_has_the_worst_element(shape, limit, data):
     worst = data.draw(st.integers(0, prod(shape) - 1))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(budget, "SAMPLE_ELEMENTS", limit)
-        places = budget.sample_places(shape, worst)
+        patched.setattr(samples, "SAMPLE_ELEMENTS", limit)
+        places = samples.sample_places(shape, worst)
     assert 0 < prod(len(indices) for indices in places) <= max(limit, 1)
     for indices, length, at in zip(places, shape, np.unravel_index(worst, shape), strict=True):
         assert (np.diff(indices) > 0).all() and indices[0] >= 0 and indices[-1] < length
@@ -42,7 +43,7 @@ def test_a_sample_is_small_and_has_the_worst_element(shape, limit, data):
 
 
 def test_a_small_tensor_is_its_own_sample():
-    assert [len(p) for p in budget.sample_places((6, 7), 3)] == [6, 7]
+    assert [len(p) for p in samples.sample_places((6, 7), 3)] == [6, 7]
 
 
 @pytest.mark.parametrize("known", [
@@ -62,7 +63,7 @@ def test_a_sample_holds_the_numbers_of_its_places(known, cut):
         for axis, n in enumerate(array.shape)
     )
     whole = dequantized(operand_of(made, record))
-    assert np.array_equal(budget.sampled_tensor(made, record, places), whole[np.ix_(*places)])
+    assert np.array_equal(samples.sampled_tensor(made, record, places), whole[np.ix_(*places)])
 
 
 def test_windows_cover_a_tensor(small_limits):
@@ -93,7 +94,7 @@ def weights_finding():
 def test_a_finding_from_a_sample_says_so_and_is_not_sure(monkeypatch):
     whole, _ = weights_finding()
     monkeypatch.setattr(budget, "MAX_ELEMENTS", 1 << 10)
-    monkeypatch.setattr(budget, "SAMPLE_ELEMENTS", 1 << 8)
+    monkeypatch.setattr(samples, "SAMPLE_ELEMENTS", 1 << 8)
     sampled, diagnosis = weights_finding()
     assert (whole.kind, whole.certainty) == ("scaled", "sure")
     assert "sample" not in whole.text

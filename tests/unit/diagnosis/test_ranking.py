@@ -7,7 +7,14 @@ from syncpoint.diagnosis.diagnose import ranked
 
 
 def finding(cause, confidence, rows=(), level=Level.CAUSE):
-    return Finding(cause, "kind", f"{cause} did it", level, confidence, rows=rows)
+    return Finding(
+        cause=cause,
+        kind="kind",
+        title=f"{cause} did it",
+        level=level,
+        confidence=confidence,
+        rows=rows,
+    )
 
 
 def causes(found):
@@ -59,13 +66,13 @@ def test_a_diagnosis_reads_back_as_it_was():
         finding("weights", 0.97, (4, 5)), ops=("conv",), evidence=("twice",), missing=("a run",)
     )
     made = Diagnosis(
-        Symptom.GREATLY,
-        "out: 12 dB",
-        (one,),
-        ("ran it twice",),
-        ("no time",),
-        ("target",),
-        {"reference": "it was not kept"},
+        symptom=Symptom.GREATLY,
+        summary="out: 12 dB",
+        findings=(one,),
+        experiments=("ran it twice",),
+        troubles=("no time",),
+        models=("target",),
+        absent={"reference": "it was not kept"},
     )
     said, findings = made.as_dict(), [f.as_dict() for f in made.findings]
     assert Diagnosis.of_dict(said, findings) == made

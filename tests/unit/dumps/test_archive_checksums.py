@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.dumps import arrays
+from syncpoint.dumps import array_store as arrays
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.errors import DamagedError, FormatError
-from syncpoint.reports.message import verified_text
-from syncpoint.run import tensor_checksums
+from syncpoint.reports.checksum_text import verified_text
+from syncpoint.run.storage import tensor_checksums
 
 STEP = 1 << 12
 """Window size in these tests, so that all boundaries are met with small arrays."""

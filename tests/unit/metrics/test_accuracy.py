@@ -5,11 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
-import tensors
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import oracle
+from helpers import metric_oracle as oracle
+from helpers import tensor_generators as tensors
 from syncpoint.metrics import Operand, Pair, measure, operand, statistics
 
 SEEDS = st.integers(0, 2**32 - 1)

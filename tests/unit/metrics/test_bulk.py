@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensors
 
-import oracle
+from helpers import metric_oracle as oracle
+from helpers import tensor_generators as tensors
 from syncpoint.metrics import Operand, Pair, measure, operand
 from syncpoint.metrics.limits import PRESETS, judge, judge_metric, load_limits
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics.verdict import NO_REASON, Verdict
 from syncpoint.run.model import Quantization
 
 TYPES = ("f64", "f32", "f16", "bf16", "f8_e5m2", "i64", "i32", "i16", "c64", "c128")
@@ -111,7 +111,7 @@ def test_six_percent_beside_a_massive_channel_is_not_close(size, channels):
         verdict, _ = judge(numbers(target, reference), PRESETS[name])
         assert verdict.severity >= 1, name
     clean, _ = hidden(np.random.default_rng(4), 0.005, size=size, channels=channels)
-    assert judge(numbers(clean, reference), PRESETS["bf16"]) == (Verdict.CLOSE, "")
+    assert judge(numbers(clean, reference), PRESETS["bf16"]) == (Verdict.CLOSE, NO_REASON)
 
 
 def test_the_reason_says_how_much_is_off_and_what_hides_it():
@@ -120,8 +120,9 @@ def test_the_reason_says_how_much_is_off_and_what_hides_it():
     assert found["psnr"] > 60 and found["sqnr"] > 60
     verdict, reason = judge(found, PRESETS["bf16"])
     assert verdict is Verdict.MODERATE
-    assert reason.startswith("bulk_sqnr 24.") and "99.6 % of the elements are 6 % off" in reason
-    assert "hidden by 64 outliers of up to" in reason
+    assert reason.detail.startswith("bulk_sqnr 24.")
+    assert "99.6 % of the elements are 6 % off" in reason.detail
+    assert "hidden by 64 outliers of up to" in reason.detail
     for metric in ("psnr", "sqnr", "max_abs", "cosine", "bulk_sqnr"):
         assert judge_metric(metric, found, PRESETS["bf16"]) is Verdict.MODERATE, metric
 
@@ -133,7 +134,7 @@ def test_one_dead_channel_beside_a_massive_one_is_not_close():
     assert found["bulk_sqnr"] > 34
     limits = replace(PRESETS["f16"], bulk_sqnr=(30, 20))
     verdict, reason = judge(found, limits)
-    assert verdict.severity and reason.startswith("bulk_max_abs")
+    assert verdict.severity and reason.detail.startswith("bulk_max_abs")
 
 
 def test_probabilities_are_not_judged_by_the_small_ones_among_them():
@@ -148,7 +149,7 @@ def test_probabilities_are_not_judged_by_the_small_ones_among_them():
     )
     found = numbers(target, reference)
     assert found["bulk_sqnr"] < 25
-    assert judge(found, PRESETS["bf16"]) == (Verdict.CLOSE, "")
+    assert judge(found, PRESETS["bf16"]) == (Verdict.CLOSE, NO_REASON)
     # The same beside something that is no probability.
     assert judge(numbers(2 * target, 2 * reference), PRESETS["bf16"])[0].severity
 
@@ -157,8 +158,8 @@ def test_a_table_without_the_metric_is_judged_by_the_others():
     target, reference = hidden(np.random.default_rng(4), 0.06, size=1e4)
     found = numbers(target, reference)
     old = {name: value for name, value in found.items() if "bulk" not in name}
-    assert judge(old, PRESETS["bf16"]) == (Verdict.CLOSE, "")
-    assert judge(dict.fromkeys(found) | old, PRESETS["bf16"]) == (Verdict.CLOSE, "")
+    assert judge(old, PRESETS["bf16"]) == (Verdict.CLOSE, NO_REASON)
+    assert judge(dict.fromkeys(found) | old, PRESETS["bf16"]) == (Verdict.CLOSE, NO_REASON)
 
 
 def test_the_limit_of_the_bulk_follows_that_of_sqnr_unless_it_is_named(tmp_path):

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import tensors
 
+from helpers import tensor_generators as tensors
 from syncpoint.metrics import Operand, Pair, measure, operand
 
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-import tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle
+from helpers import metric_oracle as oracle
+from helpers import tensor_generators as tensors
 from syncpoint.metrics import (
     Operand,
     Pair,

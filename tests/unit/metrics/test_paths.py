@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tensors
 
+from helpers import tensor_generators as tensors
 from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Quantization

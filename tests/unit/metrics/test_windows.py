@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-import tensors
 
+from helpers import tensor_generators as tensors
 from syncpoint.errors import FormatError
 from syncpoint.metrics import FileRegion, Operand, Pair, measure, measure_each, operand, statistics
 from syncpoint.run.dtypes import DTYPES

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from server_cases import compared, row_of
+from helpers.saved_comparisons import compared, row_of
+from syncpoint.page.row_query import Query
 from syncpoint.page.rows import briefs
-from syncpoint.page.states import states
-from syncpoint.page.table import Query
+from syncpoint.page.sync_point_states import states
 from syncpoint.run.model import Kept
 
 

@@ -7,19 +7,19 @@ import torch
 from torch import nn
 
 import syncpoint as sp
-from server_cases import array_of, compared, row_of, write_run
+from helpers.saved_comparisons import array_of, compared, row_of, write_run
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage import save
+from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.errors import InputError
 from syncpoint.page import tensors
-from syncpoint.page.details import detail, source_of
+from syncpoint.page.details import detail
 from syncpoint.page.distributions import distribution
 from syncpoint.page.heatmaps import Wish, heatmap
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.page.sources import source
+from syncpoint.page.source_code import source
 from syncpoint.page.tensors import axis_names, blocks
-from syncpoint.run.model import Kept, Quantization
+from syncpoint.run.model import Frame, Kept, Quantization
 from syncpoint.run.reader import Run
 
 
@@ -155,9 +155,21 @@ def test_quantized_values_are_shown_as_the_numbers_they_stand_for(tmp_path, bloc
     opened = compared(tmp_path, given, [("a", reference)])
     check(opened, "a", reference[4], real[4], Wish(at=[4, 0, 0]))
     # The axis of the scales as rows, as columns, and fixed.
-    check(opened, "a", reference[:, 2], real[:, 2], Wish(0, 2, [0, 2, 0]))
-    check(opened, "a", reference[:, :, 5], real[:, :, 5], Wish(0, 1, [0, 0, 5], rows=3, columns=4))
-    check(opened, "a", reference[..., 5].T, real[..., 5].T, Wish(1, 0, [0, 0, 5], [1, 5, 2, 6]))
+    check(opened, "a", reference[:, 2], real[:, 2], Wish(row_axis=0, column_axis=2, at=[0, 2, 0]))
+    check(
+        opened,
+        "a",
+        reference[:, :, 5],
+        real[:, :, 5],
+        Wish(row_axis=0, column_axis=1, at=[0, 0, 5], rows=3, columns=4),
+    )
+    check(
+        opened,
+        "a",
+        reference[..., 5].T,
+        real[..., 5].T,
+        Wish(row_axis=1, column_axis=0, at=[0, 0, 5], window=[1, 5, 2, 6]),
+    )
 
 
 def test_planes_of_five_axes_in_either_order_and_a_window(tmp_path):
@@ -165,7 +177,7 @@ def test_planes_of_five_axes_in_either_order_and_a_window(tmp_path):
     opened = compared(tmp_path, [("a", t)], [("a", r)])
     at = [2, 1, 3, 0, 4]
     check(opened, "a", r[2, 1, 3], t[2, 1, 3], Wish(at=at))
-    check(opened, "a", r[2, :, 3, 0].T, t[2, :, 3, 0].T, Wish(4, 1, at))
+    check(opened, "a", r[2, :, 3, 0].T, t[2, :, 3, 0].T, Wish(row_axis=4, column_axis=1, at=at))
     window = [1, 5, 2, 7]
     found = check(opened, "a", r[2, 1, 3], t[2, 1, 3], Wish(at=at, window=window, rows=2))
     assert found.window == window and found.patch == [2, 1]
@@ -213,7 +225,7 @@ def test_large_tensors_are_read_in_pieces_to_the_same_numbers(tmp_path, monkeypa
     monkeypatch.setattr(tensors, "BLOCK", 1 << 9)
     monkeypatch.setattr("syncpoint.page.heatmaps.BLOCK", 1 << 9)
     check(opened, "a", r, t, Wish(rows=20, columns=20))
-    check(opened, "a", r.T, t.T, Wish(1, 0, rows=20, columns=20))
+    check(opened, "a", r.T, t.T, Wish(row_axis=1, column_axis=0, rows=20, columns=20))
 
 
 def test_the_worst_elements_are_those_of_a_sort(tmp_path, monkeypatch):
@@ -270,8 +282,8 @@ def test_blocks_cover_a_shape_in_order(shape, most):
 @pytest.mark.parametrize(
     "wish",
     [
-        Wish(5),
-        Wish(1, 1),
+        Wish(row_axis=5),
+        Wish(row_axis=1, column_axis=1),
         Wish(at=[0]),
         Wish(at=[0, 99]),
         Wish(window=[0, 9, 0, 9]),
@@ -428,5 +440,42 @@ def test_a_source_that_was_not_kept_says_so(tmp_path):
 
 
 def test_places_in_files_are_taken_apart_at_the_last_colon():
-    assert source_of("C:\\net.py:12") == ("C:\\net.py", 12)
-    assert source_of("") == source_of("net.py") == ("", 0)
+    assert Frame.from_text("C:\\net.py:12") == Frame("C:\\net.py", 12)
+    assert Frame.from_text("") is Frame.from_text("net.py") is None
+
+
+MASKED = {"mask": {"a": "[:, 4:]"}}
+
+
+def masked_pair(rubbish):
+    """Two planes that differ a little, with rubbish in the columns that the map masks."""
+    t, r = pair((6, 9))
+    t[:, 4:] = rubbish
+    return t, r
+
+
+@pytest.mark.parametrize("rubbish", [1e6, np.nan, -np.inf])
+def test_what_the_map_masks_is_neither_off_nor_counted(tmp_path, rubbish):
+    t, r = masked_pair(rubbish)
+    opened = compared(tmp_path, [("a", t)], [("a", r)], MASKED)
+    difference = np.abs(t - r)[:, :4]
+    worst = np.unravel_index(difference.argmax(), difference.shape)
+    spread = distribution(opened, 0)
+    assert tuple(spread.worst[0].index) == worst
+    assert all(element.index[1] < 4 for element in spread.worst)
+    assert sum(spread.target) == sum(spread.reference) == 24
+    assert spread.target_outside == spread.reference_outside == 30
+    found, (_, target, off, _) = shown(opened, 0)
+    np.testing.assert_array_equal(off[:, 4:], 0.0)
+    np.testing.assert_array_equal(off[:, :4], (t - r)[:, :4])
+    np.testing.assert_array_equal(target, t)
+    assert found.difference_scale == pytest.approx(difference.max())
+    assert found.scale == pytest.approx(np.abs([t[:, :4], r[:, :4]]).max())
+
+
+def test_values_of_a_comparison_whose_mask_no_longer_fits_are_refused(tmp_path):
+    t, r = masked_pair(0.0)
+    opened = compared(tmp_path, [("a", t)], [("a", r)], MASKED)
+    opened.about["masks"]["a"] = {"keep": "[:, :, 1:]"}
+    with pytest.raises(InputError, match="the mask that they were measured with"):
+        distribution(opened, 0)

@@ -9,17 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from resealing import reseal
-from runs import run
-from served import mixed
+from helpers.mixed_comparison import mixed
+from helpers.reseal_checksums import reseal
+from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage import JSON_NAME, save
+from syncpoint.comparison.storage.comparison_folder import JSON_NAME, save
 from syncpoint.dumps.registry import save_dump
 from syncpoint.page.graphs import MOST, graph
-from syncpoint.page.opened import Opened
+from syncpoint.page.open_comparison import Opened
 from syncpoint.page.ops import CLASS, KEY, codes_of, firsts, key_of
-from syncpoint.page.states import drift
+from syncpoint.page.sync_point_states import drift
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage import save
+from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.page.details import detail
-from syncpoint.page.opened import Opened
-from syncpoint.page.sources import source
+from syncpoint.page.open_comparison import Opened
+from syncpoint.page.source_code import source
 from syncpoint.run.model import Edge, Frame, Op, OpKey, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.writer import RunWriter
 
 TEXT = "conv = 1\nnorm = 2\nrelu = 3\nlast = 4\n"
 

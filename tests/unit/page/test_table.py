@@ -6,15 +6,16 @@ from math import isnan
 import numpy as np
 import pytest
 
-from served import mixed
+from helpers.mixed_comparison import mixed
 from syncpoint.comparison.judging import limits_of
 from syncpoint.comparison.result import badness
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, bound, judge_metric
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.row_query import Query
 from syncpoint.page.rows import group_brief
-from syncpoint.page.table import GUILTS, LEVELS, NAMES, Query, Table
+from syncpoint.page.table import GUILTS, LEVELS, NAMES, Table
 
 
 @pytest.fixture(scope="module", params=["auto", "f16", "int4"])
@@ -194,11 +195,12 @@ def test_a_group_shows_the_worst_of_each_of_its_stretches(both, metric):
         return -rank, table.badness(metric)[row], table.order[row]
 
     def said(row):
-        return f"{LEVELS[table.levels(metric)[row]]} {GUILTS[table.guilts[row]]}".strip()
+        return LEVELS[table.levels(metric)[row]], GUILTS[table.guilts[row]]
 
     found = group_brief(table, metric, "all", rows, True)
     stretches = np.array_split(sorted(rows, key=lambda row: table.order[row]), 24)
-    assert found.cells == [said(min(stretch, key=severity)) for stretch in stretches]
+    cells = [(cell.level, cell.guilt) for cell in found.cells]
+    assert cells == [said(min(stretch, key=severity)) for stretch in stretches]
     assert found.level == LEVELS[table.levels(metric)[min(rows, key=severity)]]
     assert found.count == table.size
 

@@ -8,9 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from runs import run
+from helpers.small_runs import run
 from syncpoint.comparison.engine import compare
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.reports.diagnosis_report import print_diagnosis
 from syncpoint.reports.terminal import print_comparison
 
@@ -133,11 +133,12 @@ def test_a_path_stays_whole_on_a_line_of_its_own():
 def test_what_cannot_be_read_is_named_with_the_reason_and_the_cure():
     found = compared()
     assert not any("unreadable" in line for line in shown(found, 200))
-    why = "unreadable: the bytes of the target's step_1 are not those that were recorded"
-    hurt = {"numbers": None, "verdict": Verdict.NONE, "reason": why}
+    detail = "the bytes of the target's step_1 are not those that were recorded"
+    why = Reason(ReasonCode.UNREADABLE, detail)
+    hurt = {"numbers": None, "verdict": Verdict.NONE, "why": why}
     rows = [replace(r, **hurt) if r.target.label.startswith("step_1") else r for r in found.rows]
     found = replace(found, rows=rows)
-    line = f"■ unreadable: step_1 (b1, /far/away/models.py:42): {why.partition(': ')[2]}"
+    line = f"■ unreadable: step_1 (b1, /far/away/models.py:42): {detail}"
     assert f"{line}; record that run again, then compare" in shown(found, 200)
     console = Console(file=io.StringIO(), width=300, color_system=None)
     print_diagnosis(found, console)

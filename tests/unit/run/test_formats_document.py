@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import polars as pl
 
+from helpers.paths import ROOT
 from syncpoint.run.reader import Run
 
-ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "formats.md").read_text()
 
 

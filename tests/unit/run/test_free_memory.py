@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from syncpoint.run import memory
+from syncpoint.run import free_memory
 
 
 @pytest.fixture
@@ -13,23 +13,23 @@ def machine(tmp_path, monkeypatch):
     (tmp_path / "meminfo").write_text("MemTotal: 16777216 kB\nMemAvailable:  8388608 kB\n")
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text(f"{1 << 30}\n")
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(free_memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory, "_CGROUP", tmp_path)
     return tmp_path
 
 
 def test_what_the_machine_has_free(machine):
-    assert memory.available_bytes() == 8 << 30
+    assert free_memory.available_bytes() == 8 << 30
 
 
 def test_the_limit_of_a_container_counts(machine):
     (machine / "memory.max").write_text(f"{3 << 30}\n")
-    assert memory.available_bytes() == 2 << 30
+    assert free_memory.available_bytes() == 2 << 30
     (machine / "memory.current").write_text(f"{4 << 30}\n")
-    assert memory.available_bytes() == 0
+    assert free_memory.available_bytes() == 0
 
 
 def test_without_these_files_it_is_what_the_machine_has(machine):
     for name in ("meminfo", "memory.max"):
         (machine / name).unlink()
-    assert (1 << 20) < memory.available_bytes() <= sys.maxsize
+    assert (1 << 20) < free_memory.available_bytes() <= sys.maxsize

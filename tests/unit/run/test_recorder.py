@@ -10,10 +10,10 @@ import pytest
 
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.model import Frame, Kept, Op, OpKey, Part, Role, RunInfo, TensorKey
-from syncpoint.run.pipeline import Pipeline
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.writer import RunWriter
+from syncpoint.run.storage.write_queue import Pipeline
+from syncpoint.run.storage.writer import RunWriter
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_an_error_of_the_thread_surfaces_on_a_later_call_and_at_the_end(path, mo
             failed.set()
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("syncpoint.run.shards.write_all", refuse)
+        monkeypatch.setattr("syncpoint.run.storage.shards.write_all", refuse)
         recorder.tensor(OpKey("bad"), np.ones(5 << 20))
         assert failed.wait(10)
         with pytest.raises(SyncpointError, match="No space left"):

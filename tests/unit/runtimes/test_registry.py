@@ -10,6 +10,8 @@ from syncpoint.errors import InputError, SyncpointWarning
 from syncpoint.runtimes import registry
 from syncpoint.runtimes.protocol import Option
 
+GROUP = "syncpoint.runtimes"
+
 
 class Elsewhere:
     API = 1
@@ -39,10 +41,10 @@ class Outdated(Elsewhere):
 
 
 @pytest.fixture
-def add(monkeypatch):
+def add(add_plugins):
     def added(**where):
-        entries = {n: EntryPoint(n, f"{__name__}:{w}", registry.GROUP) for n, w in where.items()}
-        monkeypatch.setattr(registry, "_added", lambda: entries)
+        entries = [EntryPoint(n, f"{__name__}:{w}", GROUP) for n, w in where.items()]
+        add_plugins(registry.RUNTIMES, *entries)
 
     return added
 
@@ -66,20 +68,22 @@ def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
     add(elsewhere="Elsewhere")
     assert registry.find("a thing").name == "elsewhere"
     assert registry.find("a.b:c").name == "torch"
-    assert [r.name for r in registry.runtimes()] == [*registry.BUILT_IN, "elsewhere"]
+    assert [r.name for r in registry.runtimes()] == [*registry.RUNTIMES.built_in, "elsewhere"]
 
 
 def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
     add(old="Outdated")
-    with pytest.raises(InputError, match="the runtime old to declare API = 1; found API = 0"):
+    with pytest.raises(
+        InputError, match=r"the runtime old .*; found it declares API = 0; this version takes 1"
+    ):
         registry.runtime("old")
     with pytest.warns(SyncpointWarning, match="API = 0"):
-        assert [r.name for r in registry.runtimes()] == list(registry.BUILT_IN)
+        assert [r.name for r in registry.runtimes()] == list(registry.RUNTIMES.built_in)
 
 
 def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
     add(broken="NoSuchClass")
-    with pytest.raises(InputError, match=r"the runtime broken to load .* AttributeError"):
+    with pytest.raises(InputError, match=r"the runtime broken .* cannot be loaded: AttributeError"):
         registry.runtime("broken")
 
 

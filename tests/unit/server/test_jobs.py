@@ -10,8 +10,8 @@ import time
 import pytest
 
 import syncpoint as sp
-from session_places import Server, alive, gone, write_dumps, write_models
-from syncpoint.run.journal import JournalWriter, frame
+from helpers.session_server import Server, alive, gone, write_dumps, write_models
+from syncpoint.run.storage.journal import JournalWriter, frame
 
 DUMPS = {"target": {"path": "target.npz"}, "reference": {"path": "reference.npz"}}
 OVER = ("done", "failed", "cancelled")
@@ -229,9 +229,9 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 
 
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
-    from syncpoint.server.files import Folders
+    from syncpoint.server.allowed_files import Folders
+    from syncpoint.server.comparison_request import Plan
     from syncpoint.server.jobs import Jobs
-    from syncpoint.server.plan import Plan
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)

@@ -5,12 +5,12 @@ from zoo.programs import (
     aten,
     call,
     ops,
-    pick,
     refresh,
     replace,
     set_argument,
     skip,
 )
+from zoo.work import pick
 
 ACTIVATIONS = (
     *(aten.relu.default, aten.silu.default, aten.gelu.default, aten.leaky_relu.default),

@@ -8,12 +8,12 @@ from zoo.programs import (
     call,
     finish,
     ops,
-    pick,
     refresh,
     replace,
     set_argument,
     shape,
 )
+from zoo.work import pick
 
 
 @planter("program")

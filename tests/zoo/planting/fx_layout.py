@@ -7,13 +7,12 @@ from zoo.programs import (
     call,
     finish,
     ops,
-    pick,
     refresh,
     replace,
     set_argument,
     shape,
 )
-from zoo.work import NoSite
+from zoo.work import NoSite, pick
 
 
 @planter("program")
@@ -122,6 +121,13 @@ def padding_mode(work, mode):
     finish(work.program)
 
 
+def _reshape_instead(work, node):
+    """The bytes of the node's input in the node's shape, without moving any."""
+    work.blame(node.name, *(user.name for user in node.users))
+    made = call(work.program, node, aten.reshape.default, node.args[0], list(shape(node)))
+    replace(work.program, node, made)
+
+
 @planter("program")
 def layout_misread(work):
     """The bytes of a permuted tensor read as if they had been moved: a reshape for a permute."""
@@ -131,10 +137,8 @@ def layout_misread(work):
         if sum(size > 1 for size in shape(n)) > 1
     ]
     node = pick(work, found, "no permute")
-    work.blame(node.name, *(user.name for user in node.users))
     work.said = f"{node.name} is a reshape"
-    made = call(work.program, node, aten.reshape.default, node.args[0], list(shape(node)))
-    replace(work.program, node, made)
+    _reshape_instead(work, node)
 
 
 @planter("program")
@@ -162,10 +166,8 @@ def shuffle_missing(work):
         if len(shape(n)) == 5 and n.args[1:] == (1, 2)
     ]
     node = pick(work, found, "no shuffle of channels")
-    work.blame(node.name, *(user.name for user in node.users))
     work.said = f"{node.name} is not done"
-    made = call(work.program, node, aten.reshape.default, node.args[0], list(shape(node)))
-    replace(work.program, node, made)
+    _reshape_instead(work, node)
 
 
 @planter("program")

@@ -10,12 +10,11 @@ from zoo.programs import (
     finish,
     ops,
     parameter_name,
-    pick,
     refresh,
     replace,
     skip,
 )
-from zoo.work import NoSite
+from zoo.work import NoSite, pick
 
 NORMS = (aten.layer_norm.default, aten.batch_norm.default)
 

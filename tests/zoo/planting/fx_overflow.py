@@ -5,8 +5,8 @@ import math
 import torch
 
 from zoo.planting.registry import planter
-from zoo.programs import OUTPUT, aten, call, export, finish, ops, pick, replace, values_of
-from zoo.work import NoSite
+from zoo.programs import OUTPUT, aten, call, export, finish, ops, replace, values_of
+from zoo.work import NoSite, pick
 
 
 @planter("program")

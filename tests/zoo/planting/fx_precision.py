@@ -10,10 +10,10 @@ from zoo.programs import (
     ops,
     parameter,
     parameter_name,
-    pick,
     replace,
     set_parameter,
 )
+from zoo.work import pick
 
 KINDS = {"f16": torch.float16, "bf16": torch.bfloat16}
 PRODUCTS = (aten.conv2d.default, aten.linear.default, aten.matmul.default)

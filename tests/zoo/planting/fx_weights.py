@@ -3,8 +3,8 @@
 import torch
 
 from zoo.planting.registry import planter
-from zoo.programs import parameter, pick, readers, set_parameter
-from zoo.work import NoSite
+from zoo.programs import parameter, readers, set_parameter
+from zoo.work import NoSite, pick
 
 
 def _names(work, least=2):

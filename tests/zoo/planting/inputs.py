@@ -4,8 +4,7 @@ import torch
 from torch.nn import functional
 
 from zoo.planting.registry import planter
-from zoo.programs import pick
-from zoo.work import NoSite
+from zoo.work import NoSite, pick
 
 
 def _image(work, change, said):

@@ -12,7 +12,7 @@ from zoo.planting.registry import planter
 from zoo.planting.runs import inner
 from zoo.programs import aten, export
 from zoo.simulated import simulate
-from zoo.work import NoSite
+from zoo.work import pick
 
 PRODUCTS = (
     *(aten.conv2d.default, aten.linear.default, aten.matmul.default),
@@ -159,9 +159,7 @@ def _late_reads(work):
 def buffer_overwritten(work, addresses):
     """A late reader finds what a later op put into the buffer."""
     found = _late_reads(work)
-    if not found:
-        raise NoSite("nothing is read late")
-    name, other, reader = work.rng.choice(found)
+    name, other, reader = pick(work, found, "nothing is read late")
     values = {}
 
     def read(node, args):
@@ -205,9 +203,7 @@ def accumulated_coarsely(work, chunk):
         for op in work.run.ops
         if op.type.startswith("aten.linear") and len(op.inputs) > 1
     ]
-    if not nodes:
-        raise NoSite("no linear layer")
-    name = work.rng.choice(nodes)
+    name = pick(work, nodes, "no linear layer")
 
     def compute(node, args, kwargs):
         if node.name != name:

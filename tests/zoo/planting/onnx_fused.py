@@ -3,7 +3,7 @@
 from onnx import helper, numpy_helper
 
 from zoo.planting.registry import planter
-from zoo.work import NoSite
+from zoo.work import pick
 
 CONTRIB = "com.microsoft"
 
@@ -64,9 +64,7 @@ def fused_convolution(work):
         after = _alone(work.proto, node) if node.op_type == "Conv" else None
         if after is not None and after.op_type in ("Relu", "LeakyRelu"):
             found.append((node, after))
-    if not found:
-        raise NoSite("no convolution before a relu")
-    conv, after = work.rng.choice(found)
+    conv, after = pick(work, found, "no convolution before a relu")
     said = {k: v for k, v in _attributes(conv).items() if k != "auto_pad"}
     kinds = {"Relu": [("LeakyRelu", [0.1]), ("Tanh", [])], "LeakyRelu": [("LeakyRelu", [0.5])]}
     kinds["LeakyRelu"].append(("Relu", []))
@@ -93,9 +91,7 @@ def fused_product(work, factor):
             size = _constant(work.proto, after.input[1])
             if size is not None and size.size == 1:
                 found.append((node, after, float(size.reshape(-1)[0])))
-    if not found:
-        raise NoSite("no scaled product")
-    product, scale, size = work.rng.choice(found)
+    product, scale, size = pick(work, found, "no scaled product")
     alpha = factor / size
     new = helper.make_node(
         "FusedMatMul", list(product.input), list(scale.output), domain=CONTRIB, alpha=alpha
@@ -114,9 +110,7 @@ def fused_skip_norm(work, epsilon):
             parts = [_maker(work.proto, name) for name in before.input]
             if all(part is not None for part in parts):
                 found.append((before, node))
-    if not found:
-        raise NoSite("no layer norm of a sum")
-    total, norm = work.rng.choice(found)
+    total, norm = pick(work, found, "no layer norm of a sum")
     new = helper.make_node(
         "SkipLayerNormalization",
         [*total.input, *norm.input[1:]],
@@ -139,9 +133,7 @@ def fused_gelu(work, form):
         bias = _constant(work.proto, before.input[1])
         if bias is not None and bias.ndim == 1:
             found.append((before, node))
-    if not found:
-        raise NoSite("no bias before a gelu")
-    total, gelu = work.rng.choice(found)
+    total, gelu = pick(work, found, "no bias before a gelu")
     if form == "FastGelu":
         new = helper.make_node("FastGelu", list(total.input), list(gelu.output), domain=CONTRIB)
         work.said = f"{total.output[0]} and {gelu.output[0]} are one, by tanh"
@@ -164,9 +156,7 @@ def fused_gemm(work):
         after = _alone(work.proto, node) if node.op_type == "Gemm" else None
         if after is not None and after.op_type in ("Tanh", "Clip"):
             found.append((node, after))
-    if not found:
-        raise NoSite("no gemm before an activation")
-    gemm, after = work.rng.choice(found)
+    gemm, after = pick(work, found, "no gemm before an activation")
     activation = "Sigmoid" if after.op_type == "Tanh" else "Relu"
     new = helper.make_node(
         *("FusedGemm", list(gemm.input), list(after.output)),
@@ -182,9 +172,7 @@ def fused_gemm(work):
 def resize_coordinates(work, form):
     """Where the pixels of a resize lie."""
     nodes = [n for n in work.proto.graph.node if n.op_type == "Resize"]
-    if not nodes:
-        raise NoSite("no resize")
-    node = work.rng.choice(nodes)
+    node = pick(work, nodes, "no resize")
     mode = _attributes(node)["mode"].decode()
     name, value = ("coordinate_transformation_mode", form)
     if mode == "nearest":
@@ -201,9 +189,7 @@ def resize_coordinates(work, form):
 def opset_softmax(work):
     """A softmax along the axis that the older operator set means."""
     nodes = [n for n in work.proto.graph.node if n.op_type == "Softmax"]
-    if not nodes:
-        raise NoSite("no softmax")
-    node = work.rng.choice(nodes)
+    node = pick(work, nodes, "no softmax")
     for attribute in list(node.attribute):
         if attribute.name == "axis":
             node.attribute.remove(attribute)

@@ -9,7 +9,7 @@ from syncpoint.run.reader import in_memory
 from zoo.draw import apart
 from zoo.planting.registry import planter
 from zoo.programs import values_of
-from zoo.work import NoSite
+from zoo.work import NoSite, pick
 
 
 def arrays_of(run):
@@ -46,13 +46,6 @@ def inner(run, least=32):
     ]
 
 
-def _choose(work, found, why):
-    found = list(found)
-    if not found:
-        raise NoSite(why)
-    return work.rng.choice(found)
-
-
 def _put(work, tensor, value, said, **more):
     """One tensor of the run with another value."""
     arrays = arrays_of(work.run)
@@ -85,7 +78,7 @@ def dump_stale(work):
     from zoo.nets_cnn import images
     from zoo.nets_transformer import texts
 
-    tensor = _choose(work, _bulky(work), "no tensor")
+    tensor = pick(work, _bulky(work), "no tensor")
     cnn = work.net.family == "cnn"
     other = (images(work.rng),) if cnn else texts(work.rng, work.net.model)
     values = values_of(work.program, other, work.dtype)
@@ -98,7 +91,7 @@ def dump_stale(work):
 @planter("run")
 def dump_garbage(work, share):
     """A buffer that nobody wrote, wholly or from some place on."""
-    tensor = _choose(work, _bulky(work), "no tensor")
+    tensor = pick(work, _bulky(work), "no tensor")
     value = np.array(work.run.values(tensor))
     noise = np.random.default_rng(work.rng.randrange(1 << 30))
     bits = noise.integers(0, 256, value.nbytes, np.uint8).tobytes()
@@ -112,7 +105,7 @@ def dump_garbage(work, share):
 @planter("run")
 def dump_cut_off(work, share):
     """The copy to the host was not finished: zeros at the end."""
-    tensor = _choose(work, _bulky(work), "no tensor")
+    tensor = pick(work, _bulky(work), "no tensor")
     flat = np.array(work.run.values(tensor)).reshape(-1)
     flat[int(len(flat) * (1 - share)) :] = 0
     _put(work, tensor, flat, f"ends in zeros, {share:.0%} of it")
@@ -126,7 +119,7 @@ def dump_late(work):
     for at, tensor in enumerate(tensors):
         later = [t for t in tensors[at + 1 :] if t.shape == tensor.shape]
         found += [(tensor, other) for other in later]
-    tensor, other = _choose(work, found, "no two tensors of one shape")
+    tensor, other = pick(work, found, "no two tensors of one shape")
     value = np.array(work.run.values(other))
     _put(work, tensor, value, f"was read late and holds {other.key.op}")
 
@@ -138,7 +131,7 @@ def dump_names_swapped(work):
     found = [
         (a, b) for at, a in enumerate(tensors) for b in tensors[at + 1 :] if a.shape == b.shape
     ]
-    one, other = _choose(work, found, "no two tensors of one shape")
+    one, other = pick(work, found, "no two tensors of one shape")
     arrays = arrays_of(work.run)
     work.change = apart(_wide(arrays[one.key]), _wide(arrays[other.key]))
     arrays[one.key], arrays[other.key] = arrays[other.key], arrays[one.key]
@@ -151,7 +144,7 @@ def dump_names_swapped(work):
 def dump_layout(work):
     """Written with channels last, and labelled as if they came first."""
     found = [t for t in _bulky(work) if len(t.shape) == 4 and t.shape[1] != 1]
-    tensor = _choose(work, found, "no picture")
+    tensor = pick(work, found, "no picture")
     value = np.array(work.run.values(tensor))
     _put(work, tensor, np.moveaxis(value, 1, -1).copy(), "lies with its channels last")
 
@@ -162,7 +155,7 @@ def observer_effect(work, amount):
     run, which the recorder says."""
     arrays = arrays_of(work.run)
     seen = np.random.default_rng(work.rng.randrange(1 << 30))
-    tensor = _choose(work, _bulky(work), "no tensor")
+    tensor = pick(work, _bulky(work), "no tensor")
     after = False
     worst = 0.0
     for t in work.run.tensors:

@@ -5,7 +5,8 @@ import os
 import torch
 
 from zoo.planting.registry import planter
-from zoo.programs import argument, aten, call, ops, pick, replace
+from zoo.programs import argument, aten, call, ops, replace
+from zoo.work import pick
 
 
 @torch.library.custom_op("zoo::unsteady", mutates_args=())

@@ -143,12 +143,12 @@ export function reportSource(data: ReportData): Source {
   const groupLine = (group: string, members: readonly number[], metric: string, open: boolean): GroupBrief => {
     const rows = [...members].sort((a, b) => (data.rows[a] as RowBrief).order - (data.rows[b] as RowBrief).order);
     const bins = Math.min(rows.length, CELLS);
-    const cells: string[] = [];
+    const cells: GroupBrief["cells"] = [];
     for (let bin = 0, at = 0; bin < bins; bin++) {
       // As numpy.array_split: the first pieces are one longer.
       const size = Math.floor(rows.length / bins) + Number(bin < rows.length % bins);
       const one = worst(rows.slice(at, at + size), metric);
-      cells.push(`${column(metric).levels[one]} ${(data.rows[one] as RowBrief).guilt}`.trim());
+      cells.push({ level: column(metric).levels[one] as Level, guilt: (data.rows[one] as RowBrief).guilt });
       at += size;
     }
     const one = brief(worst(rows, metric), metric);

@@ -857,7 +857,23 @@ export interface components {
             /** Same Bytes */
             same_bytes: boolean | null;
             /** Cells */
-            cells: string[];
+            cells: components["schemas"]["GroupCell"][];
+        };
+        /**
+         * GroupCell
+         * @description The worst sync point of a stretch of a group.
+         */
+        GroupCell: {
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "close" | "moderate" | "large" | "none";
+            /**
+             * Guilt
+             * @enum {string}
+             */
+            guilt: "guilty" | "first-non-finite" | "inherited" | "amplified" | "output" | "unknown" | "";
         };
         /**
          * HeatMap
@@ -1339,6 +1355,8 @@ export interface components {
             ticks: number[];
             /** Reason */
             reason: string;
+            /** Reason Code */
+            reason_code: string;
             /** Basis */
             basis: string;
         };
@@ -1446,6 +1464,8 @@ export interface components {
             label: string;
             /** Runtime */
             runtime: string;
+            /** Runtime Version */
+            runtime_version: string;
             /** Device */
             device: string;
             /** Precision */
@@ -1691,6 +1711,8 @@ export interface components {
             reason: string;
             /** Detail */
             detail: string;
+            /** Cure */
+            cure: string;
             /** Counted */
             counted: boolean;
         };

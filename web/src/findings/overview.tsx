@@ -127,7 +127,7 @@ function Outputs({ whole }: { whole: Whole }): JSX.Element {
                     {output.name}
                   </button>
                 </td>
-                <td class={`v-${output.level}`}>{output.psnr === null ? output.reason.split(",")[0] : scoreText("psnr", output.psnr, output.bound)}</td>
+                <td class={`v-${output.level}`}>{output.psnr === null ? output.reason : scoreText("psnr", output.psnr, output.bound)}</td>
               </tr>
             ))}
           </tbody>

@@ -1,7 +1,7 @@
 // How values and errors are spread.
 import type { JSX } from "preact";
 import type { Distribution, RowDetail } from "../api/source";
-import { useLatest, type Answer } from "../asking";
+import { useLatest, type Answer } from "../latest_answer";
 import { isHollow } from "../marks";
 import { count, numeric, plain } from "../numbers";
 import * as state from "../state";

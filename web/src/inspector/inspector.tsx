@@ -3,12 +3,13 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { gone } from "../api/live";
 import type { Problem, RowDetail } from "../api/source";
-import { detail, late, problem, startDetail } from "../detail";
+import { detail, late, problem, startDetail } from "../row_detail";
 import { step } from "../keyboard";
 import { count } from "../numbers";
+import { ProblemParts } from "../problem";
 import * as state from "../state";
 import { Bars } from "./bars";
-import { Digest, Statistics } from "./coarse";
+import { Digest, Statistics } from "./without_values";
 import { Spread, useDistribution } from "./distribution";
 import { Fault, Pair } from "./head";
 import { Region } from "./region";
@@ -104,14 +105,7 @@ export function Trouble({ what, problem: said }: { what: string; problem: Proble
     <div class="sec">
       <div class="empty err" role="alert">
         <b>{what}</b>
-        <dl class="ev">
-          <dt>expected</dt>
-          <dd>{said.expected}</dd>
-          <dt>found</dt>
-          <dd>{said.found}</dd>
-          {said.cure && <dt>cure</dt>}
-          {said.cure && <dd>{said.cure}</dd>}
-        </dl>
+        <ProblemParts problem={said} />
         {gone.value !== null && (
           <button class="btn s" onClick={state.tryAgain}>
             Try now

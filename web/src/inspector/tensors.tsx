@@ -1,8 +1,8 @@
 // Reference, target and difference as heat maps of the same slice, with one cursor.
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { HeatMap, HeatMapQuery, RowDetail } from "../api/source";
-import { useLatest } from "../asking";
+import { useLatest } from "../latest_answer";
 import { doubles, floats, integers } from "../decode";
 import { paneKeys } from "../keyboard";
 import { plain, signed } from "../numbers";
@@ -338,9 +338,9 @@ function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
   );
 }
 
-/** `[` and `]` step along the first axis that has a slider. */
+/** `[` and `]` step along the first axis that has a slider, from the moment that the slider is there. */
 function useKeys(map: HeatMap | null): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const axis = map ? further(map)[0] : undefined;
     if (!map || axis === undefined || !state.source.live) return;
     const step = (by: number) => () => {

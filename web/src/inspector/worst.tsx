@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { signal } from "@preact/signals";
 import type { Distribution, RowDetail } from "../api/source";
-import type { Answer } from "../asking";
+import type { Answer } from "../latest_answer";
 import { numeric, signed } from "../numbers";
 import { lookAt } from "./slice";
 

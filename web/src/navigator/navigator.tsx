@@ -339,7 +339,7 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
           <bdi>{second}</bdi>
         </div>
       </div>
-      {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason.split(":")[0]}</span>}
+      {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason_code}</span>}
       <div class={`num score v-${level} ${line.same_bytes !== null ? "bytes" : ""}`}>
         {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "other bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
         {line.bad > 0 && <small> ×{line.bad > 999 ? "…" : line.bad}</small>}
@@ -404,12 +404,12 @@ function Unmatched(): JSX.Element | null {
       {shown && (
         <div class="unlist" tabIndex={0} aria-label="Unmatched tensors">
           {list?.items.map((one) => (
-            <button class="unr" title={one.detail || one.reason} aria-pressed={state.isLookedAt(one)} onClick={() => state.lookAt(one)}>
+            <button class="unr" title={[one.detail || one.reason, one.cure].filter(Boolean).join("; ")} aria-pressed={state.isLookedAt(one)} onClick={() => state.lookAt(one)}>
               <Glyph level="none" />
               <span class="cut">
                 {one.op} <span class="dim">{one.side === "reference" ? "reference" : one.module}</span>
               </span>
-              <span class="chip">{one.reason.split(":")[0]}</span>
+              <span class="chip">{one.reason}</span>
             </button>
           ))}
           {list && list.total > list.items.length && <div class="unr dim">and {count(list.total - list.items.length)} more; filter by name</div>}

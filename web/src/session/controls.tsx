@@ -1,6 +1,5 @@
 // Fields of the form: choices side by side, lists, text, and errors in three parts.
 import type { ComponentChildren, JSX } from "preact";
-import type { Problem } from "../api/source";
 
 export function Segments<T extends string>({
   label,
@@ -110,18 +109,5 @@ export function Line({ label, of, children, title }: { label: string; of?: strin
       )}
       {children}
     </>
-  );
-}
-
-export function Words({ problem }: { problem: Problem }): JSX.Element {
-  return (
-    <dl class="ev">
-      <dt>expected</dt>
-      <dd>{problem.expected}</dd>
-      <dt>found</dt>
-      <dd>{problem.found}</dd>
-      {problem.cure && <dt>cure</dt>}
-      {problem.cure && <dd>{problem.cure}</dd>}
-    </dl>
   );
 }

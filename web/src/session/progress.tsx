@@ -5,10 +5,10 @@ import { useEffect, useState } from "preact/hooks";
 import { problemOf, type Level, type Problem } from "../api/source";
 import { Glyph } from "../marks";
 import { count } from "../numbers";
+import { ProblemParts } from "../problem";
 import { short, verdictLevel } from "../topbar";
 import * as api from "./api";
-import { Words } from "./controls";
-import { Look, Strip } from "./sofar";
+import { Look, Strip } from "./unfinished";
 
 export const jobs = signal<readonly api.Job[]>([]);
 const dismissed = signal<readonly string[]>([]);
@@ -49,7 +49,7 @@ export function Progress(): JSX.Element {
       {last && <Card key={last.id} job={last} />}
       {trouble.value && (
         <section class="box err" role="alert">
-          <Words problem={trouble.value} />
+          <ProblemParts problem={trouble.value} />
         </section>
       )}
     </>
@@ -123,7 +123,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
           ))}
         </ul>
       )}
-      {job.state === "done" && job.headline && <p class="words mid">{job.headline.replace(/^[^\w\s] /, "")}</p>}
+      {job.state === "done" && job.headline && <p class="words mid">{job.headline}</p>}
       {job.log.length > 0 && <Log job={job} />}
     </section>
   );
@@ -135,7 +135,7 @@ function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Eleme
   return (
     <div class="words failure" role="alert" style={stage && { "--at": at, "--of": job.stages.length }}>
       {stage && <b>{stage.opens ? `The ${stage.stage} cannot be opened` : `${titleOf(stage)} failed`}</b>}
-      <Words problem={problem} />
+      <ProblemParts problem={problem} />
     </div>
   );
 }
@@ -170,7 +170,7 @@ const CROSS = "m2 2 6 6M8 2 2 8";
 const MARKS: Partial<Record<Stage["state"], string>> = { done: "m1.5 5.5 2.3 2.3 4.7-5.3", failed: CROSS, stopped: "M3 2v6M7 2v6" };
 
 function titleOf(stage: Stage): string {
-  return stage.opens || stage.text.startsWith("opened") ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage];
+  return stage.opens ? STAGES[stage.stage].replace("Capture", "Open") : STAGES[stage.stage];
 }
 
 function Stages({ job }: { job: api.Job }): JSX.Element {

@@ -3,14 +3,15 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
-import { enterSession } from "../insession";
+import { enterSession } from "../session_link";
 import { Brand, ThemeButton } from "../topbar";
 import { Glyph } from "../marks";
+import { ProblemParts } from "../problem";
 import { startTheme } from "../state";
 import * as api from "./api";
-import { Pick, Words } from "./controls";
+import { Pick } from "./controls";
 import * as form from "./form";
-import { loadPast, past, PastComparisons } from "./past";
+import { loadPast, past, PastComparisons } from "./history";
 import { Picker } from "./picker";
 import { addressOf, isOver, jobs, own, Progress } from "./progress";
 import { Side } from "./side";
@@ -173,7 +174,7 @@ function Go({ info }: { info: api.SessionInfo }): JSX.Element {
       ))}
       {refusal && (
         <div class="words err" role="alert">
-          <Words problem={refusal} />
+          <ProblemParts problem={refusal} />
         </div>
       )}
     </section>
@@ -212,7 +213,7 @@ function Copy(): JSX.Element {
 function NoSession({ problem }: { problem: Problem }): JSX.Element {
   return (
     <section class="box words err" role="alert">
-      <Words problem={problem} />
+      <ProblemParts problem={problem} />
       <p>
         <button type="button" class="btn" onClick={() => history.back()}>
           Back

@@ -3,7 +3,9 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Problem } from "../api/source";
 import { paneKeys } from "../keyboard";
+import { ProblemParts } from "../problem";
 import * as state from "../state";
+import { runtimeOf } from "../topbar";
 import type { Model } from "./model";
 import { Pane } from "./pane";
 import "./structure.css";
@@ -32,10 +34,10 @@ export function Structure(): JSX.Element {
       <div class="head lanes">
         <h2>Structure</h2>
         <span class="lane a">
-          <b>Target</b> <span class="hide-s">{whole?.target.fusion || whole?.target.runtime}</span>
+          <b>Target</b> <span class="hide-s">{whole && (whole.target.fusion || runtimeOf(whole.target))}</span>
         </span>
         <span class="lane b">
-          <b>Reference</b> <span class="hide-s">{whole?.reference.fusion || whole?.reference.runtime}</span>
+          <b>Reference</b> <span class="hide-s">{whole && (whole.reference.fusion || runtimeOf(whole.reference))}</span>
         </span>
         <span class="sp" />
         <button class="ico s" aria-label="Zoom out" title="Zoom out (ctrl + wheel)" onClick={() => pane.current?.zoom(0.8)}>
@@ -94,14 +96,7 @@ function Broken({ problem }: { problem: Problem }): JSX.Element {
   return (
     <div class="empty over err" role="alert">
       <b>The graphs cannot be shown</b>
-      <dl class="ev">
-        <dt>expected</dt>
-        <dd>{problem.expected}</dd>
-        <dt>found</dt>
-        <dd>{problem.found}</dd>
-        {problem.cure && <dt>cure</dt>}
-        {problem.cure && <dd>{problem.cure}</dd>}
-      </dl>
+      <ProblemParts problem={problem} />
     </div>
   );
 }

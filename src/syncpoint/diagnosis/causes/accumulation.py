@@ -7,23 +7,26 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from syncpoint.comparison.engine import compare
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.amounts import number, type_name
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.drift import Growth, Step, growth, norm_of, relative, steps
-from syncpoint.errors import SyncpointError
-from syncpoint.matching.kinds import op_class
+from syncpoint.diagnosis.finding_text import number
+from syncpoint.diagnosis.numerics.error_growth import (
+    Growth,
+    Step,
+    amplifier,
+    growth,
+    norm_of,
+    relative,
+    steps,
+)
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES
-from syncpoint.runtimes.inputs import inputs_of
+from syncpoint.run.dtypes import DTYPES, long_name
+from syncpoint.runtimes.inputs.read_inputs import inputs_of
+from syncpoint.runtimes.registry import runtime_of
 
-_GAIN = 8.0
-"""An op that gives so many times the error it was given amplifies."""
-_MATTERS = 0.2
-"""And matters if the output's error is not far greater than what it gives."""
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
 _FINER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
 _MORE = 3.0
@@ -62,7 +65,7 @@ class Accumulation:
     ) -> Finding:
         final = max((relative(row) or 0.0 for row in outputs), default=0.0)
         worst = max((s.row.introduced.ratio or 0.0 for s in found if s.row.introduced), default=0.0)
-        blamed = _amplifier(found, final)
+        blamed = amplifier(found, final)
         floor = f"no op introduces more than {worst:.1f} times what its precision allows"
         told, gained = self._finer(case, dtype, final)
         added = float(np.linalg.norm([step.adds for step in found]))
@@ -75,17 +78,17 @@ class Accumulation:
         return Finding(
             cause=self.name,
             kind="growth-exponential" if curve and curve.exponential else "growth",
-            title=f"small errors of {type_name(dtype)} add up on the way to {first.target.label}",
+            title=f"small errors of {long_name(dtype)} add up on the way to {first.target.label}",
             level=level,
             confidence=0.95 if gained else 0.85,
             ops=(first.target.label,),
             reference_ops=(first.reference.label,),
             evidence=(floor, *_curve(curve, found), *_sum(added, final), *told),
-            next=f"run the model in {type_name(_FINER[dtype])}, or with sums in float32, and see"
+            next=f"run the model in {long_name(_FINER[dtype])}, or with sums in float32, and see"
             " whether the task suffers",
             missing=()
             if told and gained is not None
-            else (f"the target in {type_name(_FINER[dtype])}: name its model",),
+            else (f"the target in {long_name(_FINER[dtype])}: name its model",),
             rows=tuple(rows),
         )
 
@@ -103,7 +106,7 @@ class Accumulation:
         why, kind = _why(step)
         given = max(step.given, step.adds)
         labels = [row.target.label, *(r.target.label for r in step.inputs[:2])]
-        finer = type_name(_FINER[dtype])
+        finer = long_name(_FINER[dtype])
         return Finding(
             cause=self.name,
             kind=kind,
@@ -132,29 +135,33 @@ class Accumulation:
         finer = _FINER[dtype]
         ratio = DTYPES[dtype].unit / DTYPES[finer].unit
         expected = (
-            f"{type_name(finer)} rounds {number(ratio)} times finer; errors that grow in"
+            f"{long_name(finer)} rounds {number(ratio)} times finer; errors that grow in"
             " proportion shrink by as much",
         )
-        if case.result.target.get("runtime") != "torch" or case.reference is None or not final:
+        if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
         # The reference's inputs: the target's were rounded already.
         given = inputs_of(case.reference) or None
-        run = case.again("target", f"the target in {type_name(finer)}", given, dtype=finer)
+        run = case.again("target", f"the target in {long_name(finer)}", given, dtype=finer)
         if run is None:
             return expected, None
-        try:
-            found = compare(run, case.reference)
-        except SyncpointError:
-            return expected, None
-        after = [relative(row) for row in found.outputs]
+        result = case.compare_again(run)
+        after = [relative(row) for row in result.outputs] if result is not None else []
         if not after or None in after:
             return expected, None
         left = max(value for value in after if value is not None)
         told = (
-            f"in {type_name(finer)} the output's relative error is {number(left)} in place of"
+            f"in {long_name(finer)} the output's relative error is {number(left)} in place of"
             f" {number(final)}",
         )
         return told, left < final / 4
+
+
+def _offers_dtype(case: Case, dtype: str) -> bool:
+    """Whether the runtime of the target has an option to run its models in this type."""
+    runtime = runtime_of(str(case.result.target.get("runtime", "")))
+    options = runtime.options() if runtime is not None else ()
+    return any(option.name == "dtype" and dtype in option.choices for option in options)
 
 
 def _weighs(outputs: list[Row], final: float, added: float) -> bool:
@@ -163,13 +170,6 @@ def _weighs(outputs: list[Row], final: float, added: float) -> bool:
     if any(row.verdict is not Verdict.MODERATE for row in outputs):
         return True
     return bool(outputs) and final > _MORE * added
-
-
-def _amplifier(found: list[Step], final: float) -> Step | None:
-    """The op that makes most of the error out of what it was given; one that merely passes
-    through a steep stretch among many is none."""
-    steep = [s for s in found if s.gain >= _GAIN and s.gives >= _MATTERS * final]
-    return max(steep, key=lambda s: s.gain, default=None)
 
 
 def _why(step: Step) -> tuple[tuple[str, ...], str]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.buffers import alone, garbage, holder, unread, was_read
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.relations import distance
-from syncpoint.diagnosis.telling import finding_at
+from syncpoint.diagnosis.execution.buffers import alone, garbage, holder, unread, was_read
+from syncpoint.diagnosis.finding_text import finding_at
+from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 
@@ -136,56 +136,48 @@ class Capture:
             title = f"{label} was recorded with the values of {elsewhere}"
             after = f"copy {label} when it is produced, before its buffer is used again"
         rows = [row, other] if crossed else [row]
-        return Finding(
-            cause=self.name,
-            kind=kind,
-            title=title,
-            level=Level.CAUSE,
-            confidence=confidence,
-            ops=tuple(r.target.label for r in rows),
-            reference_ops=tuple(r.reference.label for r in rows),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(
-                e
-                for e in (
-                    f"its values are those of the reference's {elsewhere}",
-                    f"the pair rests on: {row.evidence} ({row.confidence:.2f})" if doubtful else "",
-                    proof,
-                )
-                if e
+        return finding_at(
+            case,
+            row,
+            self.name,
+            kind,
+            title,
+            confidence,
+            (
+                f"its values are those of the reference's {elsewhere}",
+                f"the pair rests on: {row.evidence} ({row.confidence:.2f})" if doubtful else "",
+                proof,
             ),
-            next=after,
+            after,
+            ops=[r.target.label for r in rows],
+            reference_ops=[r.reference.label for r in rows],
             rows=_explained(case, rows, proof or crossed),
         )
 
     def _buffer(self, case: Case, row: Row, kind: str, proof: str) -> Finding:
         label = row.target.label
         words = "holds what no op gives" if kind else "is not what its readers read"
-        return Finding(
-            cause=self.name,
-            kind="uninitialised" if kind else "stale-buffer",
-            title=f"{label} was recorded wrongly: it {words}",
-            level=Level.CAUSE,
-            confidence=0.98 if proof else 0.65,
-            ops=(label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(e for e in (proof, kind) if e),
-            next=f"record {label} again, copied when it is produced",
+        return finding_at(
+            case,
+            row,
+            self.name,
+            "uninitialised" if kind else "stale-buffer",
+            f"{label} was recorded wrongly: it {words}",
+            0.98 if proof else 0.65,
+            (proof, kind),
+            f"record {label} again, copied when it is produced",
             rows=_explained(case, [row], proof),
         )
 
 
-def _explained(case: Case, rows: list[Row], proven: object) -> tuple[int, ...]:
+def _explained(case: Case, rows: list[Row], proven: object) -> list[Row]:
     """The rows, and where it is proven also the ops that seem guilty only because the wrong
     values were fed to the reference's."""
-    places = [case.place[row.target.key] for row in rows]
+    explained = {row.target.key: row for row in rows}
     if proven:
         ops = {row.target.key.op for row in rows}
         for other in case.guilty:
             op = case.op("target", other.target.key.op)
             if op is not None and any(e.role is Role.OUTPUT and e.op in ops for e in op.inputs):
-                places.append(case.place[other.target.key])
-    return tuple(dict.fromkeys(places))
+                explained.setdefault(other.target.key, other)
+    return list(explained.values())

@@ -4,30 +4,18 @@ what merely differs is told, and what is not known is never taken to be the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.fast_math import approximate
-from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.proof import Proof, against, proof, rms
+from syncpoint.diagnosis.experiments.proof import Proof
+from syncpoint.diagnosis.numerics.fast_math import approximate
+from syncpoint.diagnosis.numerics.subnormals import flushed
+from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, rounded_product
 from syncpoint.diagnosis.symptom import upgraded
-from syncpoint.matching.kinds import op_class, op_kind
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
-Array = NDArray[Any]
-
-_PRODUCTS = frozenset(
-    {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "gemm", "conv"}
-    | {"conv1d", "conv2d", "conv3d", "convolution"}
-)
-_ALIKE = 3.0
-"""By this factor two errors may differ that are of one size."""
 _HARMLESS = frozenset({"python", "platform", "numpy", "cores", "onnx", "hostname"})
 """Facts that change no number of a model's run."""
 
@@ -52,18 +40,18 @@ class Environment:
 
     def _tf32(self, case: Case) -> Iterator[Finding]:
         """Products whose inputs were rounded to ten bits."""
-        guilty = [row for row in case.guilty if _is_product(row) and row.target.dtype == "f32"]
+        guilty = [row for row in case.guilty if is_product(row) and row.target.dtype == "f32"]
         others = [row for row in case.guilty if row not in guilty]
-        if not guilty or not all(_has_rounded_products(case, row) for row in others):
+        if not guilty or not all(has_rounded_products(case, row) for row in others):
             return
         proven: list[tuple[Row, Proof]] = []
         for row in guilty[:6]:
             local = case.local(row)
-            found = _rounded_product(local) if local is not None else None
+            found = rounded_product(local) if local is not None else None
             if found is None:
                 return
             proven.append((row, found))
-        of_kind = [row for row in case.computed if _is_product(row) and row.introduced is not None]
+        of_kind = [row for row in case.computed if is_product(row) and row.introduced is not None]
         told = f"{len(guilty)} of {len(of_kind)} matrix products make error"
         told += f", and {len(others)} attentions about as much" if others else ", and nothing else"
         all_of_them = len(guilty) == len(of_kind)
@@ -105,23 +93,8 @@ class Environment:
         """Numbers below the least normal one are zero in the target."""
         for row in case.guilty[:8]:
             local = case.local(row)
-            kind = DTYPES[row.target.dtype]
-            if local is None or kind.kind is not Kind.FLOAT or kind.bits not in (16, 32):
-                continue
-            least = 2.0**-14 if kind.name == "f16" else 2.0**-126
-            small = (np.abs(local.truth) < least) & (local.truth != 0)
-            lost = int((small & (local.target == 0)).sum())
-            shown = against(local, np.where(small, 0.0, local.truth)) if lost else None
-            where = "results"
-            if shown is None or not shown.exact:
-                fed = {
-                    e: np.where(np.abs(v) < least, 0.0, v)
-                    for e, v in local.inputs.items()
-                    if v.dtype.kind == "f" and ((np.abs(v) < least) & (v != 0)).any()
-                }
-                shown, where = (proof(local, fed) if fed else None), "inputs"
-                lost = sum(int(((v == 0) & (local.inputs[e] != 0)).sum()) for e, v in fed.items())
-            if shown is None or not shown.exact:
+            lost = flushed(local) if local is not None else None
+            if lost is None:
                 continue
             yield self._proven(
                 case,
@@ -130,8 +103,8 @@ class Environment:
                 0.93,
                 [row],
                 (
-                    f"{lost:,} {where} below {least:.3g} are zero in the target",
-                    shown.words("with these at zero", row.target.label),
+                    f"{lost.count:,} {lost.where} below {lost.least:.3g} are zero in the target",
+                    lost.proof.words("with these at zero", row.target.label),
                 ),
                 "turn flush-to-zero off: torch.set_flush_denormal(False), no -ffast-math",
             )
@@ -177,11 +150,11 @@ class Environment:
                     (),
                     f"check which precisions the runtime of the {side} supports",
                 )
-            for note in about.get("notes") or ():
-                if "fallback" in note.lower() or "fell back" in note.lower():
-                    yield self._told(
-                        "fallback", f"the {side} fell back", Level.NOTE, (note[:150],), ""
-                    )
+            provider = str((about.get("options") or {}).get("provider") or "")
+            device = str(about.get("device") or "")
+            if provider and device and provider not in device.split("+"):
+                said = f"{provider} was asked for, and {device} executed the model"
+                yield self._told("fallback", f"the {side} fell back", Level.NOTE, (said,), "")
 
     def _records(self, case: Case) -> Iterator[Finding]:
         ours, theirs = case.result.target, case.result.reference
@@ -223,7 +196,15 @@ class Environment:
         after: str,
         confidence: float = 0.5,
     ) -> Finding:
-        return Finding(self.name, kind, title, level, confidence, evidence=evidence, next=after)
+        return Finding(
+            cause=self.name,
+            kind=kind,
+            title=title,
+            level=level,
+            confidence=confidence,
+            evidence=evidence,
+            next=after,
+        )
 
 
 def _switches(case: Case) -> list[str]:
@@ -232,47 +213,6 @@ def _switches(case: Case) -> list[str]:
     on = [n for n in said if "fast" in n.lower() and str(said[n]).lower() in ("true", "1", "on")]
     on += [n for n in said if "fast-math" in str(said[n]) or "Ofast" in str(said[n])]
     return [f"the target says: {n} {str(said[n])[:60]}" for n in dict.fromkeys(on)][:1]
-
-
-def _is_product(row: Row) -> bool:
-    return op_kind(row.reference.type) in _PRODUCTS
-
-
-def _rounded_product(local: Local) -> Proof | None:
-    """The proof that rounding what the op reads to ten bits gives the target's numbers."""
-    for cut in (False, True):
-        fed = {e: ten_bits(v, cut) for e, v in local.inputs.items() if _is_factor(local, e, v)}
-        found = proof(local, fed)
-        if found is not None and found.explains:
-            return found
-    return None
-
-
-def _has_rounded_products(case: Case, row: Row) -> bool:
-    """Whether an attention, whose products nobody sees, errs as much as one whose inputs have ten
-    bits."""
-    local = case.local(row) if op_class(row.reference.type) == "attention" else None
-    if local is None or row.target.dtype != "f32":
-        return False
-    made = local.fed(
-        {e: ten_bits(v, False) for e, v in local.inputs.items() if v.dtype.kind == "f"}
-    )
-    if made is None or made.shape != local.truth.shape:
-        return False
-    return rms(local.error) <= _ALIKE * rms(made - local.truth)
-
-
-def _is_factor(local: Local, edge: Any, values: Array) -> bool:
-    """Whether a value is multiplied: biases are added in full."""
-    return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
-
-
-def ten_bits(values: Array, cut: bool) -> Array:
-    """float32 with ten bits of fraction, to the nearest or cut off, as TF32 has it."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    if not cut:
-        bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
 def _unlike(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:

@@ -9,19 +9,22 @@ from math import inf
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.amounts import number
-from syncpoint.diagnosis.case import Case, more_broken
-from syncpoint.diagnosis.unfused import can_be_unfused, counterpart, culprit, unfused, unfused_run
-from syncpoint.matching.kinds import op_class
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.experiments.unfused import (
+    can_be_unfused,
+    counterpart,
+    culprit,
+    fusing_runtime,
+    unfused,
+    unfused_run,
+)
+from syncpoint.diagnosis.finding_text import number
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
 
 _MOST = 8
-_SWITCHES = {
-    "onnxruntime": "run with optimization=disabled, or name the optimizer in disabled_optimizers",
-    "inductor": "run with kernels=eager, or keep it from being fused by inductor's config",
-}
 _DOMAINS = ("com.microsoft.",)
 """Of ops that a converter or optimizer put in place of several."""
 _FUSED = ("fused", "skip", "bias", "embed", "attention", "quick", "fast")
@@ -94,10 +97,9 @@ class Fusion:
                 f"op by op it introduces {number(after.rmse)} at the same place, as executed"
                 f" {number(before.rmse)}"
             )
-        runtime = str(case.result.target.get("runtime", ""))
-        return self._finding(
-            case, row, "fused", 0.93, Level.CAUSE, (told,), _SWITCHES.get(runtime, "")
-        )
+        runtime = fusing_runtime(case)
+        advice = runtime.fusion_advice if runtime is not None else ""
+        return self._finding(case, row, "fused", 0.93, Level.CAUSE, (told,), advice)
 
     def _suspected(self, case: Case, row: Row) -> Finding:
         return self._finding(
@@ -179,15 +181,22 @@ def _is_fused_by_converter(row: Row) -> bool:
 def _stays(case: Case, found: Result) -> bool:
     """Whether an output is as far off op by op as it is as executed: then no fusion did it,
     whatever a tensor inside says that is paired with another one."""
-    alone = {r.reference.key: r.numbers or {} for r in found.outputs}
+    unfused_rows = {r.reference.key: r for r in found.outputs}
     for row in case.result.outputs:
-        mine, theirs = row.numbers or {}, alone.get(row.reference.key, {})
-        if row.verdict.severity and (more_broken(mine) or more_broken(theirs)):
-            if more_broken(mine) and more_broken(theirs):
+        alone = unfused_rows.get(row.reference.key)
+        if not row.verdict.severity or alone is None:
+            continue
+        if row.has_more_non_finite or alone.has_more_non_finite:
+            if row.has_more_non_finite and alone.has_more_non_finite:
                 return True
-        elif row.verdict.severity and (theirs.get("rmse") or 0) >= 0.5 * (mine.get("rmse") or inf):
+        elif _rmse(alone, 0.0) >= 0.5 * _rmse(row, inf):
             return True
     return False
+
+
+def _rmse(row: Row, default: float) -> float:
+    """The error of a row; the default where it has none."""
+    return (row.numbers or {}).get("rmse") or default
 
 
 def _is_right(row: Row, alone: Row) -> bool:

@@ -10,12 +10,19 @@ from typing import Any
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.extra_ops import Extra, extra
-from syncpoint.diagnosis.hidden_weights import read_behind
-from syncpoint.diagnosis.hypotheses import Explained, as_said, below_rounding, explanations
-from syncpoint.matching.kinds import TRANSPARENT, op_class
+from syncpoint.diagnosis.experiments.unfused import can_be_unfused, fusing_runtime
+from syncpoint.diagnosis.finding_text import finding_at
+from syncpoint.diagnosis.processing.extra_ops import Extra, extra
+from syncpoint.diagnosis.variants.search import (
+    Explained,
+    below_rounding,
+    find_variant,
+)
+from syncpoint.diagnosis.weights.recorded_parameters import read_behind
+from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Op, Role
 
 _MOST = 8
@@ -40,35 +47,19 @@ class Implementation:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """One finding an op that makes error; of ops that one variant explains, one for all."""
-        told: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
-        explained = {
-            place
-            for f in case.found
-            if f.level is Level.CAUSE and f.confidence >= 0.9 and _is_fact(case, f)
-            for place in f.rows
-        }
+        variants: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
+        explained = _explained_places(case)
         open_rows: list[Row] = []
         for row in case.guilty[:_MOST]:
             if case.place[row.target.key] in explained or _is_noted(case, row):
                 continue
-            local = case.local(row)
-            found = explanations(local) if local is not None else []
-            said = case.op("target", row.target.key.op)
-            vague = not found or found[0].hypothesis.simplicity < 0
-            if vague and local is not None and said is not None:
-                # What it says of itself tells more than numbers that were made to fit.
-                found = as_said(local, said) or found
-            wide = case.wider(row) if not found else None
-            if wide is not None:
-                found = [replace(one, doubt=0.05) for one in explanations(wide[0])]
-                covered = {r.target.key for r in wide[1]} if found else set()
-                open_rows = [r for r in open_rows if r.target.key not in covered]
-            if found and _is_told(case, row, found[0]):
-                continue
-            if found and not _in_fusion(case, row, found[0]):
-                best = found[0]
-                told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
-            elif not found and not _is_broken(case, row):
+            best, covered = find_variant(case, row)
+            open_rows = [r for r in open_rows if r.target.key not in covered]
+            if best is not None:
+                if not _is_told(case, row, best) and not _in_fusion(case, row, best):
+                    _add_variant(variants, row, best)
+            elif not _is_broken(case, row):
+                local = case.local(row)
                 more = extra(case, local) if local is not None else None
                 if more is not None:
                     yield self._extra(case, row, more)
@@ -78,8 +69,8 @@ class Implementation:
             yield self._unexplained(case, row)
         if not case.guilty:
             for row, best in self._quiet(case):
-                told.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
-        for pairs in told.values():
+                _add_variant(variants, row, best)
+        for pairs in variants.values():
             yield self._explained(case, pairs)
 
     def _quiet(self, case: Case) -> Iterator[tuple[Row, Explained]]:
@@ -112,21 +103,21 @@ class Implementation:
             )
         evidence += _attributes(case, row) if best.hypothesis.kind != "attributes" else []
         advice = _advice(best, _name(case, row))
-        return Finding(
-            cause=_cause(case, row, best),
-            kind=best.hypothesis.kind,
-            title=f"{where} {'compute' if where.endswith(' more') else 'computes'}"
+        return finding_at(
+            case,
+            row,
+            _cause(case, row, best),
+            best.hypothesis.kind,
+            f"{where} {'compute' if where.endswith(' more') else 'computes'}"
             f" {best.hypothesis.text}",
-            level=Level.SUSPECT if quiet else Level.CAUSE,
             # Through integers many things look alike.
-            confidence=min(best.confidence, 0.88 if row.preset in ("int8", "int4") else 1.0),
-            ops=tuple(dict.fromkeys(_name(case, r) for r, _ in pairs)),
-            reference_ops=tuple(dict.fromkeys(str(e.op.key) for _, e in pairs)),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(evidence),
-            next=best.hypothesis.next or advice,
-            rows=tuple(case.place[r.target.key] for r, _ in pairs),
+            min(best.confidence, 0.88 if row.preset in ("int8", "int4") else 1.0),
+            evidence,
+            best.hypothesis.next or advice,
+            level=Level.SUSPECT if quiet else Level.CAUSE,
+            ops=dict.fromkeys(_name(case, r) for r, _ in pairs),
+            reference_ops=dict.fromkeys(str(e.op.key) for _, e in pairs),
+            rows=[r for r, _ in pairs],
         )
 
     def _extra(self, case: Case, row: Row, more: Extra) -> Finding:
@@ -147,20 +138,18 @@ class Implementation:
             cure = f"see where the conversion drops {said}"
             if prepares:
                 cure = f"put {said} into the target, or prepare its {more.edge.op} with them"
-        return Finding(
-            cause="processing" if prepares else self.name,
-            kind="ops-added" if more.added else "ops-dropped",
-            title=title,
-            level=Level.CAUSE,
+        return finding_at(
+            case,
+            row,
+            "processing" if prepares else self.name,
+            "ops-added" if more.added else "ops-dropped",
+            title,
             # What an op that the reference does not have makes need not be the same twice.
-            confidence=0.8 if more.added and not prepares else 0.96,
+            0.8 if more.added and not prepares else 0.96,
+            (more.proof.words(change, where),),
+            cure,
             ops=(*names, where) if more.added else (where,),
             reference_ops=(_maker(case, row),) if more.added else (*names, _maker(case, row)),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=(more.proof.words(change, where),),
-            next=cure,
-            rows=(case.place[row.target.key],),
         )
 
     def _unexplained(self, case: Case, row: Row) -> Finding:
@@ -173,20 +162,37 @@ class Implementation:
         elif known and row.introduced is not None:
             evidence.append(f"{len(alike) - len(off)} of {len(alike)} ops of its type do not")
         evidence += _attributes(case, row)
-        return Finding(
-            cause=self.name,
-            kind="unexplained",
-            title=f"{_name(case, row)} computes something else than {_maker(case, row)}",
+        name, maker = _name(case, row), _maker(case, row)
+        return finding_at(
+            case,
+            row,
+            self.name,
+            "unexplained",
+            f"{name} computes something else than {maker}",
+            0.5,
+            evidence,
+            _look_at(case, row),
             level=_weight(row),
-            confidence=0.5,
-            ops=(_name(case, row),),
-            reference_ops=(_maker(case, row),),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=tuple(evidence),
-            next=_look_at(case, row),
-            rows=(case.place[row.target.key],),
+            ops=(name,),
+            reference_ops=(maker,),
         )
+
+
+def _explained_places(case: Case) -> set[int]:
+    """Places of rows that causes before this one explain for certain."""
+    facts = (
+        finding
+        for finding in case.found
+        if finding.level is Level.CAUSE and finding.confidence >= 0.9 and _is_fact(case, finding)
+    )
+    return {place for finding in facts for place in finding.rows}
+
+
+def _add_variant(
+    variants: dict[tuple[str, str], list[tuple[Row, Explained]]], row: Row, best: Explained
+) -> None:
+    """Put a row with the others that the same variant of the same type of op explains."""
+    variants.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
 
 
 def _is_told(case: Case, row: Row, best: Explained) -> bool:
@@ -295,12 +301,12 @@ def _advice(best: Explained, name: str) -> str:
 
 
 def _look_at(case: Case, row: Row) -> str:
-    """What to do about an op that nothing explains. One that ONNX Runtime fused can be taken apart;
+    """What to do about an op that nothing explains. One that the runtime fused can be taken apart;
     a dump may know no types."""
-    kind, about = row.target.type, case.result.target
-    fused = kind.startswith("com.microsoft.") and about["runtime"] == "onnxruntime"
-    if fused and about.get("fusion") != "unfused":
-        return f"compare once more with --target-set fusion=unfused, which takes {kind} apart"
+    kind, runtime = row.target.type, fusing_runtime(case)
+    if runtime is not None and can_be_unfused(case) and kind.startswith(runtime.fused_types):
+        options = " ".join(f"--target-set {k}={v}" for k, v in runtime.unfused_options().items())
+        return f"compare once more with {options}, which takes {kind} apart"
     if not kind:
         return f"look at what made {_name(case, row)}"
     return f"look at {kind} and its attributes on both sides"
@@ -322,7 +328,7 @@ def _maker(case: Case, row: Row) -> str:
 def _measured(row: Row) -> str:
     made = row.introduced
     assert made is not None
-    allowed = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}.get(made.preset, made.preset)
+    allowed = long_name(made.preset)
     if made.ratio is None or made.ratio == float("inf"):
         return f"it introduces {made.rmse:.3g}, where {allowed} allows nothing"
     return f"it introduces {ratio_text(made.ratio)} what {allowed} allows"

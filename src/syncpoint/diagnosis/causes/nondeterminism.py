@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import stored_values, windows
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.draws import drawn_for
-from syncpoint.diagnosis.proof import rms
-from syncpoint.diagnosis.telling import finding_at
-from syncpoint.errors import SyncpointError
-from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Kept, Op, Role, Tensor, TensorKey
+from syncpoint.diagnosis.execution.random_ops import drawn_for
+from syncpoint.diagnosis.execution.self_noise import (
+    error_of,
+    explains_all,
+    explains_gross,
+    find_first,
+    find_off,
+    is_within,
+    self_noise,
+)
+from syncpoint.diagnosis.finding_text import finding_at
+from syncpoint.run.model import Op, TensorKey
 from syncpoint.run.reader import Run
 
-_GROSS = 64.0
-"""Roundings that no order of additions makes."""
-_FAIR = 0.05
 _TIMES = 3
-_FEW = 4.0
-"""A difference of so many times the self-noise is still explained by it."""
 
 
 class Nondeterminism:
@@ -52,7 +48,7 @@ class Nondeterminism:
             again = case.again("target", why, time=time)
             if again is None:
                 return
-            noise = _noise(case.target, again)
+            noise = self_noise(case.target, again)
             if noise:
                 yield from self._told(case, again, noise)
                 return
@@ -84,121 +80,39 @@ class Nondeterminism:
         return finding_at(case, row, self.name, "random", title, 0.88, told, cure)
 
     def _told(self, case: Case, again: Run, noise: dict[TensorKey, float]) -> Iterator[Finding]:
-        order = {t.key: at for at, t in enumerate(case.target.tensors if case.target else ())}
-        rows = {row.target.key: row for row in case.computed if row.target.key in noise}
-        first = min(noise, key=lambda key: (key.role is not Role.OUTPUT, order.get(key, 0)))
-        # The outputs too: noise that an op makes must account for all that came of it.
-        judged = [*case.guilty, *case.result.outputs]
-        off = [r for r in judged if r.verdict not in (Verdict.CLOSE, Verdict.NONE)]
-        within = [row for row in off if _is_within(row, noise)]
-        explained = bool(off) and len(within) == len(off)
-        left = [row for row in case.guilty if not _is_within(row, noise)]
-        gross = bool(left) and all(_varies(case, again, row) for row in left)
-        row = rows.get(first)
+        first = find_first(case, noise)
+        row = next((row for row in reversed(case.computed) if row.target.key == first), None)
         label = row.target.label if row is not None else str(first.op)
-        worst = max(noise.values())
-        evidence = [
-            f"two runs of the target on the same inputs differ in {len(noise)} tensors,"
-            f" first in {label} (by {noise[first]:.2g} on the root mean square)",
-        ]
-        if within:
-            most = max(_gap(r) / noise[r.target.key] for r in within)
-            evidence.append(
-                f"{within[0].target.label} is off from the reference by no more than"
-                f" {most:.1f} times what it is off from itself"
-            )
-        else:
-            evidence.append(f"its noise, {worst:.2g} at most, is too small for what is off")
-        damaged = [case.place[r.target.key] for r in case.computed if _is_within(r, noise)]
+        is_explained = explains_all(case, noise)
+        is_cause = is_explained or explains_gross(case, again, noise)
+        damaged = [case.place[r.target.key] for r in case.computed if is_within(r, noise)]
+        ends = (row.target, row.reference) if row is not None else ()
         yield Finding(
             cause=self.name,
             kind="self-noise",
             title=f"{label} does not give the same twice",
-            level=Level.CAUSE if explained or gross else Level.NOTE,
-            confidence=0.93 if explained else 0.85 if gross else 0.6,
+            level=Level.CAUSE if is_cause else Level.NOTE,
+            confidence=0.93 if is_explained else 0.85 if is_cause else 0.6,
             ops=(label,),
             reference_ops=(row.reference.label,) if row is not None else (),
-            module=row.target.module or row.reference.module if row is not None else "",
-            source=row.target.source or row.reference.source if row is not None else "",
-            evidence=tuple(evidence),
+            module=next((end.module for end in ends if end.module), ""),
+            source=next((end.source for end in ends if end.source), ""),
+            evidence=(
+                f"two runs of the target on the same inputs differ in {len(noise)} tensors,"
+                f" first in {label} (by {noise[first]:.2g} on the root mean square)",
+                _compare_with_noise(case, noise),
+            ),
             next=f"make {label} deterministic: a fixed seed, one thread, no atomic additions",
-            rows=tuple(dict.fromkeys(damaged)) if explained or gross else (),
+            rows=tuple(dict.fromkeys(damaged)) if is_cause else (),
         )
 
 
-def _varies(case: Case, again: Run, row: Row) -> bool:
-    """Whether what is off here is what is not the same twice: most of it differs from itself by a
-    fair part of what it is off, or all that is off does and all that does not is right. Memory that
-    nothing was written to may hold much the same each time."""
-    local = case.local(row)
-    ours = case.values("target", row)
-    wanted = local.truth if local is not None else case.values("reference", row)
-    twin = again.tensor(row.target.key)
-    other = _stored(again, twin)
-    if ours is None or wanted is None or other is None:
-        return False
-    if other.size != ours.size or wanted.shape != ours.shape:
-        return False
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(ours - wanted)
-        noise = np.abs(ours - other.reshape(ours.shape))
-    finite = np.isfinite(error) & np.isfinite(noise)
-    off = finite & (error > _GROSS * DTYPES[row.target.dtype].unit * rms(wanted[finite]))
-    if not off.any():
-        return False
-    still = finite & (noise == 0)
-    confined = still.any() and not (off & still).any()
-    return bool(confined) or float(np.mean(noise[off] >= _FAIR * error[off])) >= 0.5
-
-
-def _noise(one: Run, other: Run) -> dict[TensorKey, float]:
-    """Tensors that differ between two runs, with the root mean square of the difference."""
-    found: dict[TensorKey, float] = {}
-    for tensor in one.tensors:
-        twin = other.tensor(tensor.key)
-        computed = tensor.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT)
-        if twin is None or not computed or tensor.kept is not Kept.VALUES:
-            continue
-        if twin.shape != tensor.shape or _same(tensor, twin):
-            continue
-        try:
-            gap = _apart(one, tensor, other, twin)
-        except (SyncpointError, TypeError, ValueError):
-            continue
-        if gap > 0:
-            found[tensor.key] = gap
-    return found
-
-
-def _stored(run: Run, tensor: Tensor | None) -> NDArray[np.float64] | None:
-    values = stored_values(run, tensor)
-    try:
-        return None if values is None else np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        return None
-
-
-def _apart(one: Run, tensor: Tensor, other: Run, twin: Tensor) -> float:
-    """Root mean square of what two tensors differ by, where both are finite."""
-    square = 0.0
-    for left, right in zip(windows(one, tensor), windows(other, twin), strict=True):
-        with np.errstate(invalid="ignore", over="ignore"):
-            finite = np.isfinite(left) & np.isfinite(right)
-            square += len(left) * rms(np.where(finite, left - right, 0.0)) ** 2
-    return float(np.sqrt(square / max(tensor.count, 1)))
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return bool(one.digest) and one.digest_kind == other.digest_kind and one.digest == other.digest
-
-
-def _gap(row: Row) -> float:
-    """How far the target is off here: by its own op where that is known, else in all."""
-    if row.introduced is not None and row.guilty:
-        return row.introduced.rmse
-    found = (row.numbers or {}).get("rmse")
-    return float(found) if found is not None else float("inf")
-
-
-def _is_within(row: Row, noise: dict[TensorKey, float]) -> bool:
-    return row.target.key in noise and _gap(row) <= _FEW * noise[row.target.key]
+def _compare_with_noise(case: Case, noise: dict[TensorKey, float]) -> str:
+    within = [row for row in find_off(case) if is_within(row, noise)]
+    if not within:
+        return f"its noise, {max(noise.values()):.2g} at most, is too small for what is off"
+    most = max(error_of(row) / noise[row.target.key] for row in within)
+    return (
+        f"{within[0].target.label} is off from the reference by no more than"
+        f" {most:.1f} times what it is off from itself"
+    )

@@ -3,38 +3,38 @@ that stop at the greatest one there is, integers that end too early."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from syncpoint.comparison.findings import Finding, Level
-from syncpoint.comparison.grids import rms
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.amounts import number, share, type_name
-from syncpoint.diagnosis.case import Case, Values, more_broken
-from syncpoint.diagnosis.clipping import Clipped, clipped, cut_short
-from syncpoint.diagnosis.integer_kernels import Saturation, saturation
-from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.nonfinite import (
+from syncpoint.diagnosis.case import Case, Values
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.finding_text import finding_at, number, share
+from syncpoint.diagnosis.numerics.clipping import Clipped, clipped, cut_short
+from syncpoint.diagnosis.numerics.integer_kernels import Saturation, saturation
+from syncpoint.diagnosis.numerics.nonfinite import (
     MASK,
     Broken,
     Inside,
     Places,
-    agreement,
+    best_inside,
     broken_before,
     ceiling,
-    inside,
+    follows_broken,
     is_float,
+    is_non_finite,
     literal,
     lost_upstream,
     wholly_masked,
 )
-from syncpoint.diagnosis.telling import finding_at
-from syncpoint.matching.kinds import op_class
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.dtypes import DTYPES, long_name
 from syncpoint.run.model import Role
+from syncpoint.run.statistics import finite_rms
 
 _MOST = 4
 """Findings: those that come after are seldom of another kind."""
@@ -48,23 +48,20 @@ class Overflow:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """One finding an op, of those that break first."""
-        rows = [row for row in case.guilty if is_non_finite(row)]
-        if not rows:
-            rows = [row for row in case.result.outputs if is_non_finite(row)][:1]
-        found = [f for row in rows[:_MOST] if (f := self._broken(case, row)) is not None]
+        findings = [f for row in _first_broken(case) if (f := self._broken(case, row)) is not None]
         others = [row for row in case.guilty if not is_non_finite(row)]
-        for row in others[: 2 * _MOST]:
-            one = self._ends(case, row)
-            if one is not None:
-                found.append(one)
-        # Kernels of one kind err alike, some of them a little.
-        all_of_them = [row for row in case.computed if row.guilty and not is_non_finite(row)]
-        kernels = saturation(case, all_of_them) if others and not found else None
-        if kernels is not None:
-            found.append(self._kernels(case, kernels))
+        findings += [f for row in others[: 2 * _MOST] if (f := self._ends(case, row)) is not None]
+        if others and not findings:
+            findings += self._saturated_kernels(case)
         if not case.guilty and any(row.verdict is not Verdict.CLOSE for row in case.result.outputs):
-            found += [self._clipped(case, row, cut) for row, cut in cut_short(case)[:_MOST]]
-        yield from found[: 2 * _MOST]
+            findings += [self._clipped(case, row, cut) for row, cut in cut_short(case)[:_MOST]]
+        yield from findings[: 2 * _MOST]
+
+    def _saturated_kernels(self, case: Case) -> list[Finding]:
+        # Kernels of one kind err alike, some of them a little.
+        rows = [row for row in case.computed if row.guilty and not is_non_finite(row)]
+        kernels = saturation(case, rows)
+        return [self._kernels(case, kernels)] if kernels is not None else []
 
     # NaN and inf
 
@@ -86,7 +83,7 @@ class Overflow:
             kind="non-finite",
             title=f"{row.target.label} makes {made} where the reference is finite",
             confidence=0.55 if row.target.dtype in ("f16", "bf16") else 0.45,
-            evidence=(f"{count:,} of {mine.size:,} elements are {made}",),
+            evidence=(f"{count:,} of {case.count_elements(row):,} elements are {made}",),
             next=f"look at what {row.target.type} computes there; run it in float32",
         )
         dead = wholly_masked(case, row, places)
@@ -106,7 +103,7 @@ class Overflow:
         if local is None:
             return self._beyond(head, row, theirs, places, 0.85)
         if np.isfinite(local.truth[places]).all():
-            sure = 0.6 if _follows(case, row, theirs[places]) else 0.95
+            sure = 0.6 if follows_broken(case, row, theirs[places]) else 0.95
             told = self._beyond(head, row, local.truth, places, sure)
             return self._inside(head, local, places) if told.kind == head.kind else told
         return self._lost(case, head, local, places)
@@ -132,20 +129,20 @@ class Overflow:
                 title=f"{what} of {at} is infinite in the target",
                 confidence=0.95 if value is not None else 0.85,
                 evidence=(*head.evidence, said),
-                next=f"write a number that {type_name('f16')} holds, such as -6e4 for a mask",
+                next=f"write a number that {long_name('f16')} holds, such as -6e4 for a mask",
             )
         if not broken.overflows:
             said = f"{label} ({broken.op.type}) is where it begins: {broken.count:,} elements"
             told = replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
             local = case.local(row)
             whole = local is not None and np.isfinite(local.truth[places]).all()
-            best = _best_inside(local, row.target.dtype, places) if local and whole else None
+            best = best_inside(local, row.target.dtype, places) if local and whole else None
             return _told_inside(told, local, *best) if local and best else told
         unguarded = kind == "exp"
         return replace(
             head,
             kind="exp" if unguarded else "overflow",
-            title=f"{label} overflows {type_name(broken.dtype)}",
+            title=f"{label} overflows {long_name(broken.dtype)}",
             confidence=0.95,
             ops=(label, *head.ops),
             evidence=(*head.evidence, broken.told),
@@ -165,7 +162,7 @@ class Overflow:
         over = size > ceiling(dtype)
         if np.count_nonzero(over) < 0.9 * size.size:
             return head
-        name, top = type_name(dtype), DTYPES[dtype].max
+        name, top = long_name(dtype), DTYPES[dtype].max
         most = float(size.max())
         values = np.unique(truth[places][:100_000])
         if values.size == 1 and values[0] <= MASK:
@@ -194,10 +191,10 @@ class Overflow:
     def _inside(self, head: Finding, local: Local, places: Places) -> Finding:
         """The result fits, something on the way to it does not."""
         dtype = local.row.target.dtype
-        best = _best_inside(local, dtype, places)
+        best = best_inside(local, dtype, places)
         if best is None:
             most = float(np.abs(local.truth[places]).max())
-            said = f"in float64 they are at most {number(most)}, which {type_name(dtype)} holds"
+            said = f"in float64 they are at most {number(most)}, which {long_name(dtype)} holds"
             return replace(head, evidence=(*head.evidence, said))
         return _told_inside(head, local, *best)
 
@@ -206,7 +203,7 @@ class Overflow:
         row = local.row
         lost = lost_upstream(case, local)
         if lost is not None:
-            name = type_name(lost.row.target.dtype)
+            name = long_name(lost.row.target.dtype)
             label = lost.row.target.label
             return replace(
                 head,
@@ -238,7 +235,7 @@ class Overflow:
             row,
             self.name,
             kind="overflow" if over else "non-finite",
-            title=f"{row.target.label} overflows {type_name(row.target.dtype)}"
+            title=f"{row.target.label} overflows {long_name(row.target.dtype)}"
             if over
             else f"{row.target.label} makes NaN or inf where the reference is finite",
             confidence=0.85 if over else 0.45,
@@ -259,7 +256,6 @@ class Overflow:
         return self._saturated(case, local) if is_float(row.target.dtype) else None
 
     def _clipped(self, case: Case, row: Row, cut: Clipped, noise: float | None = None) -> Finding:
-        what = cut.what.removeprefix("its ")
         taken = (
             f"cutting it there takes the op's error from {number(cut.error)} to {number(cut.left)}"
         )
@@ -271,10 +267,10 @@ class Overflow:
             row,
             self.name,
             kind="clipping",
-            title=f"{row.target.label} clips {cut.what}: the integers end too early",
+            title=f"{row.target.label} clips its {cut.what}: the integers end too early",
             confidence=(0.95 if sure else 0.85) if noise is not None else 0.9,
             evidence=(
-                f"{share(cut.share, 1)} of the {what} is beyond {number(cut.low)} to"
+                f"{share(cut.share, 1)} of the {cut.what} is beyond {number(cut.low)} to"
                 f" {number(cut.high)}, up to {number(cut.greatest)}",
                 taken,
             ),
@@ -287,10 +283,12 @@ class Overflow:
         row, dtype = local.row, local.row.target.dtype
         top = DTYPES[dtype].max
         stopped = (np.abs(local.target) >= top) & (np.abs(local.truth) > ceiling(dtype))
-        name = type_name(dtype)
+        stopped = local.without_masked(stopped)
+        name = long_name(dtype)
         if stopped.any() and np.isfinite(local.target).all():
-            rest = rms(np.where(stopped, 0.0, local.error))
-            if rest**2 <= 0.2 * rms(local.error) ** 2:
+            error = local.counted(local.error)
+            rest = finite_rms(np.where(local.counted(stopped), 0.0, error))
+            if rest**2 <= 0.2 * finite_rms(error) ** 2:
                 most = float(np.abs(local.truth[stopped]).max())
                 return finding_at(
                     case,
@@ -300,14 +298,15 @@ class Overflow:
                     title=f"{row.target.label} stops at the greatest value of {name}",
                     confidence=0.95,
                     evidence=(
-                        f"{int(stopped.sum()):,} of {stopped.size:,} elements are"
+                        f"{int(stopped.sum()):,} of {error.size:,} elements are"
                         f" {number(top)} and would reach {number(most)}",
                     ),
                     next=f"keep {row.target.label} in float32 or bfloat16, or scale earlier",
                 )
         gone = (local.target == 0) & (np.abs(local.truth) > 8 * local.noise)
-        if local.noise and gone.any() and np.count_nonzero(gone) >= 0.01 * gone.size:
-            best = _best_inside(local, dtype, gone)
+        count, total = int(gone.sum()), local.counted(gone).size
+        if local.noise and count and count >= 0.01 * total:
+            best = best_inside(local, dtype, gone)
             if best is not None and best[0].certain:
                 head = finding_at(
                     case,
@@ -316,7 +315,7 @@ class Overflow:
                     kind="overflow",
                     title="",
                     confidence=0.9,
-                    evidence=(f"{int(gone.sum()):,} of {gone.size:,} elements became 0",),
+                    evidence=(f"{count:,} of {total:,} elements became 0",),
                 )
                 return _told_inside(head, local, *best)
         return None
@@ -346,36 +345,15 @@ class Overflow:
         )
 
 
-def is_non_finite(row: Row) -> bool:
-    """Whether the target has NaN or inf here that the reference has not."""
-    if row.first_non_finite:
-        return True
-    return more_broken(row.numbers or {}) and row.verdict is Verdict.LARGE
-
-
-def _follows(case: Case, row: Row, theirs: Values) -> bool:
-    """Whether the reference's values would have fitted, so that an op before is to blame."""
-    before = any(
-        other.target.order < row.target.order and not is_non_finite(other) for other in case.guilty
-    )
-    if not before or not is_float(row.target.dtype):
-        return False
-    return bool(np.mean(np.abs(theirs) <= ceiling(row.target.dtype)) > 0.9)
-
-
-def _best_inside(local: Local, dtype: str, places: Places) -> tuple[Inside, float, float] | None:
-    if not is_float(dtype):
-        return None
-    found: Iterator[tuple[Inside, float, float]] = (
-        (one, *agreement(places, one.places)) for one in inside(local, dtype)
-    )
-    good = [one for one in found if one[1] >= 0.9]
-    return max(good, key=lambda one: (one[0].certain, one[2]), default=None)
+def _first_broken(case: Case) -> list[Row]:
+    """The guilty rows with NaN or inf, else the first such output."""
+    rows = [row for row in case.guilty if is_non_finite(row)]
+    return rows[:_MOST] or [row for row in case.result.outputs if is_non_finite(row)][:1]
 
 
 def _told_inside(head: Finding, local: Local, one: Inside, _: float, precise: float) -> Finding:
     row = local.row
-    name = type_name(row.target.dtype)
+    name = long_name(row.target.dtype)
     top = number(DTYPES[row.target.dtype].max)
     own = one.op.key == local.ops[-1].key
     label = row.target.label if own else f"{one.op.key} (seen at {row.target.label})"

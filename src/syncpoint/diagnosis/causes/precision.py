@@ -5,31 +5,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.accumulators import Narrow, narrow
-from syncpoint.diagnosis.amounts import number, type_name
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.lossy import COARSE, noise
-from syncpoint.diagnosis.narrowing import Narrowed, narrowed
-from syncpoint.diagnosis.ranges import Uneven, Wasted, uneven, wasted
-from syncpoint.diagnosis.scales import Misread, misread, weight_ratio
-from syncpoint.diagnosis.telling import finding_at
-from syncpoint.metrics.limits import coarser, coarsest
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.finding_text import finding_at, number
+from syncpoint.diagnosis.numerics.accumulators import Narrow, is_noise, narrow
+from syncpoint.diagnosis.numerics.coarser_ops import few_coarser
+from syncpoint.diagnosis.numerics.narrowing import Narrowed, narrowed
+from syncpoint.diagnosis.numerics.quantization_noise import COARSE, noise
+from syncpoint.diagnosis.numerics.ranges import Uneven, Wasted, row_behind, uneven, wasted
+from syncpoint.diagnosis.numerics.scales import Misread, misread, weight_ratio
+from syncpoint.metrics.limits import coarsest, precision_name
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.dtypes import DTYPES, long_name
+from syncpoint.run.model import Role
 
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
 _MOST = 8
-_FEW = 0.25
-"""At most this share of the ops is coarser than the rest, or it is the model's own precision."""
-_NAMES = {"f16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats", "int8": "8-bit integers"}
 
 
 class Precision:
@@ -61,7 +57,7 @@ class Precision:
         if coarse is not None:
             return self._narrowed(case, local.row, coarse)
         total = narrow(local) if local.row.preset not in COARSE else None
-        if total is not None and (total.reproduces or _is_noise(local.row, total)):
+        if total is not None and (total.reproduces or is_noise(local.row, total)):
             return self._accumulator(case, local.row, total)
         return None
 
@@ -102,7 +98,7 @@ class Precision:
         return finding_at(case, row, self.name, kind, title, 0.94 if good else 0.8, said, cure)
 
     def _narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
-        name = type_name(one.dtype)
+        name = long_name(one.dtype)
         said = [f"its error is {number(one.error)}, far above what {row.target.dtype} allows"]
         if one.reproduces:
             said.append(
@@ -115,14 +111,14 @@ class Precision:
             row,
             self.name,
             "narrow",
-            f"{row.target.label} computes in {name} among {type_name(row.target.dtype)}",
+            f"{row.target.label} computes in {name} among {long_name(row.target.dtype)}",
             0.93 if one.reproduces and one.left <= 0.3 * one.error else 0.85,
             said,
-            f"keep {row.target.label} in {type_name(row.target.dtype)}",
+            f"keep {row.target.label} in {long_name(row.target.dtype)}",
         )
 
     def _accumulator(self, case: Case, row: Row, one: Narrow) -> Finding:
-        name = type_name(one.dtype)
+        name = long_name(one.dtype)
         last = (
             f"adding up in {name} one after the other gives the target's numbers to"
             f" {number(one.left)}"
@@ -158,7 +154,7 @@ class Precision:
             for op in (case.target.ops if case.target is not None else ())
             if any(e.op == one.tensor.key.op and e.role is Role.PARAMETER for e in op.inputs)
         ]
-        row = _row_behind(case, {op.key for op in readers})
+        row = row_behind(case, {op.key for op in readers})
         if row is None:
             return None
         bits = DTYPES[one.tensor.dtype].bits
@@ -199,52 +195,30 @@ class Precision:
 
     def _few_coarse(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
         """A few ops in a coarser type than all others, said even where that is close."""
-        known = [
-            row
-            for row in case.computed
-            if row.introduced is not None and row.target.key.role is Role.OUTPUT
-        ]
-        presets = Counter(row.introduced.preset for row in known if row.introduced)
-        if len(presets) < 2:
+        coarse = few_coarser(case)
+        if coarse is None:
             return
-        usual = presets.most_common(1)[0][0]
-        few = [
-            row
-            for row in known
-            if row.introduced
-            and row.introduced.preset in ("f16", "bf16", "tf32", "fp8")
-            and coarser(row.introduced.preset, usual)
-            and not row.guilty
-            and row.introduced.rmse > 0
+        few = coarse.ops
+        row, worst = few[0]
+        evidence = [
+            f"it adds a relative error of {number(worst.rel_l2 or 0.0)}, the median op"
+            f" {number(coarse.median)}"
         ]
-        if not few or len(few) > _FEW * len(known):
-            return
-        few.sort(key=lambda row: -(row.introduced.rel_l2 or 0.0) if row.introduced else 0.0)
-        row = few[0]
-        preset = row.introduced.preset if row.introduced else ""
-        name = _NAMES.get(preset, preset)
-        others = [r for r in known if r.introduced and r.introduced.preset == usual]
-        floor = float(np.median([r.introduced.rel_l2 or 0.0 for r in others if r.introduced]))
-        own = (row.introduced.rel_l2 or 0.0) if row.introduced else 0.0
-        said = [f"it adds a relative error of {number(own)}, the median op {number(floor)}"]
         if len(few) > 1:
-            said.append(f"{len(few)} of {len(known)} ops are so")
-        found = finding_at(
+            evidence.append(f"{len(few)} of {coarse.count} ops are so")
+        name, usual_name = precision_name(worst.preset), precision_name(coarse.usual)
+        yield finding_at(
             case,
             row,
             self.name,
             "narrow",
-            f"{row.target.label} computes in {name} among {_NAMES.get(usual, type_name(usual))}",
+            f"{row.target.label} computes in {name} among {usual_name}",
             0.85 if outputs else 0.9,
-            said,
-            f"keep {row.target.label} in {_NAMES.get(usual, type_name(usual))} if the output"
-            " should be closer",
+            evidence,
+            f"keep {row.target.label} in {usual_name} if the output should be closer",
             level=Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
-        )
-        yield replace(
-            found,
-            ops=tuple(r.target.label for r in few[:_MOST]),
-            reference_ops=tuple(r.reference.label for r in few[:_MOST]),
+            ops=[r.target.label for r, _ in few[:_MOST]],
+            reference_ops=[r.reference.label for r, _ in few[:_MOST]],
         )
 
 
@@ -261,26 +235,6 @@ def _weight(case: Case, one: Narrow) -> Level:
     if any(r.verdict in _OFF for r in outputs) if outputs else case.is_off:
         return Level.CAUSE
     return Level.SUSPECT if usual in ("f32", "f64") else Level.NOTE
-
-
-def _is_noise(row: Row, one: Narrow) -> bool:
-    """Whether the error has the size of such a sum and is small beside the values."""
-    made = row.introduced
-    unit = DTYPES[one.dtype].unit
-    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5
-
-
-def _row_behind(case: Case, ops: set[OpKey]) -> Row | None:
-    """The first row that one of the ops makes, or that is made of what they give."""
-    rows = {row.target.key.op: row for row in reversed(case.computed)}
-    reached = set(ops)
-    for op in case.target.ops if case.target is not None else ():
-        if op.key not in reached and not any(edge.op in reached for edge in op.inputs):
-            continue
-        if op.key in rows:
-            return rows[op.key]
-        reached.add(op.key)
-    return None
 
 
 def _introduced(row: Row) -> str:

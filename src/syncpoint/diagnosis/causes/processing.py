@@ -5,23 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.amounts import of_norm
-from syncpoint.diagnosis.budget import comparable
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.explain_inputs import input_relation
-from syncpoint.diagnosis.explain_outputs import is_firm, output_relation
-from syncpoint.diagnosis.relations import Relation, distance, likeness
-from syncpoint.matching.kinds import op_class
-from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.diagnosis.finding_text import finding_at, of_norm
+from syncpoint.diagnosis.large_tensor_samples import comparable
+from syncpoint.diagnosis.processing.inputs import explain_input
+from syncpoint.diagnosis.processing.outputs import is_firm, left_over, output_floor, output_relation
+from syncpoint.diagnosis.weights.relations import Relation, distance
+from syncpoint.matching.op_kinds import op_class
+from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.run.model import Role
-
-Values = NDArray[np.float64]
 
 
 class Processing:
@@ -46,7 +40,7 @@ class Processing:
         damaged = [case.place[r.target.key] for r in case.rows if _is_damaged(r)]
         hurt = any(row.verdict is not Verdict.CLOSE for row in case.result.outputs)
         for row in off:
-            relation, apart = self._explained(case, row)
+            relation, apart = explain_input(*case.pair(row))
             label = row.target.label
             words = relation.words if relation is not None else apart
             evidence = [f"the model input {label} was not the same on both sides", _size(row)]
@@ -66,61 +60,35 @@ class Processing:
                 rows=tuple(dict.fromkeys([case.place[row.target.key], *damaged])),
             )
 
-    def _explained(self, case: Case, row: Row) -> tuple[Relation | None, str]:
-        ours, theirs = case.pair(row)
-        if ours is None or theirs is None:
-            return None, "differs; its values are not at hand"
-        if ours.shape != theirs.shape:
-            apart = f"has shape {ours.shape}, the reference's {theirs.shape}"
-        else:
-            apart = likeness(theirs, ours)
-        return input_relation(theirs, ours), apart
-
     # What is made of their outputs
 
     def _outputs(self, case: Case) -> Iterator[Finding]:
-        made = [row for row in case.guilty if row.target.key.role is Role.OUTPUT]
-        guilty = {row.target.key.op for row in made}
+        guilty = [row for row in case.guilty if row.target.key.role is Role.OUTPUT]
         for row in case.result.outputs:
-            shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
-            if row.verdict is Verdict.CLOSE or (row.verdict is Verdict.NONE and not shape):
+            if row.verdict is Verdict.CLOSE or (row.verdict is Verdict.NONE and not _differs(row)):
                 continue
             ours, theirs = case.pair(row)
             if ours is None or theirs is None:
                 continue
-            relation = output_relation(theirs, ours, _floor(row))
-            if relation is None:
-                continue
-            blamed = row.target.key.op in guilty
-            # With ops inside that make error, the last layer may be what looks like this.
-            maker = case.maker(row)
-            last = case.by_reference.get(maker) if maker is not None else None
-            confidence = 0.93 if is_firm(relation.kind) or not guilty else 0.6
-            if last is not None and last is not row and last.verdict is Verdict.CLOSE:
-                confidence = 0.98  # the model itself is right to its last op
-            if guilty and not blamed and not is_firm(relation.kind):
-                continue
-            if relation.kind == "scaled" and _is_reduced(case, row):
+            relation = output_relation(theirs, ours, output_floor(row))
+            if relation is None or _belongs_to_op(case, row, relation, guilty):
                 continue
             label = row.target.label
-            same = [r for r in made if r.target.key.op == row.target.key.op]
-            rows = [row, *(same if is_firm(relation.kind) else [])]
-            yield Finding(
-                cause=self.name,
-                kind=relation.kind,
-                title=f"output {label} {relation.words}",
-                level=Level.CAUSE,
-                confidence=confidence,
-                ops=(label, *(r.target.label for r in same)),
-                reference_ops=(row.reference.label,),
-                module=row.target.module or row.reference.module,
-                source=row.target.source or row.reference.source,
-                evidence=(
+            same = [r for r in guilty if r.target.key.op == row.target.key.op]
+            yield finding_at(
+                case,
+                row,
+                self.name,
+                relation.kind,
+                f"output {label} {relation.words}",
+                _confidence(case, row, relation, bool(guilty)),
+                (
                     f"so made, the reference's output meets the target's to"
-                    f" {_left(relation, ours, theirs):.1e} of its size",
+                    f" {left_over(relation, ours, theirs):.1e} of its size",
                 ),
-                next=f"do the same after the model on both sides, or take {label} before it",
-                rows=tuple(case.place[r.target.key] for r in rows),
+                f"do the same after the model on both sides, or take {label} before it",
+                ops=(label, *(r.target.label for r in same)),
+                rows=[row, *(same if is_firm(relation.kind) else [])],
             )
 
     # What two pipelines make of one raw sample
@@ -140,9 +108,7 @@ class Processing:
                     words = f"{made.dtype} against {wanted.dtype}, with the same values"
                     yield self._pipeline(name, "type", words, Level.NOTE, 0.5)
                 continue
-            relation = input_relation(other, one)
-            shapes = f"has shape {one.shape}, the reference's {other.shape}"
-            apart = likeness(other, one) if one.shape == other.shape else shapes
+            relation, apart = explain_input(one, other)
             words = relation.words if relation is not None else apart
             kind = relation.kind if relation is not None else "input"
             yield self._pipeline(name, kind, words, Level.CAUSE, 0.95, relation)
@@ -176,7 +142,7 @@ class Processing:
 
 
 def _differs(row: Row) -> bool:
-    shape = row.verdict is Verdict.NONE and row.unmeasured.startswith("shape")
+    shape = row.verdict is Verdict.NONE and row.unmeasured.code is ReasonCode.SHAPE
     return row.verdict.severity > 0 or shape
 
 
@@ -185,6 +151,24 @@ def _is_damaged(row: Row) -> bool:
     if row.target.key.role not in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT, Role.STATE):
         return False
     return not row.guilty and row.verdict not in (Verdict.CLOSE, Verdict.NONE)
+
+
+def _belongs_to_op(case: Case, row: Row, relation: Relation, guilty: list[Row]) -> bool:
+    """Whether an output is related to the reference's by what an op inside does."""
+    if relation.kind == "scaled" and _is_reduced(case, row):
+        return True
+    # With ops inside that make error, the last layer may be what looks like this.
+    is_guilty = any(r.target.key.op == row.target.key.op for r in guilty)
+    return bool(guilty) and not is_guilty and not is_firm(relation.kind)
+
+
+def _confidence(case: Case, row: Row, relation: Relation, has_guilty: bool) -> float:
+    """How sure it is that an output is processed differently after the model."""
+    maker = case.maker(row)
+    last = case.by_reference.get(maker) if maker is not None else None
+    if last is not None and last is not row and last.verdict is Verdict.CLOSE:
+        return 0.98  # the model itself is right to its last op
+    return 0.93 if is_firm(relation.kind) or not has_guilty else 0.6
 
 
 def _is_reduced(case: Case, row: Row) -> bool:
@@ -209,19 +193,6 @@ def _size(row: Row) -> str:
     rel = (row.numbers or {}).get("rel_l2")
     apart = of_norm(rel, "the reference's") if rel is not None else ""
     return f"the two are {apart} apart" if apart else ""
-
-
-def _floor(row: Row) -> float:
-    """How near a predicted output must come: a few hundred roundings of its precision."""
-    coarse = {"f16": "f16", "bf16": "bf16"}.get(row.preset, row.target.dtype)
-    kind = DTYPES[coarse]
-    unit = kind.unit if kind.kind is Kind.FLOAT else 0.0
-    return min(max(1e-4, 64 * unit), 0.05)
-
-
-def _left(relation: Relation, ours: Values, theirs: Values) -> float:
-    wanted = theirs if relation.kind.endswith("-missing") else ours
-    return distance(relation.made, wanted)
 
 
 def _next(relation: Relation | None, label: str) -> str:

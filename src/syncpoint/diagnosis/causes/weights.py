@@ -13,23 +13,29 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.amounts import of_norm
-from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.hidden_weights import hidden, unpaired
-from syncpoint.diagnosis.local import Local
-from syncpoint.diagnosis.proof import Proof, proof, region_edges
-from syncpoint.diagnosis.relations import Relation, distance, likeness, related
-from syncpoint.metrics.limits import coarser
+from syncpoint.diagnosis.experiments.proof import Proof, region_edges
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.finding_text import finding_at, of_norm
+from syncpoint.diagnosis.weights.effect_on_readers import Effect, effect_of
+from syncpoint.diagnosis.weights.guess_and_prove import hidden, unpaired
+from syncpoint.diagnosis.weights.recorded_parameters import (
+    compare_parameters,
+    declares_rounding,
+    equal_parameters,
+    equality_floor,
+    holds_integers,
+    is_beyond_rounding,
+    overflowed,
+)
+from syncpoint.diagnosis.weights.relations import likeness, related
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.model import Edge, Kept, OpKey, Role
+from syncpoint.run.model import Edge, OpKey, Role
 
 Values = NDArray[np.float64]
 
 _MOST = 40
 """Parameters that are explained one by one; a run with more of them wrong has other weights."""
-_OTHERS = 64
 
 
 class Weights:
@@ -58,7 +64,9 @@ class Weights:
         for row in case.rows:
             if row.target.key.role is not Role.PARAMETER or row.verdict is Verdict.NONE:
                 continue
-            if row.verdict.severity > 0 or (row.reference.key.op in read and _beyond(case, row)):
+            if row.verdict.severity > 0 or (
+                row.reference.key.op in read and is_beyond_rounding(case, row)
+            ):
                 found.append(row)
         return found
 
@@ -88,80 +96,40 @@ class Weights:
 
     def _one(self, case: Case, row: Row, rows: list[Row]) -> Finding | None:
         ours, theirs = case.pair(row)
-        readers = [g for g in case.guilty if _reads(case, g, row)]
-        label = row.reference.label
-        relation: Relation | None = None
-        evidence = [_measured(row)]
-        if ours is not None and theirs is not None and ours.shape == theirs.shape:
-            floor = _floor(row)
-            relation = _of_other(case, row, ours, floor) or related(theirs, ours, floor)
-            what = relation.words if relation is not None else likeness(theirs, ours)
-        else:
-            what = "differs from the reference's"
-        if ours is not None and theirs is not None and _overflowed(row, ours, theirs):
+        if ours is not None and theirs is not None and overflowed(row, ours, theirs):
             return None
-        if _is_scale(row) and (relation is None or relation.kind in ("scaled", "shifted")):
+        relation, words = compare_parameters(case, row, ours, theirs)
+        if holds_integers(row) and (relation is None or relation.kind in ("scaled", "shifted")):
             # Integers with a wrong scale are a matter of quantization.
             return None
-        proofs = [(g, p) for g in readers if (p := self._proof(case, g, row, rows)) is not None]
-        explained = [g for g, (p, _) in proofs if p.explains]
-        if row.verdict.severity == 0 and not explained:
+        effect = effect_of(case, row, rows)
+        if row.verdict.severity == 0 and not effect.explained:
             return None
-        evidence += [
-            p.words(f"with the target's {said}", g.target.label) for g, (p, said) in proofs[:2]
-        ]
-        level, confidence = self._weight(case, row, readers, bool(explained), bool(proofs))
+        level, confidence = self._weight(case, effect)
         kind = relation.kind if relation is not None else "changed"
-        if kind == "rounded" and _declares_rounding(row):
+        if kind == "rounded" and declares_rounding(row):
             level, confidence = Level.NOTE, 0.5
-        first = readers[0] if readers else None
-        explained_rows = explained or (readers if not proofs else [])
+        label, readers = row.reference.label, effect.readers
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"{label} {what}",
+            title=f"{label} {words}",
             level=level,
             confidence=confidence,
             ops=tuple(g.target.label for g in readers),
             reference_ops=tuple(g.reference.label for g in readers),
-            module=(first.target.module or first.reference.module) if first else "",
-            source=(first.target.source or first.reference.source) if first else "",
-            evidence=tuple(e for e in evidence if e),
+            module=next((g.target.module or g.reference.module for g in readers), ""),
+            source=next((g.target.source or g.reference.source for g in readers), ""),
+            evidence=(*_measured(row), *effect.evidence),
             next=_next(kind, label),
-            rows=tuple(case.place[r.target.key] for r in [row, *explained_rows]),
+            rows=tuple(case.place[r.target.key] for r in [row, *effect.rows]),
         )
 
-    def _proof(
-        self, case: Case, guilty: Row, row: Row, rows: list[Row]
-    ) -> tuple[Proof, str] | None:
-        """What the reference gives with the target's parameter, and if that is not it, with all
-        that differ and the op reads: a weight and its bias go astray together."""
-        local = case.local(guilty)
-        if local is None:
-            return None
-        given = {}
-        for one in [row, *rows]:
-            key, ours = one.reference.key, case.values("target", one)
-            edge = Edge(key.op, key.index, Role.PARAMETER)
-            if edge in local.inputs and ours is not None and local.inputs[edge].shape == ours.shape:
-                given[edge] = ours
-            elif one is row:
-                return None
-        alone = proof(local, dict([next(iter(given.items()))]))
-        if alone is None or alone.explains or len(given) < 2:
-            return (alone, row.reference.label) if alone is not None else None
-        together = proof(local, given)
-        if together is None or not together.explains:
-            return alone, row.reference.label
-        return together, " and ".join(str(edge.op) for edge in given)
-
-    def _weight(
-        self, case: Case, row: Row, readers: list[Row], explained: bool, tried: bool
-    ) -> tuple[Level, float]:
-        if explained:
+    def _weight(self, case: Case, effect: Effect) -> tuple[Level, float]:
+        if effect.explained:
             return Level.CAUSE, 0.97
-        if readers:
-            return Level.CAUSE, 0.85 if tried else 0.95
+        if effect.readers:
+            return Level.CAUSE, 0.85 if effect.proofs else 0.95
         outputs = any(r.verdict is not Verdict.CLOSE for r in case.result.outputs)
         unknown = all(r.introduced is None for r in case.computed)
         if unknown and (outputs or case.guilty):
@@ -177,26 +145,24 @@ class Weights:
         """A parameter of the target that is paired with none, since it is like none."""
         row, label = local.row, str(edge.op)
         theirs = np.asarray(local.inputs[edge], np.float64)
-        relation = related(theirs, mine, _floor(row)) if mine.shape == theirs.shape else None
+        relation = (
+            related(theirs, mine, equality_floor(row)) if mine.shape == theirs.shape else None
+        )
         what = relation.words if relation is not None else likeness(theirs, mine)
         kind = relation.kind if relation is not None else "changed"
-        return Finding(
-            cause=self.name,
-            kind=kind,
-            title=f"{name} in the place of {label} {what}",
-            level=Level.CAUSE,
-            confidence=0.96,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=(proof.words(f"with {name} for {label}", row.target.label),),
-            next=_next(kind, label),
-            rows=(case.place[row.target.key],),
+        return finding_at(
+            case,
+            row,
+            self.name,
+            kind,
+            f"{name} in the place of {label} {what}",
+            0.96,
+            (proof.words(f"with {name} for {label}", row.target.label),),
+            _next(kind, label),
         )
 
     def _hidden(self, case: Case, local: Local, named: set[OpKey]) -> Iterator[Finding]:
-        known = _known_right(case, local)
+        known = equal_parameters(case, local)
         edges = [
             edge
             for op in local.ops
@@ -215,22 +181,18 @@ class Weights:
         if found is None:
             return
         label = str(found.edge.op)
-        yield Finding(
-            cause=self.name,
-            kind=found.kind,
-            title=f"{row.target.label} uses a {label} that {found.words}",
-            level=Level.CAUSE,
-            confidence=found.confidence,
-            ops=(row.target.label,),
-            reference_ops=(row.reference.label,),
-            module=row.target.module or row.reference.module,
-            source=row.target.source or row.reference.source,
-            evidence=(
+        yield finding_at(
+            case,
+            row,
+            self.name,
+            found.kind,
+            f"{row.target.label} uses a {label} that {found.words}",
+            found.confidence,
+            (
                 found.proof.words(f"with such a {label}", row.target.label),
                 "the target does not show its weights; this one is inferred from its results",
             ),
-            next=_next(found.kind, label),
-            rows=(case.place[row.target.key],),
+            _next(found.kind, label),
         )
 
 
@@ -239,116 +201,12 @@ def _parameters(case: Case) -> int:
     return sum(r.target.key.role is role and r.verdict is not Verdict.NONE for r in case.rows)
 
 
-def _overflowed(row: Row, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
-    """Whether a weight is the reference's but for what its type cannot hold."""
-    kind = DTYPES[row.target.dtype]
-    if ours.shape != theirs.shape or kind.kind is not Kind.FLOAT:
-        return False
-    gone = ~np.isfinite(ours) & np.isfinite(theirs)
-    return bool(gone.any()) and bool((np.abs(theirs[gone]) > kind.max).all())
-
-
-def _floor(row: Row) -> float:
-    """How far apart equal parameters may be: both rounded to the target's type."""
-    kind = DTYPES[row.target.dtype]
-    return max(4 * kind.unit if kind.kind is Kind.FLOAT else 2.0**-7, 1e-6)
-
-
-def _beyond(case: Case, row: Row) -> bool:
-    """Whether a parameter that is close is still further off than its type's rounding."""
-    kind = DTYPES[row.target.dtype]
-    if kind.kind is not Kind.FLOAT or kind.bits < 16:
-        return False
-    numbers = row.numbers or {}
-    if numbers.get("rel_l2") is not None and numbers["rel_l2"] <= kind.unit:
-        return False
-    ours, theirs = case.pair(row)
-    if ours is None or theirs is None or ours.shape != theirs.shape:
-        return False
-    with np.errstate(over="ignore"):
-        rounded = theirs.astype(kind.numpy).astype(np.float64)
-    return distance(rounded, ours) > kind.unit
-
-
-def _is_scale(row: Row) -> bool:
-    """Whether the target's is a tensor of integers."""
-    return DTYPES[row.target.dtype].kind is not Kind.FLOAT
-
-
-def _declares_rounding(row: Row) -> bool:
-    """Whether the target's own type is as coarse as what its values were rounded to."""
-    kind = DTYPES[row.target.dtype]
-    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or coarser(row.preset, "f32")
-
-
-def _reads(case: Case, guilty: Row, row: Row) -> bool:
-    key = row.reference.key
-    if any(e.op == key.op and e.index == key.index for e in region_edges(case, guilty)):
-        return True
-    op = case.op("target", guilty.target.key.op)
-    return op is not None and any(
-        e.role is Role.PARAMETER and e.op == row.target.key.op for e in op.inputs
-    )
-
-
-def _measured(row: Row) -> str:
+def _measured(row: Row) -> list[str]:
     numbers = row.numbers or {}
     rel, most = numbers.get("rel_l2"), numbers.get("max_abs")
     if rel is None or most is None:
-        return ""
-    return f"it is off by {of_norm(rel)}, at most by {most:.3g}"
-
-
-def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
-    """Another parameter of the reference that the target's is equal to."""
-    reference = case.reference
-    if reference is None or not ours.any() or ours.size < 2:
-        return None
-    tried = 0
-    for tensor in reference.tensors:
-        key = tensor.key
-        other = key.role is Role.PARAMETER and key != row.reference.key
-        if not other or tensor.shape != ours.shape or tensor.kept is not Kept.VALUES:
-            continue
-        if DTYPES[tensor.dtype].kind is not Kind.FLOAT or tensor.quantization is not None:
-            continue
-        tried += 1
-        if tried > _OTHERS:
-            return None
-        values = real_values(reference, tensor)
-        if values is None:
-            continue
-        if distance(values, ours) <= floor and np.ptp(values) > 0:
-            return Relation("swapped", f"holds the values of {key.op}", values)
-    return None
-
-
-def _known_right(case: Case, local: Local) -> set[Edge]:
-    """Parameters of the region that the target shows and that are the reference's: under the
-    same name, or by value, as they stand or transposed."""
-    found = set()
-    rows = {r.reference.key.op for r in case.rows if r.target.key.role is Role.PARAMETER}
-    op = case.op("target", local.row.target.key.op)
-    shown = []
-    for edge in op.inputs if op is not None and case.target is not None else ():
-        if edge.role is Role.PARAMETER and case.target is not None:
-            for tensor in (
-                t for t in case.target.tensors if t.key.op == edge.op and t.key.role is edge.role
-            ):
-                plain = tensor.quantization is None
-                values = real_values(case.target, tensor) if plain else None
-                if values is not None:
-                    shown.append(values)
-    for one in local.ops:
-        for edge in local.parameters(one):
-            mine = np.asarray(local.inputs[edge], np.float64)
-            turned = [mine] if mine.ndim < 2 else [mine, np.swapaxes(mine, -1, -2)]
-            equal = any(distance(t, s) < 1e-6 for t in turned for s in shown)
-            # A square weight that looks right may still be read the wrong way round.
-            square = mine.ndim >= 2 and mine.shape[-1] == mine.shape[-2]
-            if edge.op in rows or (equal and not square):
-                found.add(edge)
-    return found
+        return []
+    return [f"it is off by {of_norm(rel)}, at most by {most:.3g}"]
 
 
 def _next(kind: str, label: str) -> str:

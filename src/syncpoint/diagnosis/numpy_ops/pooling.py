@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.diagnosis.numpy_ops.op_arguments import (
+    Array,
+    Bound,
+    Reader,
+    Said,
+    Unread,
+    named,
+    pairs,
+)
 from syncpoint.diagnosis.numpy_ops.products import conv_pads, padded
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, named, pairs
 
 
 def pooled(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, pairs
+from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread, pairs
 
 _MODES = {"zeros": "constant", "replicate": "edge", "reflect": "reflect", "circular": "wrap"}
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, axes, named
+from syncpoint.diagnosis.numpy_ops.op_arguments import (
+    Array,
+    Bound,
+    Reader,
+    Said,
+    Unread,
+    axes,
+    named,
+)
 
 
 def reduced(

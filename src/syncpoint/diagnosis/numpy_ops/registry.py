@@ -15,7 +15,7 @@ from syncpoint.diagnosis.numpy_ops import (
     resizing,
     shapes,
 )
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread
+from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread
 from syncpoint.run.model import Op
 
 _READERS: dict[str, Reader] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, named
+from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread, named
 
 COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
@@ -103,32 +103,45 @@ def _torch(said: Said) -> Iterable[Bound]:
     rank = 1 if "linear1d" in name or "nearest1d" in name else 3 if "3d" in name else 2
     if x.ndim != rank + 2:
         raise Unread("an image without batch")
-    kind = "nearest" if "nearest" in name else "cubic" if "bicubic" in name else "linear"
-    given = said.get("scale_factors")
-    if given is None:
-        named = [said.get("scales_h"), said.get("scales_w")] if rank == 2 else []
-        given = named if named and None not in named else None
+    sizes, scales = _torch_sizes(said, x.shape[2:])
+    settings: dict[str, Any] = {"sizes": sizes, "scales": scales, **_torch_mode(said, name)}
+    yield Bound(resized, (x,), settings)
+
+
+def _torch_sizes(said: Said, spatial: tuple[int, ...]) -> tuple[Sequence[int], Sequence[float]]:
+    """The lengths of the resized axes, and by what they were multiplied."""
+    scales = said.get("scale_factors")
+    if scales is None and len(spatial) == 2:
+        by_axis = [said.get("scales_h"), said.get("scales_w")]
+        scales = by_axis if None not in by_axis else None
     sizes = said.get("output_size")
-    spatial = x.shape[2:]
-    if sizes is None and given is not None:
-        sizes = [int(np.floor(n * s)) for n, s in zip(spatial, given, strict=True)]
+    if sizes is None and scales is not None:
+        sizes = [int(np.floor(n * s)) for n, s in zip(spatial, scales, strict=True)]
     if sizes is None:
         raise Unread("a resize without sizes")
     own = [m / n for m, n in zip(sizes, spatial, strict=True)]
-    corners = bool(said.get("align_corners", default=False))
-    settings: dict[str, Any] = {
-        "sizes": sizes,
-        "scales": given or own,
-        "kind": kind,
-        "coordinates": "align_corners" if corners else "half_pixel",
-        "antialias": "_aa" in name,
-        "cubic": -0.5 if "_aa" in name else -0.75,
-    }
-    if kind == "nearest":
+    return sizes, scales or own
+
+
+def _torch_mode(said: Said, name: str) -> dict[str, Any]:
+    """Interpolation and coordinates, which are in the name of the op."""
+    if "nearest" in name:
         exact = "exact" in name
-        settings["coordinates"] = "half_pixel" if exact else "asymmetric"
-        settings["rounding"] = "round_prefer_ceil" if exact else "floor"
-    yield Bound(resized, (x,), settings)
+        kind, coordinates = "nearest", "half_pixel" if exact else "asymmetric"
+        rounding = {"rounding": "round_prefer_ceil" if exact else "floor"}
+    else:
+        corners = bool(said.get("align_corners", default=False))
+        kind, coordinates = "cubic" if "bicubic" in name else "linear", "half_pixel"
+        coordinates = "align_corners" if corners else coordinates
+        rounding = {}
+    antialias = "_aa" in name
+    return {
+        "kind": kind,
+        "coordinates": coordinates,
+        "antialias": antialias,
+        "cubic": -0.5 if antialias else -0.75,
+        **rounding,
+    }
 
 
 def _onnx(said: Said) -> Iterable[Bound]:

@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.diagnosis.numpy_ops.op_arguments import (
+    Array,
+    Bound,
+    Reader,
+    Said,
+    Unread,
+    axes,
+    named,
+)
 from syncpoint.diagnosis.numpy_ops.products import padded
-from syncpoint.diagnosis.numpy_ops.reading import Array, Bound, Reader, Said, Unread, axes, named
 
 _END = 1 << 62
 

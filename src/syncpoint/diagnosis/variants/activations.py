@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from syncpoint.diagnosis.numpy_ops.elementwise import gelu, sigmoid
 from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
-from syncpoint.matching.kinds import ACTIVATIONS
+from syncpoint.matching.op_kinds import ACTIVATIONS
 
 Values = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """An attention with all its settings, over (..., heads, places, width)."""
 
@@ -77,7 +77,9 @@ def _read(seen: Seen) -> Attention | None:
         return None
     query, key, value = (np.asarray(a, np.float64) for a in operands)
     scale = seen.attribute("scale")
-    made = Attention(query, key, value, float(scale or query.shape[-1] ** -0.5))
+    made = Attention(
+        query=query, key=key, value=value, scale=float(scale or query.shape[-1] ** -0.5)
+    )
     mask = seen.argument(3)
     if mask is not None and mask.dtype == bool:
         made = replace(made, seen=mask)

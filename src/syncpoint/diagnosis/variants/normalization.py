@@ -25,7 +25,7 @@ _OWN = (2.0**-23, 2.0**-52, 2.0**-10, 2.0**-7)
 _MOST_EPSILON = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Norm:
     """A normalisation with all its settings."""
 
@@ -91,11 +91,11 @@ def _read(seen: Seen) -> Norm | None:
         weight, bias = [_laid(p, x, axes, bool(groups)) for p in (*parameters[:2], None, None)[:2]]
         for epsilon in tries:
             norm = Norm(
-                np.asarray(x, np.float64),
-                axes,
-                epsilon,
-                weight,
-                bias,
+                x=np.asarray(x, np.float64),
+                axes=axes,
+                epsilon=epsilon,
+                weight=weight,
+                bias=bias,
                 centred=seen.kind != "rms_norm",
                 groups=groups,
             )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.numpy_ops.reading import Bound
+from syncpoint.diagnosis.experiments.unmasked_elements import KeptElements
+from syncpoint.diagnosis.numpy_ops.op_arguments import Bound
 from syncpoint.diagnosis.numpy_ops.registry import proven, results
 from syncpoint.run.model import Edge, Op
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Seen:
+@dataclass(frozen=True, kw_only=True)
+class Seen(KeptElements):
     """One op of the reference on the target's inputs."""
 
     op: Op
@@ -49,6 +51,8 @@ class Seen:
     """The variants that are asked for; None for all. What is not need not be computed."""
     dear: bool = False
     """Running the op once more takes long: only variants that can do without are asked for."""
+    kept: NDArray[np.bool_] | None = None
+    """Which elements of `target` count; None where all do. The others are as in `output`."""
 
     def wants(self, kind: str) -> bool:
         """Whether a variant that has to run the op is asked for."""
@@ -91,6 +95,7 @@ class Hypothesis:
     """Completes "the op computes": `the tanh form of GELU`, `no bias`."""
     value: Array
     """In the shape of the op's output."""
+    _: KW_ONLY
     next: str = ""
     """What to do about it; "" for the usual advice."""
     subtle: bool = False
@@ -105,3 +110,12 @@ class Hypothesis:
 
 Family = Callable[[Seen], Iterable[Hypothesis]]
 """The variants of an op that a file knows; none where it is not of its kind."""
+
+
+def variant_with_settings(
+    seen: Seen, kind: str, text: str, simplicity: int, /, **settings: Any
+) -> Iterator[Hypothesis]:
+    """The op with other settings, where this kind of variant is wanted and can be computed."""
+    value = seen.changed(**settings) if seen.wants(kind) else None
+    if value is not None:
+        yield Hypothesis(kind, text, value, simplicity=simplicity)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
-from syncpoint.matching.kinds import op_class
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.model import Edge
 
 Values = NDArray[np.float64]
@@ -92,23 +92,39 @@ def _by_halves(x: Values) -> Values:
 
 def _rotations(seen: Seen) -> Iterator[Hypothesis]:
     """The whole of it, where its products are in the region."""
+    factors = _product_factors(seen)
+    if factors is None or seen.output.ndim < 2 or seen.output.shape[-1] % 2:
+        return
+    straight, turned = factors
+    for x, cosine in (straight, straight[::-1]):
+        for rotated, sine in (turned, turned[::-1]):
+            form = _rotation_form(x, rotated, seen.output.shape)
+            if form is not None:
+                yield from _whole(x, cosine, sine, form is _by_halves)
+                return
+
+
+def _product_factors(seen: Seen) -> list[list[Values]] | None:
+    """The factors of the two products that an op adds up; None where it does not."""
     made = {Edge(op.key): op for op in seen.ops if op_class(op.type) == "mul"}
     products = [made[e] for e in seen.op.inputs if e in made]
-    if len(products) != 2 or seen.output.ndim < 2 or seen.output.shape[-1] % 2:
-        return
-    sides = [[seen.values.get(e) for e in op.inputs[:2]] for op in products]
-    if any(a is None or a.dtype.kind != "f" for side in sides for a in side):
-        return
-    known = [[np.asarray(a, np.float64) for a in side] for side in sides]
-    shape = seen.output.shape
-    for x, cosine in (known[0], known[0][::-1]):
-        for rotated, sine in (known[1], known[1][::-1]):
-            if x.shape != shape or rotated.shape != shape:
-                continue
-            for form in (_by_halves, _neighbours):
-                if np.allclose(form(x), rotated, rtol=1e-6, atol=1e-9):
-                    yield from _whole(x, cosine, sine, form is _by_halves)
-                    return
+    factors = [[seen.values.get(e) for e in op.inputs[:2]] for op in products]
+    known = [[a for a in pair if a is not None and a.dtype.kind == "f"] for pair in factors]
+    if [len(pair) for pair in known] != [2, 2]:
+        return None
+    return [[np.asarray(a, np.float64) for a in pair] for pair in known]
+
+
+def _rotation_form(
+    x: Values, rotated: Values, shape: tuple[int, ...]
+) -> Callable[[Values], Values] | None:
+    """How `rotated` is made of `x`, by halves or by neighbours; None where it is not."""
+    if x.shape != shape or rotated.shape != shape:
+        return None
+    for form in (_by_halves, _neighbours):
+        if np.allclose(form(x), rotated, rtol=1e-6, atol=1e-9):
+            return form
+    return None
 
 
 def _whole(x: Values, cosine: Values, sine: Values, halves: bool) -> Iterator[Hypothesis]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncpoint.diagnosis.variants.protocol import Array, Seen
+from syncpoint.run.statistics import rms
 
 _ROUNDS = 12
 _HALVINGS = 5
@@ -27,6 +28,17 @@ class Solved:
     """Root mean square of what it does not explain."""
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A number, and how near it leads to the target."""
+
+    number: float
+    left: float
+    """Root mean square of what it does not explain."""
+    end: Array
+    """What the region gives with it."""
+
+
 def solved(
     seen: Seen,
     form: Callable[[float], Array],
@@ -39,54 +51,71 @@ def solved(
     if target is None or target.size < _LEAST:
         return None
 
-    def tried(number: float) -> tuple[float, Array] | None:
-        got = seen.reach(form(number))
-        if got is None or got.shape != target.shape:
-            return None
-        left = (np.asarray(target, np.float64) - got).reshape(-1)
-        left = left[np.isfinite(left)]
-        if left.size < _LEAST:
-            return None
-        return float(np.sqrt(np.mean(np.square(left)))), got
+    def attempt(number: float) -> _Trial | None:
+        return _try_number(number, target, seen.reach(form(number)))
 
-    best: tuple[float, float, Array] | None = None
-    for start in starts:
-        found = tried(start)
-        if found is not None and (best is None or found[0] < best[1]):
-            best = (start, *found)
-    if best is None:
+    trials = [trial for start in starts if (trial := attempt(start)) is not None]
+    if not trials:
         return None
-    number, least, got = best
-    for _ in range(_ROUNDS):
-        near = tried(number * (1 + 1e-4))
-        if near is None:
-            break
-        slope = (near[1] - got) / 1e-4
-        use = np.isfinite(slope) & np.isfinite(target) & np.isfinite(got)
-        steep = float(np.sum(np.square(slope[use])))
-        if not steep:
-            break
-        step = float(np.sum(slope[use] * (target - got)[use])) / steep
-        after = None
-        for _ in range(_HALVINGS):
-            # Most are nearly linear in the number; towards zero by factors, never beyond it.
-            following = number * (1 + step if step > -0.5 else float(np.exp(max(step, -3.0))))
-            after = tried(following)
-            if after is not None and after[0] < least:
-                break
-            step /= 2
-        if after is None or after[0] >= least:
-            break
-        done = after[0] > 0.999 * least
-        number, (least, got) = following, after
-        if done:
-            break
+    best = _descend(attempt, target, min(trials, key=lambda trial: trial.left))
     for candidate in known:
-        near = tried(candidate) if 0.5 < candidate / number < 2 else None
-        if near is not None and near[0] <= _AS_GOOD * least:
-            number, least = candidate, near[0]
+        near = attempt(candidate) if 0.5 < candidate / best.number < 2 else None
+        if near is not None and near.left <= _AS_GOOD * best.left:
+            best = near
             break
-    return Solved(number, form(number), least)
+    return Solved(best.number, form(best.number), best.left)
+
+
+def _try_number(number: float, target: Array, end: Array | None) -> _Trial | None:
+    """How near a number leads to the target; None where too few elements tell."""
+    if end is None or end.shape != target.shape:
+        return None
+    rest = (np.asarray(target, np.float64) - end).reshape(-1)
+    rest = rest[np.isfinite(rest)]
+    if rest.size < _LEAST:
+        return None
+    return _Trial(number, rms(rest), end)
+
+
+def _descend(attempt: Callable[[float], _Trial | None], target: Array, best: _Trial) -> _Trial:
+    """Follow the slope to the number that leaves least."""
+    for _ in range(_ROUNDS):
+        step = _newton_step(attempt(best.number * (1 + 1e-4)), best, target)
+        if step is None:
+            break
+        after = _first_better(attempt, best, step)
+        if after is None:
+            break
+        is_done = after.left > 0.999 * best.left
+        best = after
+        if is_done:
+            break
+    return best
+
+
+def _newton_step(near: _Trial | None, best: _Trial, target: Array) -> float | None:
+    """By which share the number should grow, from a trial right beside it; None where that has no
+    effect."""
+    if near is None:
+        return None
+    slope = (near.end - best.end) / 1e-4
+    use = np.isfinite(slope) & np.isfinite(target) & np.isfinite(best.end)
+    steep = float(np.sum(np.square(slope[use])))
+    return float(np.sum(slope[use] * (target - best.end)[use])) / steep if steep else None
+
+
+def _first_better(
+    attempt: Callable[[float], _Trial | None], best: _Trial, step: float
+) -> _Trial | None:
+    """The first trial that leaves less, of a step and its halves."""
+    for _ in range(_HALVINGS):
+        # Most are nearly linear in the number; towards zero by factors, never beyond it.
+        factor = 1 + step if step > -0.5 else float(np.exp(max(step, -3.0)))
+        after = attempt(best.number * factor)
+        if after is not None and after.left < best.left:
+            return after
+        step /= 2
+    return None
 
 
 def plain(number: float) -> str:

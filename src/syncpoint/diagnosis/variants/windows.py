@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen, variant_with_settings
 
 _MODES = {"replicate": "its edge repeated", "reflect": "a mirror image", "circular": "the far side"}
 
@@ -27,11 +26,13 @@ def windows(seen: Seen) -> Iterable[Hypothesis]:
     pads = [(int(a), int(b)) for a, b in settings["pads"]]
     stride = [int(s) for s in settings["stride"]]
     for kind, text, changed in _borders(pads):
-        yield from _one(seen, kind, text, 2, pads=changed)
+        yield from variant_with_settings(seen, kind, text, 2, pads=changed)
     if any(s > 1 for s in stride):
         # Windows that begin one later: the same borders read from another start.
         late = [(a - 1, b + 1) if s > 1 else (a, b) for (a, b), s in zip(pads, stride, strict=True)]
-        yield from _one(seen, "stride-offset", "windows that begin one element later", 1, pads=late)
+        yield from variant_with_settings(
+            seen, "stride-offset", "windows that begin one element later", 1, pads=late
+        )
     dilation = [int(d) for d in settings["dilation"]]
     if any(d > 1 for d in dilation):
         kernel = _kernel(seen)
@@ -50,19 +51,11 @@ def windows(seen: Seen) -> Iterable[Hypothesis]:
                 [(a, b - m) for (a, b), m in zip(pads, more, strict=True)],
             ),
         ):
-            yield from _one(seen, kind, text, 2, pads=given, dilation=ones)
+            yield from variant_with_settings(seen, kind, text, 2, pads=given, dilation=ones)
     if seen.kind == "conv":
         yield from _conv(seen, pads)
     else:
         yield from _pool(seen, pads)
-
-
-def _one(
-    seen: Seen, kind: str, text: str, simplicity: int, /, **changed: Any
-) -> Iterator[Hypothesis]:
-    value = seen.changed(**changed) if seen.wants(kind) else None
-    if value is not None:
-        yield Hypothesis(kind, text, value, simplicity=simplicity)
 
 
 def _kernel(seen: Seen) -> list[int]:
@@ -97,7 +90,9 @@ def _conv(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
     settings = seen.bound.settings
     if any(a or b for a, b in pads):
         for mode, what in _MODES.items():
-            yield from _one(seen, "padding-mode", f"{what} in its padding", 2, mode=mode)
+            yield from variant_with_settings(
+                seen, "padding-mode", f"{what} in its padding", 2, mode=mode
+            )
     groups = int(settings["groups"])
     if groups > 1 and seen.output.shape[1] > groups:
         out, channels = seen.output, seen.output.shape[1]
@@ -119,33 +114,37 @@ def _pool(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
     bordered = any(a or b for a, b in pads) or settings["ceil"]
     other = "avg" if settings["kind"] == "max" else "max"
     names = {"avg": "the mean of each window", "max": "the greatest of each window"}
-    yield from _one(seen, "pool-kind", f"{names[other]} instead", 1, kind=other)
+    yield from variant_with_settings(seen, "pool-kind", f"{names[other]} instead", 1, kind=other)
     ceil = "down" if settings["ceil"] else "up"
     text = f"its size rounded {ceil}"
-    yield from _one(seen, "pool-ceil-mode", text, 1, ceil=not settings["ceil"])
+    yield from variant_with_settings(seen, "pool-ceil-mode", text, 1, ceil=not settings["ceil"])
     if settings["kind"] == "max":
         if bordered:
             text = "0 in its padding instead of -inf"
-            yield from _one(seen, "pool-pad-value", text, 2, border=0.0)
+            yield from variant_with_settings(seen, "pool-pad-value", text, 2, border=0.0)
         return
     size = prod(settings["kernel"])
     if bordered:
         counted = settings["include_pad"]
         text = "means that leave out the padding" if counted else "means that count the padding"
         changed = {"include_pad": not counted, "divisor": None}
-        yield from _one(seen, "pool-count-include-pad", text, 2, **changed)
+        yield from variant_with_settings(seen, "pool-count-include-pad", text, 2, **changed)
         text = f"sums divided by {size} everywhere"
-        yield from _one(seen, "pool-divisor", text, 1, divisor=float(size))
-    yield from _one(seen, "pool-sum", "sums instead of means", 1, divisor=1.0)
+        yield from variant_with_settings(seen, "pool-divisor", text, 1, divisor=float(size))
+    yield from variant_with_settings(seen, "pool-sum", "sums instead of means", 1, divisor=1.0)
 
 
 def _whole(seen: Seen) -> Iterator[Hypothesis]:
     """Pools that adapt to their input."""
     assert seen.bound is not None
     if seen.bound.settings.get("kind") == "avg":
-        yield from _one(seen, "pool-kind", "the greatest of each window instead", 1, kind="max")
+        yield from variant_with_settings(
+            seen, "pool-kind", "the greatest of each window instead", 1, kind="max"
+        )
         x = seen.bound.arrays[0]
         size = x[0, 0].size / max(seen.output[0, 0].size, 1) if x.ndim > 2 else 1.0
         yield Hypothesis("pool-sum", "sums instead of means", seen.output * size, simplicity=1)
     else:
-        yield from _one(seen, "pool-kind", "the mean of each window instead", 1, kind="avg")
+        yield from variant_with_settings(
+            seen, "pool-kind", "the mean of each window instead", 1, kind="avg"
+        )

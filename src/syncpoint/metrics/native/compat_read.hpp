@@ -70,20 +70,10 @@ class FloatReader {
   // Elements [begin, begin + count), begin even and count <= kBlock. The floats after them, up to
   // a multiple of 8, may be read too.
   const float* read(std::int64_t begin, std::size_t count) {
-    switch (operand_.dtype) {
-      case DType::f32:
-        if (count % 8 == 0) return reinterpret_cast<const float*>(source_.read(begin, count));
-        [[fallthrough]];
-      case DType::f16:
-      case DType::bf16:
-      case DType::f8_e4m3fn:
-      case DType::f8_e5m2:
-      case DType::i8:
-      case DType::u8:
-        return read_floats(source_, side_, begin, count, buffer_);
-      default:
-        break;
+    if (operand_.dtype == DType::f32 && count % 8 == 0) {
+      return reinterpret_cast<const float*>(source_.read(begin, count));
     }
+    if (is_lane_type(operand_.dtype)) return read_floats(source_, side_, begin, count, buffer_);
     cast_block(operand_, source_.read(begin, count), count, buffer_);
     std::fill(buffer_ + count, buffer_ + (count + kStride - 1) / kStride * kStride, 0.0f);
     return buffer_;

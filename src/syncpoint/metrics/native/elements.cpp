@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "decode.hpp"
 #include "summation.hpp"
+#include "values.hpp"
 
 namespace syncpoint {
 namespace {
-
-double imaginary(const Values& values, std::size_t i) {
-  return values.complex() ? values.im[i] : 0;
-}
-
-double low_part(const Values& values, std::size_t i) { return values.wide ? values.lo[i] : 0; }
 
 bool has_nan(const Values& v, std::size_t i) {
   return std::isnan(v.re[i]) || std::isnan(imaginary(v, i));
@@ -31,33 +25,11 @@ bool same(const Values& a, const Values& b, std::size_t i) {
          same(imaginary(a, i), imaginary(b, i));
 }
 
-// Masks are a habit of real scores; a complex number has no order to be below anything.
-bool is_low(const Values& v, std::size_t i, double mask_below) {
-  return !v.complex() && v.re[i] <= mask_below;
-}
-
-// The lowest finite number of some type, held perhaps by a wider one: code writes finfo(...).min
-// of the type it will cast to. On its own it is an ordinary number.
-bool is_lowest_of_a_type(const Values& v, std::size_t i, double mask_below) {
-  constexpr double kLowest[] = {-65504.0, -0x1.fep127, -0x1.fffffep127,
-                                std::numeric_limits<double>::lowest()};
-  if (v.complex() || std::isinf(mask_below)) return false;
-  return std::find(std::begin(kLowest), std::end(kLowest), v.re[i]) != std::end(kLowest);
-}
-
 std::int64_t count_zeros(const Values& v, std::size_t count) {
   const double* re = v.re.data();
   if (!v.complex()) return lane_count(count, [=](std::size_t i) { return re[i] == 0; });
   const double* im = v.im.data();
   return lane_count(count, [=](std::size_t i) { return re[i] == 0 && im[i] == 0; });
-}
-
-bool all_between(const std::vector<double>& values, double above, std::size_t count) {
-  const double* x = values.data();
-  const auto inside = [=](std::size_t i) {
-    return (x[i] > above) & (x[i] < std::numeric_limits<double>::infinity());
-  };
-  return lane_count(count, inside) == static_cast<std::int64_t>(count);
 }
 
 void move(Values& v, std::size_t from, std::size_t to) {
@@ -99,20 +71,11 @@ void Elements::load(std::int64_t begin, std::size_t count, Counts& counts) {
 }
 
 double Elements::real_difference(std::size_t i, double factor) {
-  const double before = std::min(factor, 1.0);
-  const double after = std::max(factor, 1.0);
-  const Values& t = target();
-  const Values& r = reference();
-  if (!wide()) return (t.re[i] * before - r.re[i] * before) * after;
-  return difference(t.re[i] * before, low_part(t, i) * before, r.re[i] * before,
-                    low_part(r, i) * before) *
-         after;
+  return syncpoint::real_difference(target(), reference(), i, factor);
 }
 
 double Elements::imaginary_difference(std::size_t i, double factor) {
-  const double before = std::min(factor, 1.0);
-  const double after = std::max(factor, 1.0);
-  return (imaginary(target(), i) * before - imaginary(reference(), i) * before) * after;
+  return syncpoint::imaginary_difference(target(), reference(), i, factor);
 }
 
 const double* Elements::steps() {
@@ -125,15 +88,8 @@ const double* Elements::steps() {
 }
 
 bool Elements::all_ordinary(std::size_t count) {
-  constexpr double kBelowAll = -std::numeric_limits<double>::infinity();
-  for (const auto& [values, mask_below] :
-       {std::pair<const Values&, double>(target(), pair_.target.mask_below),
-        std::pair<const Values&, double>(reference(), pair_.reference.mask_below)}) {
-    const double above = values.complex() ? kBelowAll : mask_below;
-    if (!all_between(values.re, above, count)) return false;
-    if (values.complex() && !all_between(values.im, kBelowAll, count)) return false;
-  }
-  return true;
+  return syncpoint::all_ordinary(target(), pair_.target.mask_below, count) &&
+         syncpoint::all_ordinary(reference(), pair_.reference.mask_below, count);
 }
 
 void Elements::count_everywhere(std::size_t count, Counts& counts) {

@@ -8,9 +8,8 @@
 #include "decode.hpp"
 
 namespace syncpoint {
-namespace {
 
-bool fits(DType dtype) {
+bool is_lane_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
     case DType::f16:
@@ -25,6 +24,8 @@ bool fits(DType dtype) {
   }
 }
 
+namespace {
+
 bool is_integer(DType dtype) { return dtype == DType::i8 || dtype == DType::u8; }
 
 // The greatest float that is not above x.
@@ -34,7 +35,7 @@ float float_below(double x) {
 }
 
 std::optional<LaneSide> plan_side(const Operand& operand) {
-  if (!fits(operand.dtype) || operand.packed) return std::nullopt;
+  if (!is_lane_type(operand.dtype) || operand.packed) return std::nullopt;
   if (std::isnan(operand.mask_below)) return std::nullopt;
   LaneSide side{operand.dtype};
   side.low = float_below(operand.mask_below);

@@ -102,6 +102,9 @@ extern const LaneKernel kAvx2Kernel;
 // The kernel in use: the best that this processor can run, or what SYNCPOINT_ISA names.
 const LaneKernel& lane_kernel();
 
+// Whether the elements of a type fit into the floats that the lanes compute with.
+bool is_lane_type(DType dtype);
+
 // Floats of the 256 codes of an 8-bit float type.
 const float* small_float_table(DType dtype);
 

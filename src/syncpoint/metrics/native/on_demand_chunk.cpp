@@ -1,48 +1,14 @@
 #include "on_demand_chunk.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <limits>
 
-#include "decode.hpp"
-#include "summation.hpp"
+#include "values.hpp"
 
 namespace syncpoint {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-double imaginary(const Values& v, std::size_t i) { return v.complex() ? v.im[i] : 0; }
-
-double low_part(const Values& v, std::size_t i) { return v.wide ? v.lo[i] : 0; }
-
 bool finite(const Values& v, std::size_t i) {
   return std::isfinite(v.re[i]) && std::isfinite(imaginary(v, i));
-}
-
-// Masks are a habit of real scores; a complex number has no order to be below anything.
-bool low(const Values& v, std::size_t i, double mask_below) {
-  return !v.complex() && v.re[i] <= mask_below;
-}
-
-// The lowest finite number of some type, held perhaps by a wider one that will be cast.
-bool lowest_of_a_type(const Values& v, std::size_t i, double mask_below) {
-  constexpr double kLowest[] = {-65504.0, -0x1.fep127, -0x1.fffffep127,
-                                std::numeric_limits<double>::lowest()};
-  if (v.complex() || std::isinf(mask_below)) return false;
-  return std::find(std::begin(kLowest), std::end(kLowest), v.re[i]) != std::end(kLowest);
-}
-
-bool all_between(const std::vector<double>& values, double above, std::size_t count) {
-  const double* x = values.data();
-  const auto inside = [=](std::size_t i) { return (x[i] > above) & (x[i] < kInfinity); };
-  return lane_count(count, inside) == static_cast<std::int64_t>(count);
-}
-
-bool all_ordinary(const Values& v, double mask_below, std::size_t count) {
-  if (!v.complex()) return all_between(v.re, mask_below, count);
-  return all_between(v.re, -kInfinity, count) && all_between(v.im, -kInfinity, count);
 }
 
 // Bytes of a file that one side may map at once.
@@ -63,9 +29,11 @@ void Chunk::read(std::int64_t begin, std::size_t count) {
               all_ordinary(reference(), pair_.reference.mask_below, count);
 }
 
-bool Chunk::target_low(std::size_t i) { return low(target(), i, pair_.target.mask_below); }
+bool Chunk::target_low(std::size_t i) { return is_low(target(), i, pair_.target.mask_below); }
 
-bool Chunk::reference_low(std::size_t i) { return low(reference(), i, pair_.reference.mask_below); }
+bool Chunk::reference_low(std::size_t i) {
+  return is_low(reference(), i, pair_.reference.mask_below);
+}
 
 bool Chunk::masked(std::size_t i) {
   if (ordinary_) return false;
@@ -73,8 +41,8 @@ bool Chunk::masked(std::size_t i) {
   const bool r_low = reference_low(i);
   if (!t_low && !r_low) return false;
   if (t_low && r_low) return true;
-  if (t_low ? lowest_of_a_type(reference(), i, pair_.reference.mask_below)
-            : lowest_of_a_type(target(), i, pair_.target.mask_below)) {
+  if (t_low ? is_lowest_of_a_type(reference(), i, pair_.reference.mask_below)
+            : is_lowest_of_a_type(target(), i, pair_.target.mask_below)) {
     return true;
   }
   if (!finite(target(), i) || !finite(reference(), i)) return false;
@@ -91,21 +59,11 @@ bool Chunk::compared(std::size_t i) {
 }
 
 double Chunk::difference_at(std::size_t i, double factor) {
-  // Scaling down comes before the subtraction, which might overflow; scaling up after it.
-  const double before = std::min(factor, 1.0);
-  const double after = std::max(factor, 1.0);
-  const Values& t = target();
-  const Values& r = reference();
-  if (!t.wide && !r.wide) return (t.re[i] * before - r.re[i] * before) * after;
-  return difference(t.re[i] * before, low_part(t, i) * before, r.re[i] * before,
-                    low_part(r, i) * before) *
-         after;
+  return real_difference(target(), reference(), i, factor);
 }
 
 double Chunk::imaginary_difference_at(std::size_t i, double factor) {
-  const double before = std::min(factor, 1.0);
-  const double after = std::max(factor, 1.0);
-  return (imaginary(target(), i) * before - imaginary(reference(), i) * before) * after;
+  return imaginary_difference(target(), reference(), i, factor);
 }
 
 }  // namespace syncpoint

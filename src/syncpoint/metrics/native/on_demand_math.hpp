@@ -53,6 +53,20 @@ inline double difference_of_products(Twofold a, Twofold b, Twofold c, Twofold d)
   return apart.high + (apart.low + (left_low - right_low));
 }
 
+// The last terms of the series of e^x, from x¹¹ / 11! on; q holds those before.
+inline double exponential_terms(double q, double x) {
+  q = q * x + 1.0 / 39916800;
+  q = q * x + 1.0 / 3628800;
+  q = q * x + 1.0 / 362880;
+  q = q * x + 1.0 / 40320;
+  q = q * x + 1.0 / 5040;
+  q = q * x + 1.0 / 720;
+  q = q * x + 1.0 / 120;
+  q = q * x + 1.0 / 24;
+  q = q * x + 1.0 / 6;
+  return q * x + 1.0 / 2;
+}
+
 // e^x for x below 709; 0 below -745. Within a unit in the last place.
 inline double exponential(double x) {
   constexpr double kLog2E = 0x1.71547652b82fep0;
@@ -63,17 +77,7 @@ inline double exponential(double x) {
   const double k = shifted - kRound;
   const double f = (x - k * kLn2High) - k * kLn2Low;
   double q = 1.0 / 6227020800;
-  q = q * f + 1.0 / 479001600;
-  q = q * f + 1.0 / 39916800;
-  q = q * f + 1.0 / 3628800;
-  q = q * f + 1.0 / 362880;
-  q = q * f + 1.0 / 40320;
-  q = q * f + 1.0 / 5040;
-  q = q * f + 1.0 / 720;
-  q = q * f + 1.0 / 120;
-  q = q * f + 1.0 / 24;
-  q = q * f + 1.0 / 6;
-  q = q * f + 1.0 / 2;
+  q = exponential_terms(q * f + 1.0 / 479001600, f);
   const double power = 1 + (f + f * f * q);
   // 2^k in two steps, so that the result may be subnormal.
   const std::uint64_t exponent =
@@ -102,18 +106,18 @@ inline double logarithm(double x) {
 
 // e^x - 1 - x, for |x| up to 1/4.
 inline double exponential_beyond_linear(double x) {
-  double q = 1.0 / 479001600;
-  q = q * x + 1.0 / 39916800;
-  q = q * x + 1.0 / 3628800;
-  q = q * x + 1.0 / 362880;
-  q = q * x + 1.0 / 40320;
-  q = q * x + 1.0 / 5040;
-  q = q * x + 1.0 / 720;
-  q = q * x + 1.0 / 120;
-  q = q * x + 1.0 / 24;
-  q = q * x + 1.0 / 6;
-  q = q * x + 1.0 / 2;
-  return x * x * q;
+  return x * x * exponential_terms(1.0 / 479001600, x);
+}
+
+// artanh(s) = s + s³ q, with z = s² up to 1/64: 1/3 + z/5 + ... + z⁶/15.
+inline double artanh_terms(double z) {
+  double q = 1.0 / 15;
+  q = q * z + 1.0 / 13;
+  q = q * z + 1.0 / 11;
+  q = q * z + 1.0 / 9;
+  q = q * z + 1.0 / 7;
+  q = q * z + 1.0 / 5;
+  return q * z + 1.0 / 3;
 }
 
 // ln(1 + x) - x, which is about -x² / 2; x above -1.
@@ -122,9 +126,7 @@ inline double logarithm_beyond_linear(double x) {
   // ln(1 + x) = 2 artanh(s) with s = x / (2 + x), and 2 s - x = -s x.
   const double s = x / (2 + x);
   const double z = s * s;
-  double q = 1.0 / 15;
-  for (int odd = 13; odd >= 3; odd -= 2) q = q * z + 1.0 / odd;
-  return s * (2 * z * q - x);
+  return s * (2 * z * artanh_terms(z) - x);
 }
 
 }  // namespace syncpoint

@@ -237,14 +237,7 @@ class MinMax {
     for (std::size_t i = 0; i < count; ++i) {
       const double s = u[i] / (b[i] + a[i]);
       const double z = s * s;
-      double q = 1.0 / 15;
-      q = q * z + 1.0 / 13;
-      q = q * z + 1.0 / 11;
-      q = q * z + 1.0 / 9;
-      q = q * z + 1.0 / 7;
-      q = q * z + 1.0 / 5;
-      q = q * z + 1.0 / 3;
-      terms[i] = s * (u[i] + 2 * b[i] * z * q);
+      terms[i] = s * (u[i] + 2 * b[i] * z * artanh_terms(z));
     }
     for (std::size_t i = 0; i < count; ++i) {
       if (std::abs(u[i]) > 0.125 * (b[i] + a[i])) terms[i] = b[i] * logarithm(b[i] / a[i]) - u[i];

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from syncpoint.page import overview as overviews
-from syncpoint.page import rows, states
+from syncpoint.page import rows, sync_point_states
 from syncpoint.page.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
-from syncpoint.server.routes.asking import (
+from syncpoint.server.routes.parameters import (
     ERRORS,
     PREFIX,
     Asked,
@@ -57,10 +57,10 @@ def get_unmatched(
 @router.get("/states")
 def get_states(comparison: Comparison, metric: Metric = "psnr") -> RowStates:
     """Level, guilt and score of every row."""
-    return states.states(comparison, metric)
+    return sync_point_states.states(comparison, metric)
 
 
 @router.get("/drift")
 def get_drift(comparison: Comparison, metric: Metric = "psnr") -> Drift:
     """What the drift strip shows beside the curve."""
-    return states.drift(comparison, metric)
+    return sync_point_states.drift(comparison, metric)

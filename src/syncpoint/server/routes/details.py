@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from syncpoint.page import details, distributions, heatmaps
 from syncpoint.page.heatmaps import Wish
 from syncpoint.page.schema import Distribution, HeatMap, RowDetail
-from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison, Metric, Row
+from syncpoint.server.routes.parameters import ERRORS, PREFIX, Comparison, Metric, Row
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 Pixels = Annotated[int, Query(ge=1, le=1024)]
@@ -33,7 +33,9 @@ def get_heatmap(
     columns: Pixels = 128,
 ) -> HeatMap:
     """A plane of both tensors and of their difference, pooled."""
-    wish = Wish(row_axis, column_axis, at, window, rows, columns)
+    wish = Wish(
+        row_axis=row_axis, column_axis=column_axis, at=at, window=window, rows=rows, columns=columns
+    )
     return heatmaps.heatmap(comparison, row, wish)
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from syncpoint.errors import InputError
 from syncpoint.page import graphs
 from syncpoint.page.schema import Graph, Side
-from syncpoint.server.routes.asking import ERRORS, PREFIX, Comparison
+from syncpoint.server.routes.parameters import ERRORS, PREFIX, Comparison
 
 router = APIRouter(prefix=PREFIX, responses=ERRORS)
 

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from syncpoint.errors import InputError
-from syncpoint.server.looking import look
-from syncpoint.server.routes.asking import ERRORS
+from syncpoint.server.path_preview import look
+from syncpoint.server.routes.parameters import ERRORS
 from syncpoint.server.session import Session
 from syncpoint.server.session_schema import (
     Command,

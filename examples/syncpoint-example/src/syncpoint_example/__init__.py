@@ -1,0 +1,1 @@
+"""Plugins for Syncpoint, one a file."""

@@ -1,0 +1,133 @@
+"""One folder of an FX graph's dump: what each node was given and what it gave, as .npy files.
+
+    {node}-{target}.INPUT|OUTPUT.{number}[.{place in a list}].{time}[_min_max].npy
+
+Arguments that are no tensors are saved too, numbers as arrays and all else as text or pickled
+objects, which are never read. Files whose volume was reduced hold `[least, greatest]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syncpoint.dumps.array_store import Lay
+from syncpoint.dumps.npy_folder import npy_entry
+from syncpoint.dumps.npy_header import NotNumbers
+from syncpoint.errors import FormatError
+from syncpoint.run.model import Role, Tensor, TensorKey
+
+MIN_MAX = "_min_max"
+"""Ends the names of files of which only the least and the greatest value were kept."""
+
+_NAME = re.compile(
+    r"(?P<op>.+)\.(?P<role>INPUT|OUTPUT)\.(?P<number>[0-9]{1,6})(?:\.(?P<place>[0-9]{1,6}))?"
+    r"\.(?P<time>[0-9]{7,40})(?P<reduced>_min_max)?\.npy"
+)
+_ROLES = {"INPUT": Role.INPUT, "OUTPUT": Role.OUTPUT}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FxName:
+    """The parts of a file's name."""
+
+    op: str
+    """`mm-aten.mm.default`: the node and what it calls."""
+    role: Role
+    number: int
+    place: int
+    """In an argument that is a list; -1 where it is none."""
+    time: int
+    reduced: bool
+
+
+def fx_name(text: str) -> FxName | None:
+    """The parts of a file's name, or None where it is not of an FX dump."""
+    found = _NAME.fullmatch(text) if text.isprintable() else None
+    if found is None:
+        return None
+    place = -1 if found["place"] is None else int(found["place"])
+    role = _ROLES[found["role"]]
+    reduced = found["reduced"] is not None
+    return FxName(
+        op=found["op"],
+        role=role,
+        number=int(found["number"]),
+        place=place,
+        time=int(found["time"]),
+        reduced=reduced,
+    )
+
+
+@dataclass
+class FxCall:
+    """One execution of a node."""
+
+    op: str
+    files: dict[tuple[Role, int, int], tuple[str, FxName]] = field(default_factory=dict)
+    """By role, number of the argument and place in it."""
+
+    @property
+    def node(self) -> str:
+        """Its name in the graph."""
+        return self.op.partition("-")[0]
+
+    @property
+    def target(self) -> str:
+        """What it calls: `aten.mm.default`."""
+        return self.op.partition("-")[2]
+
+    def indexed(self) -> Iterator[tuple[Role, int, str, FxName]]:
+        """Files in order, each with the index of its tensor: the number of the argument, or,
+        where an argument is a list, the place in the row of all. Numbers count as numbers."""
+        for role in (Role.INPUT, Role.OUTPUT):
+            keys = sorted(key for key in self.files if key[0] is role)
+            nested = any(place >= 0 for _, _, place in keys)
+            for at, key in enumerate(keys):
+                file, name = self.files[key]
+                yield role, at if nested else key[1], file, name
+
+
+def fx_calls(names: Iterable[str]) -> list[FxCall]:
+    """The executions that the files of a folder tell of, in the order of their times.
+
+    A node was executed again where one of its tensors comes for the second time: the files of one
+    execution need not share the time.
+    """
+    found = [(name, file) for file in names if (name := fx_name(file)) is not None]
+    found.sort(
+        key=lambda f: (f[0].time, f[0].op, f[0].role is Role.OUTPUT, f[0].number, f[0].place)
+    )
+    latest: dict[str, FxCall] = {}
+    calls = []
+    for name, file in found:
+        key = (name.role, name.number, name.place)
+        call = latest.get(name.op)
+        if call is None or key in call.files:
+            call = latest[name.op] = FxCall(name.op)
+            calls.append(call)
+        call.files[key] = (file, name)
+    return calls
+
+
+@dataclass(frozen=True)
+class FxTensor:
+    """A file that was looked at: a tensor, or why it is none."""
+
+    tensor: Tensor | None
+    lay: Lay | None = None
+    damage: str = ""
+    """What is wrong with the file; "" for an argument that is no number."""
+
+
+def fx_tensor(root: Path, file: str, key: TensorKey) -> FxTensor:
+    """The tensor in a file, by its header. `file` is relative to `root`."""
+    try:
+        entry, lay = npy_entry(root, file)
+    except FormatError as error:
+        if isinstance(error, NotNumbers) and key.role is Role.INPUT:
+            return FxTensor(None)
+        return FxTensor(None, damage=str(error))
+    return FxTensor(entry.tensor(key), lay)

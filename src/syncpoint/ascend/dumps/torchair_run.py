@@ -1,0 +1,238 @@
+"""A TorchAir dump, or one rank of it, as a run: tokens are steps, and each graph has its ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from syncpoint.ascend.dumps.device_folder import open_device_folder
+from syncpoint.ascend.dumps.file_names import device_name
+from syncpoint.ascend.dumps.folder_files import UNREADABLE
+from syncpoint.ascend.dumps.fx_folder import fx_calls, fx_tensor
+from syncpoint.ascend.dumps.min_max_files import narrowed, read_ends
+from syncpoint.ascend.dumps.torchair_tree import Kind, Leaf, Tree, find_tree, reduced_name
+from syncpoint.dumps.array_store import ArrayStore, Lay
+from syncpoint.dumps.protocol import API
+from syncpoint.errors import SyncpointError
+from syncpoint.files.safe_access import inside
+from syncpoint.run.dtypes import from_numpy
+from syncpoint.run.model import Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey
+from syncpoint.run.reader import Run
+from syncpoint.run.value_store import FileStore
+
+
+@dataclass(frozen=True)
+class TreeRun:
+    """A rank of a dump."""
+
+    tree: Tree
+    run: Run
+    reduced: frozenset[TensorKey] = frozenset()
+    """Tensors of which only the least and the greatest value were kept."""
+
+    def file(self, tensor: Tensor) -> str:
+        """The path of the file that holds a tensor, as a user would type it."""
+        return str(self.tree.root / tensor.shard)
+
+
+def op_facts(op: Op, part: Part) -> dict[str, Any]:
+    """What a dump says of one execution of an op."""
+    said = op.attributes.get("parts", {})
+    return dict(said.get(str(part), {}))
+
+
+class TorchairFolders:
+    """The folders of a GE or FX dump, all ranks and tokens of it in one run."""
+
+    API = API
+    name = "torchair"
+    priority = 800
+
+    def sniff(self, path: Path) -> bool:
+        """A folder with folders of such files in it, and with no other arrays."""
+        if not path.is_dir():
+            return False
+        try:
+            tree = find_tree(path, "the dump")
+        except (OSError, SyncpointError):
+            return False
+        return any(leaf.folder for leaf in tree.leaves) and not tree.strange
+
+    def open(self, path: Path) -> Run:
+        """Reads the headers only. A file that cannot be used is named as damage of its op."""
+        return tree_run(find_tree(path, "the dump")).run
+
+
+def tree_run(tree: Tree, rank: int | None = None) -> TreeRun:
+    """Read the headers of all files of a rank, or of all. A file that cannot be used is named as
+    damage of its op."""
+    mine = tree if rank is None else tree.of_rank(rank)
+    made = _Making(tree=mine, named=len({leaf.graph for leaf in mine.leaves}) > 1)
+    for leaf in mine.leaves:
+        if tree.kind is Kind.GE:
+            made.device(leaf)
+        else:
+            made.nodes(leaf)
+    return made.finished()
+
+
+@dataclass(kw_only=True)
+class _Making:
+    tree: Tree
+    named: bool
+    """Whether there are several graphs, so that ops say theirs."""
+    types: dict[OpKey, str] = field(default_factory=dict)
+    facts: dict[OpKey, dict[str, Any]] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+    odd: dict[TensorKey, Lay] = field(default_factory=dict)
+    held: dict[TensorKey, NDArray[Any]] = field(default_factory=dict)
+    places: dict[TensorKey, str] = field(default_factory=dict)
+    """Files of those that are held."""
+    reduced: set[TensorKey] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def finished(self) -> TreeRun:
+        """The run of all that was added."""
+        ops = [
+            Op(key, type, attributes={"parts": self.facts[key]}) for key, type in self.types.items()
+        ]
+        self.held, said = narrowed(self.held)
+        self.tensors += [_held(key, ends, self.places[key]) for key, ends in self.held.items()]
+        self.notes += [said] if said else []
+        store: FileStore = FileStore(self.tree.root)
+        if self.odd or self.held:
+            store = _TreeStore(self.tree.root, self.odd, self.held)
+        info = RunInfo(
+            model=self.tree.root.name,
+            runtime="ascend" if self.tree.kind is Kind.GE else "torch",
+            options={"format": f"torchair-{self.tree.kind.lower()}"},
+            notes=tuple(dict.fromkeys([*self.tree.notes, *self.notes])),
+        )
+        run = Run(info, ops, self.tensors, store, path=self.tree.root)
+        return TreeRun(self.tree, run, frozenset(self.reduced))
+
+    def _op(self, leaf: Leaf, key: OpKey, type: str, facts: dict[str, Any]) -> OpKey:
+        if self.named:
+            key = replace(key, graph=leaf.graph)
+        self.types.setdefault(key, type)
+        self.facts.setdefault(key, {})[str(_part(leaf))] = facts
+        return key
+
+    def device(self, leaf: Leaf) -> None:
+        """A folder of the device."""
+        small = [f for f in leaf.files if reduced_name(f) is not None]
+        calls: dict[str, int] = {}
+        if len(small) < len(leaf.files):
+            # Reduced files are read below, and each line says which execution it is of.
+            found = open_device_folder(
+                self.tree.root / leaf.folder, read_elsewhere=set(small), note_repeats=False
+            )
+            for op in found.ops:
+                facts = {**op.attributes, "file": _path(leaf, str(op.attributes["file"]))}
+                self._op(leaf, op.key, op.type, facts)
+                calls[op.key.op] = op.key.call + 1
+            for tensor in found.tensors:
+                key = self._tensor_key(leaf, tensor.key)
+                shard = _path(leaf, tensor.shard)
+                self.tensors.append(replace(tensor, key=key, shard=shard))
+            self.notes += [f"{leaf.folder}: {note}" for note in found.info.notes]
+        for file in sorted(small, key=_time_of_reduced):
+            self._small(leaf, file, calls)
+
+    def _tensor_key(self, leaf: Leaf, key: TensorKey) -> TensorKey:
+        op = replace(key.op, graph=leaf.graph) if self.named else key.op
+        return TensorKey(op, key.role, key.index, _part(leaf))
+
+    def _small(self, leaf: Leaf, file: str, calls: dict[str, int]) -> None:
+        """A file with the least and greatest value of each tensor."""
+        name = device_name(reduced_name(file) or "")
+        assert name is not None
+        key = OpKey(name.op, calls.get(name.op, 0))
+        calls[name.op] = key.call + 1
+        path = _path(leaf, file)
+        facts: dict[str, Any] = {"file": path, "timestamp": name.timestamp, "escaped": name.op}
+        rows: list[tuple[Role, int, NDArray[Any]]] = []
+        try:
+            rows = list(read_ends(inside(self.tree.root, path)))
+        except SyncpointError as error:
+            facts["damage"] = str(error)
+        self._op(leaf, key, name.type, facts)
+        for role, index, ends in rows:
+            tensor_key = self._tensor_key(leaf, TensorKey(key, role, index))
+            self.held[tensor_key] = ends
+            self.places[tensor_key] = path
+            self.reduced.add(tensor_key)
+
+    def nodes(self, leaf: Leaf) -> None:
+        """A folder of the FX graph."""
+        calls: dict[str, int] = {}
+        other = 0
+        for call in fx_calls(leaf.files):
+            key = OpKey(call.op, calls.get(call.op, 0))
+            calls[call.op] = key.call + 1
+            damage = []
+            facts: dict[str, Any] = {"node": call.node, "escaped": call.op}
+            key = self._op(leaf, key, call.target, facts)
+            for role, index, file, name in call.indexed():
+                tensor_key = TensorKey(key, role, index, _part(leaf))
+                found = fx_tensor(self.tree.root, _path(leaf, file), tensor_key)
+                if found.tensor is None:
+                    other += not found.damage
+                    if found.damage:
+                        damage.append(f"{role} {index}: {found.damage}")
+                        facts.setdefault(UNREADABLE, [role, index])
+                    continue
+                self.tensors.append(found.tensor)
+                if found.lay is not None:
+                    self.odd[tensor_key] = found.lay
+                if name.reduced:
+                    self.reduced.add(tensor_key)
+                facts.setdefault("timestamp", name.time)
+            if damage:
+                facts["damage"] = "; ".join(damage[:3])
+        if other:
+            self.notes.append(f"{leaf.folder}: {other} arguments are no numbers, not read")
+
+
+class _TreeStore(ArrayStore):
+    """Files of the tree, and the few numbers that were kept of reduced ones."""
+
+    def __init__(
+        self, root: Path, odd: dict[TensorKey, Lay], held: dict[TensorKey, NDArray[Any]]
+    ) -> None:
+        super().__init__(root, odd)
+        self._held = held
+
+    def read(self, tensor: Tensor) -> NDArray[Any]:
+        """All elements."""
+        held = self._held.get(tensor.key)
+        return super().read(tensor) if held is None else held
+
+    def window(self, tensor: Tensor, start: int, stop: int) -> NDArray[Any]:
+        """Some elements of the row-major order."""
+        held = self._held.get(tensor.key)
+        return super().window(tensor, start, stop) if held is None else held[start:stop]
+
+    def place(self, tensor: Tensor) -> Path | None:
+        """The file of a tensor that is read from there."""
+        return super().place(tensor) if tensor.key not in self._held else None
+
+
+def _part(leaf: Leaf) -> Part:
+    return Part(step=leaf.token, rank=leaf.rank)
+
+
+def _path(leaf: Leaf, file: str) -> str:
+    return f"{leaf.folder}/{file}" if leaf.folder else file
+
+
+def _time_of_reduced(file: str) -> tuple[int, str]:
+    name = device_name(reduced_name(file) or "")
+    return (name.timestamp if name is not None else 0, file)
+
+
+def _held(key: TensorKey, ends: NDArray[Any], path: str) -> Tensor:
+    return Tensor(key, from_numpy(ends.dtype).name, ends.shape, shard=path, nbytes=ends.nbytes)

@@ -1,0 +1,1 @@
+"""The comparison modes of Ascend users: `offline_data` and `torchair`."""

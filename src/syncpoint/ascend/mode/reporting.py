@@ -1,0 +1,35 @@
+"""What the reports of both modes share: names for their files, and warnings that list ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from syncpoint.files.outputs import write_errors
+
+_MAX_LISTED = 5
+"""Names in a warning before it says how many more."""
+
+
+def unused_paths(
+    folder: Path, stem: str, now: datetime, suffixes: tuple[str, ...]
+) -> tuple[Path, ...]:
+    """Paths of one stem and one second, one for each suffix, that nothing has yet; the folder is
+    made where it is missing."""
+    with write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        paths = tuple(folder / f"{stem}_{now:%Y%m%d%H%M%S}{suffix}" for suffix in suffixes)
+        if not any(path.exists() for path in paths):
+            return paths
+        now += timedelta(seconds=1)
+
+
+def warn_of_ops(what: str, names: Iterable[str]) -> Iterator[str]:
+    """A warning that says this of all named ops and names the first; none without a name."""
+    unique = list(dict.fromkeys(name for name in names if name))
+    if unique:
+        rest = len(unique) - _MAX_LISTED
+        more = f" and {rest} more" if rest > 0 else ""
+        yield f"{len(unique)} ops {what}: {', '.join(unique[:_MAX_LISTED])}{more}"

@@ -1,0 +1,43 @@
+"""Writes the report as CSV, and as a coloured sheet where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from syncpoint.ascend.mode.torchair import report_manual, report_msprobe_26
+from syncpoint.ascend.mode.torchair.options import Asked, Dialect
+from syncpoint.ascend.mode.torchair.report_rows import Line
+from syncpoint.ascend.sheets import MAX_ROWS, write_sheet
+from syncpoint.errors import InputError
+from syncpoint.files.outputs import write_errors
+from syncpoint.files.safe_access import replacing
+from syncpoint.spreadsheet_text import as_cell, csv_file
+
+
+def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """The names of the columns and the lines, as text."""
+    if asked.dialect is Dialect.V26_2:
+        header, body = report_msprobe_26.HEADER, [report_msprobe_26.cells(line) for line in lines]
+    else:
+        header = report_manual.header(asked.summary)
+        body = [report_manual.cells(line, asked.summary) for line in lines]
+    return header, [[as_cell(cell) for cell in cells] for cells in body]
+
+
+def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
+    """Write the report; the file must be new."""
+    header, body = rows(asked, lines)
+    with write_errors(path), replacing(path, new=True) as temporary, csv_file(temporary) as writer:
+        writer.writerow(header)
+        writer.writerows(body)
+
+
+def write_xlsx(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
+    """The same as a sheet, each line in the colour of what it asks for."""
+    if len(lines) >= MAX_ROWS:
+        raise InputError(f"less than {MAX_ROWS} lines for --xlsx", f"{len(lines)}", "use the CSV")
+    header, body = rows(asked, lines)
+    colours = (report_manual.colour(line) for line in lines)
+    with write_errors(path), replacing(path, new=True) as temporary:
+        write_sheet(temporary, header, zip(colours, body, strict=True))

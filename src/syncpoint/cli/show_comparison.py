@@ -1,0 +1,58 @@
+"""How commands show a comparison, and the exit code that they leave with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from syncpoint.cli.options import ReportFiles, TableOptions
+from syncpoint.cli.output import echo
+
+if TYPE_CHECKING:
+    from syncpoint.api import Comparison
+    from syncpoint.comparison.result import Result
+
+
+def show_comparison(
+    comparison: Comparison, table: TableOptions, files: ReportFiles, saved: Path | None = None
+) -> None:
+    """Write the files that were asked for, then print: a reader of the output that goes away,
+    as `head` does, must not cost a file."""
+    from syncpoint.reports.console import Console
+    from syncpoint.reports.divergence_message import quiet_lines
+    from syncpoint.reports.terminal import print_comparison
+
+    written = [] if saved is None else [f"comparison {saved}"]
+    if files.csv is not None:
+        written.append(f"csv        {comparison.to_csv(files.csv)}")
+    if files.json is not None:
+        written.append(f"json       {comparison.to_json(files.json)}")
+    if files.html is not None:
+        written.append(f"html       {comparison.to_html(files.html)}")
+    if table.quiet:
+        for line in quiet_lines(comparison):
+            echo(line)
+    else:
+        print_comparison(
+            comparison, Console(), metric=table.metric, sort=table.sort, rows=table.rows
+        )
+    for line in written:
+        echo(line)
+
+
+def explain_exit_code(result: Result, fail_on: str) -> int:
+    """The exit code of a comparison; where it is not a verdict, say why."""
+    from syncpoint.errors import EXIT_UNCOVERED
+    from syncpoint.reports.divergence_message import uncovered
+
+    code = result.exit_code(fail_on)
+    if code == EXIT_UNCOVERED:
+        echo(f"syncpoint: {uncovered(result)}", err=True)
+    return code
+
+
+def exit_with_verdict(comparison: Comparison, fail_on: str) -> None:
+    """Leave with the exit code of the comparison."""
+    raise typer.Exit(explain_exit_code(comparison, fail_on))

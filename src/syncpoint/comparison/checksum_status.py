@@ -1,0 +1,196 @@
+"""Which tensors of a comparison were checked against their checksums, and which are damaged.
+
+Every read of values is checked where it happens (run/value_store.py). Here damage becomes a row
+without a verdict, and the checks become the counts that the reports show. The counts depend on the
+rows and on the runs alone, so that a comparison that was resumed has those of one that was not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.errors import DamagedError, FormatError, SyncpointError
+from syncpoint.metrics.verdict import Reason, ReasonCode
+from syncpoint.run.model import Kept, Tensor, TensorKey
+from syncpoint.run.reader import Run
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.measuring import Sides
+
+SIDES = ("target", "reference")
+_CURE = "copy the file again or record the run again"
+
+_DEFERRED_BYTES = 256 << 10
+"""Bytes from which a tensor is checked in a thread of its own."""
+_MAX_THREADS = 4
+"""More threads than this wait for the memory, not for a processor."""
+
+Array = NDArray[Any]
+Results = TypeVar("Results")
+_Check = tuple[Run, Tensor, Array | None]
+Counts = dict[str, dict[str, int]]
+"""By side: tensors that were read, and how many are verified, unverified (they have no checksum)
+and damaged."""
+
+
+def is_damaged(row: Row) -> bool:
+    """Whether a row has no verdict since a side of it is damaged."""
+    return row.unmeasured.code is ReasonCode.DAMAGED
+
+
+def failed_row(sides: Sides, row: Row, error: SyncpointError) -> Row:
+    """The row without numbers, since a side is damaged or cannot be read."""
+    if isinstance(error, DamagedError):
+        return _damaged_row(sides, row, error)
+    return replace(row, numbers=None, unmeasured=Reason.of_error(ReasonCode.UNREADABLE, error))
+
+
+def _damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
+    """Its reason names every side that is damaged."""
+    places = []
+    for side, run, tensor in _ends(sides, row):
+        try:
+            run.verify(tensor)
+        except DamagedError as damage:
+            label = (row.target if side == "target" else row.reference).label
+            places.append(f"the {side}'s {label} in {damage.where}")
+        except SyncpointError:
+            continue  # that it cannot be read either is told by its own row, or after the cure
+    reason = Reason.of_error(ReasonCode.DAMAGED, error)
+    if places:
+        detail = f"the bytes of {' and of '.join(places)} are not those that were recorded"
+        reason = Reason(ReasonCode.DAMAGED, detail, _CURE)
+    return replace(row, numbers=None, unmeasured=reason)
+
+
+class BackgroundChecks:
+    """Checks tensors of a batch in threads while the kernel measures them.
+
+    Large ones stay in their files: both go through the file in its order, so that each page is
+    read from the disk once. Small ones are checked when they are read, as a thread would cost more.
+    """
+
+    def __init__(self, sides: Sides, threads: int) -> None:
+        self._sides = sides
+        self._threads = threads or min(os.cpu_count() or 1, _MAX_THREADS)
+        self._pending: list[_Check] = []
+        self._checks: list[tuple[int, _Check]] = []
+
+    def is_deferred(self, run: Run, tensor: Tensor) -> bool:
+        """Whether a tensor that is about to be read is checked here instead."""
+        return tensor.nbytes >= _DEFERRED_BYTES and run.checksum(tensor) is not None
+
+    def defer(self, run: Run, tensor: Tensor, values: Array | None = None) -> None:
+        """Check a tensor later; `values` are its elements if they are mapped already."""
+        self._pending.append((run, tensor, values))
+
+    def assign(self, index: int) -> None:
+        """Say to which row of the batch the tensors belong that were deferred last."""
+        self._checks += [(index, check) for check in self._pending]
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the tensors that were deferred last: their row has no numbers."""
+        self._pending = []
+
+    def run_beside(self, measure: Callable[[], Results]) -> tuple[Results, dict[int, FormatError]]:
+        """Call `measure` and check meanwhile: its results, and by row what was found wrong."""
+        errors: list[FormatError | None] = [None] * len(self._checks)
+        # An iterator of a list hands out each item once, whoever asks.
+        waiting = iter(list(enumerate(check for _, check in self._checks)))
+        if not self._checks or self._threads == 1:
+            results = measure()
+            _check_all(waiting, errors)
+        else:
+            workers = min(self._threads, len(self._checks))
+            with ThreadPoolExecutor(workers) as pool:
+                futures = [pool.submit(_check_all, waiting, errors) for _ in range(workers)]
+                results = measure()
+            for future in futures:
+                future.result()
+        failures: dict[int, FormatError] = {}
+        for (index, _), error in zip(self._checks, errors, strict=True):
+            # Of the two sides of a row the damaged one is told, else the first.
+            if isinstance(error, DamagedError) or (error is not None and index not in failures):
+                failures[index] = error
+        return results, failures
+
+
+def _check_all(waiting: Iterator[tuple[int, _Check]], errors: list[FormatError | None]) -> None:
+    for number, (run, tensor, values) in waiting:
+        try:
+            run.verify(tensor, values)
+        except FormatError as error:
+            errors[number] = error
+
+
+def count_verified(
+    sides: Sides, rows: Iterable[Row], unmatched: Sequence[tuple[str, TensorKey]] = ()
+) -> Counts:
+    """Count the tensors that the rows rest on; `unmatched` are damaged ones besides."""
+    states: dict[str, dict[TensorKey, str]] = {side: {} for side in SIDES}
+    for row in rows:
+        if is_damaged(row):
+            for side, run, tensor in _ends(sides, row):
+                state = _state_of_damaged(run, tensor)
+                if state:
+                    states[side][tensor.key] = state
+        elif row.numbers is not None and row.basis != Kept.DIGEST:
+            for side, run, tensor in _ends(sides, row):
+                if tensor.kept is Kept.VALUES:
+                    verified = run.has_checksum(tensor)
+                    states[side][tensor.key] = "verified" if verified else "unverified"
+    for side, key in unmatched:
+        states[side][key] = "damaged"
+    counts: Counts = {}
+    for side in SIDES:
+        found = list(states[side].values())
+        counts[side] = {
+            "tensors": len(found),
+            **{state: found.count(state) for state in ("verified", "unverified", "damaged")},
+        }
+    return counts
+
+
+def damaged_unmatched(sides: Sides, rows: Iterable[Row]) -> list[tuple[str, TensorKey]]:
+    """Tensors that matching looked at, that have no partner and are damaged: the damage may be
+    why nothing equals them."""
+    paired: dict[str, set[TensorKey]] = {side: set() for side in SIDES}
+    for row in rows:
+        paired["target"].add(row.target.key)
+        paired["reference"].add(row.reference.key)
+    damaged = []
+    for side, run in zip(SIDES, (sides.target, sides.reference), strict=True):
+        for key, tensor in run.sampled.items():
+            if key not in paired[side] and _state_of_damaged(run, tensor) == "damaged":
+                damaged.append((side, key))
+    return damaged
+
+
+def _ends(sides: Sides, row: Row) -> list[tuple[str, Run, Tensor]]:
+    """Both tensors of a row with their runs."""
+    ends = zip(SIDES, (sides.target, sides.reference), (row.target, row.reference), strict=True)
+    return [
+        (side, run, tensor)
+        for side, run, end in ends
+        if (tensor := run.tensor(end.key)) is not None
+    ]
+
+
+def _state_of_damaged(run: Run, tensor: Tensor) -> str:
+    """What a check says of one end of a damaged row; "" where it has no values to read."""
+    if tensor.kept is not Kept.VALUES:
+        return ""
+    try:
+        return "verified" if run.verify(tensor) else "unverified"
+    except DamagedError:
+        return "damaged"
+    except SyncpointError:
+        return ""

@@ -1,0 +1,61 @@
+"""Values rounded to a coarser type: made so, or found to be the reference's correctly rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.metrics.limits import PRESETS, Limits, preset_of
+from syncpoint.metrics.verdict import NO_REASON, Reason, Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Edge, Kept, Role
+
+_FEW_DIGITS = 0.1
+"""Relative error from which correctly rounded values are worth a look."""
+
+
+def is_correctly_rounded(row: Row, limits: Limits) -> bool:
+    """Whether every element is the reference's value, rounded to the coarser type of the two.
+
+    Among subnormal numbers that is far off: 1e-6 in float16 is 1.3 % off, and no float16 is nearer.
+    Limits that are stricter than the type's own were asked for and hold.
+    """
+    numbers = row.numbers or {}
+    types = [DTYPES[end.dtype] for end in (row.target, row.reference)]
+    if row.basis != Kept.VALUES or limits.exact or any(t.kind is not Kind.FLOAT for t in types):
+        return False
+    coarser_type = min(types, key=lambda t: t.mantissa)
+    if PRESETS[preset_of(coarser_type.name)].psnr[0] < limits.psnr[0]:
+        return False
+    distance = numbers.get("max_ulp")
+    return distance is not None and distance <= 0.5 and not numbers["mismatched"]
+
+
+def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:
+    """Close, unless the type has hardly a digit left for these values: a model that divides by a
+    value which is now zero, or which has doubled, breaks however correct the rounding was."""
+    vanished = numbers["target_zero"] - numbers["reference_zero"]
+    rounded = f"correctly rounded to {dtype}"
+    if vanished > 0:
+        zeroed = f"{vanished:,} too small for {dtype} became 0"
+        return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
+    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
+        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
+        return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
+    return Verdict.CLOSE, NO_REASON
+
+
+def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
+    """Values as they are after a cast to a type and back; parameters are left as they are."""
+    kind = DTYPES[dtype].numpy
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {
+            edge: value.astype(kind).astype(value.dtype)
+            if value.dtype.kind == "f" and edge.role is not Role.PARAMETER
+            else value
+            for edge, value in inputs.items()
+        }

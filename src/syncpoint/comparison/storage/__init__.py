@@ -1,0 +1,1 @@
+"""A comparison on disk: written, checked, read, and resumed."""

@@ -1,0 +1,1 @@
+"""Experiments: ops computed again on chosen values, to prove or rule out an explanation."""

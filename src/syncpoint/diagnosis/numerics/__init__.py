@@ -1,0 +1,1 @@
+"""Precision, range, quantization and accumulation: how arithmetic explains an error."""

@@ -1,0 +1,122 @@
+"""Products of matrices whose sums are kept in a narrow type: simulated, term by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.matching.op_kinds import op_class, op_kind
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import Op
+from syncpoint.run.statistics import finite_rms
+
+Array = NDArray[Any]
+_ROWS = 48
+"""Rows and columns that are simulated."""
+_LONG = 16384
+"""Terms of a sum, at most."""
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """What an accumulator of a narrow type would do."""
+
+    dtype: str
+    error: float
+    """Root mean square error of the target, over what was simulated."""
+    simulated: float
+    """That of a sum in this type, one term after the other."""
+    left: float
+    """What of the target's error the simulation does not reproduce."""
+    terms: int
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether it gives most of the target's very error."""
+        return self.left <= 0.5 * self.error
+
+    @property
+    def fits(self) -> bool:
+        """Whether it at least has the size."""
+        return 1 / 3 <= self.simulated / self.error <= 3 if self.error else False
+
+
+def narrow(local: Local) -> Narrow | None:
+    """The type whose sums come closest to what the target's op gave."""
+    operands = _operands(local)
+    if operands is None:
+        return None
+    a, b, bias, target, truth = operands
+    found = []
+    for dtype in ("f16", "bf16"):
+        kind = DTYPES[dtype].numpy
+        total = np.zeros((len(a), b.shape[1]), kind)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in range(a.shape[1]):
+                term = a[:, k, None] * b[None, k, :]
+                total = (total.astype(np.float64) + term).astype(kind)
+            made = (total.astype(np.float64) + bias).astype(kind).astype(np.float64)
+        if np.isfinite(made).all():
+            found.append(
+                Narrow(
+                    dtype,
+                    finite_rms(target - truth),
+                    finite_rms(made - truth),
+                    finite_rms(target - made),
+                    len(b),
+                )
+            )
+    good = [one for one in found if one.fits]
+    return min(good, key=lambda one: one.left, default=None)
+
+
+def _operands(local: Local) -> tuple[Array, Array, Array, Array, Array] | None:
+    """Rows of the first factor, columns of the second, what is added, and both results there."""
+    if len(local.ops) != 1 or op_class(local.ops[0].type) != "matmul":
+        return None
+    factors = _factors(local, local.ops[0])
+    if factors is None:
+        return None
+    a, b, bias = factors
+    if local.truth.size != len(a) * b.shape[1]:
+        return None
+    # What is masked is in no figure, as what is not finite.
+    target, truth = (
+        np.asarray(
+            v if local.kept is None else np.where(local.kept, v, np.nan), np.float64
+        ).reshape(len(a), b.shape[1])[:_ROWS, :_ROWS]
+        for v in (local.target, local.truth)
+    )
+    return a[:_ROWS], b[:, :_ROWS], bias[:_ROWS], target, truth
+
+
+def _factors(local: Local, op: Op) -> tuple[Array, Array, Array] | None:
+    """Both factors of a product as matrices, and what is added to each column; None where it is
+    no product of two matrices."""
+    arguments = [a for a in local.arguments(op) if a is not None and a.dtype.kind == "f"]
+    kind = op_kind(op.type)
+    if kind == "addmm" and len(arguments) == 3:
+        arguments = [arguments[1], arguments[2], arguments[0]]
+    if len(arguments) < 2 or arguments[1].ndim != 2:
+        return None
+    a, b = (np.asarray(v, np.float64) for v in arguments[:2])
+    b = b.T if kind == "linear" else b
+    a = a.reshape(-1, a.shape[-1]) if a.ndim else a
+    if a.ndim != 2 or a.shape[1] != len(b) or len(b) > _LONG:
+        return None
+    bias = np.asarray(arguments[2], np.float64) if len(arguments) > 2 else np.zeros(1)
+    if bias.ndim > 1 or bias.size not in (1, b.shape[1]):
+        return None
+    return a, b, np.broadcast_to(bias, (b.shape[1],))
+
+
+def is_noise(row: Row, one: Narrow) -> bool:
+    """Whether the error has the size of such a sum and is small beside the values."""
+    made = row.introduced
+    unit = DTYPES[one.dtype].unit
+    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5

@@ -1,0 +1,65 @@
+"""A few ops that compute in a coarser type of floats than all others, by the errors they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.metrics.limits import coarser
+from syncpoint.run.model import Role
+
+_FEW = 0.25
+"""At most this share of the ops is coarser than the rest, or it is the model's own precision."""
+_COARSE_FLOATS = ("f16", "bf16", "tf32", "fp8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoarserOps:
+    """The ops in a coarser type, beside the others."""
+
+    ops: list[tuple[Row, Introduced]]
+    """With the error that each introduces, the greatest first."""
+    usual: str
+    """Precision of most ops."""
+    median: float
+    """Relative error that the median op of that precision introduces."""
+    count: int
+    """Number of ops whose introduced error was measured."""
+
+
+def few_coarser(case: Case) -> CoarserOps | None:
+    """The ops that are coarser than the rest; None where none are, or too many for a mistake."""
+    known = _known_introduced(case)
+    presets = Counter(introduced.preset for _, introduced in known)
+    if len(presets) < 2:
+        return None
+    usual = presets.most_common(1)[0][0]
+    few = [pair for pair in known if _is_coarser(*pair, usual)]
+    if not few or len(few) > _FEW * len(known):
+        return None
+    few.sort(key=lambda pair: -(pair[1].rel_l2 or 0.0))
+    others = [introduced.rel_l2 or 0.0 for _, introduced in known if introduced.preset == usual]
+    return CoarserOps(ops=few, usual=usual, median=float(np.median(others)), count=len(known))
+
+
+def _known_introduced(case: Case) -> list[tuple[Row, Introduced]]:
+    """The ops whose introduced error is known, with it."""
+    return [
+        (row, row.introduced)
+        for row in case.computed
+        if row.introduced is not None and row.target.key.role is Role.OUTPUT
+    ]
+
+
+def _is_coarser(row: Row, introduced: Introduced, usual: str) -> bool:
+    """Whether an op that is not guilty errs by a coarser type of floats than the usual one."""
+    return (
+        introduced.preset in _COARSE_FLOATS
+        and coarser(introduced.preset, usual)
+        and not row.guilty
+        and introduced.rmse > 0
+    )

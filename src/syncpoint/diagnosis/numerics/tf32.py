@@ -1,0 +1,68 @@
+"""Matrix products whose inputs were rounded to ten bits, as TF32 does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.experiments.proof import Proof, proof
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.matching.op_kinds import op_class, op_kind
+from syncpoint.run.model import Role
+from syncpoint.run.statistics import rms
+
+Array = NDArray[Any]
+
+_PRODUCTS = frozenset(
+    {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "gemm", "conv"}
+    | {"conv1d", "conv2d", "conv3d", "convolution"}
+)
+_ALIKE = 3.0
+"""By this factor two errors may differ that are of one size."""
+
+
+def is_product(row: Row) -> bool:
+    """Whether an op is a matrix product or a convolution."""
+    return op_kind(row.reference.type) in _PRODUCTS
+
+
+def rounded_product(local: Local) -> Proof | None:
+    """The proof that rounding what the op reads to ten bits gives the target's numbers."""
+    for cut in (False, True):
+        fed = {e: ten_bits(v, cut) for e, v in local.inputs.items() if _is_factor(local, e, v)}
+        found = proof(local, fed)
+        if found is not None and found.explains:
+            return found
+    return None
+
+
+def has_rounded_products(case: Case, row: Row) -> bool:
+    """Whether an attention, whose products nobody sees, errs as much as one whose inputs have ten
+    bits."""
+    local = case.local(row) if op_class(row.reference.type) == "attention" else None
+    if local is None or row.target.dtype != "f32":
+        return False
+    made = local.fed(
+        {e: ten_bits(v, False) for e, v in local.inputs.items() if v.dtype.kind == "f"}
+    )
+    if made is None or made.shape != local.truth.shape:
+        return False
+    error, simulated = (rms(local.counted(v)) for v in (local.error, made - local.truth))
+    return error <= _ALIKE * simulated
+
+
+def _is_factor(local: Local, edge: Any, values: Array) -> bool:
+    """Whether a value is multiplied: biases are added in full."""
+    return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
+
+
+def ten_bits(values: Array, cut: bool) -> Array:
+    """float32 with ten bits of fraction, to the nearest or cut off, as TF32 has it."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    if not cut:
+        bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)

@@ -1,0 +1,102 @@
+"""How one input of whole numbers is made of another: tokens, positions and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.diagnosis.budget import check_time
+from syncpoint.diagnosis.weights.relations import Relation
+
+Values = NDArray[np.float64]
+
+
+def of_integers(reference: Values, target: Values) -> Relation | None:
+    """What turns the reference's whole numbers into the target's; None where nothing known."""
+    if reference.shape != target.shape:
+        return _longer(reference, target)
+    if (reference == target).all():
+        return None
+    for relation in _relations(reference, target):
+        if (relation.made == target).all():
+            return relation
+    return _shifted(reference, target)
+
+
+def _relations(reference: Values, target: Values) -> Iterator[Relation]:
+    kinds = np.union1d(reference, target)
+    if len(kinds) == 2:
+        inverted = kinds.sum() - reference
+        yield Relation("mask-inverted", "is inverted: it masks what the reference keeps", inverted)
+        if np.ptp(target) == 0:
+            words = f"is {target.flat[0]:g} everywhere: the mask is missing"
+            yield Relation("mask-missing", words, target)
+        if np.ptp(reference) == 0:
+            words = "masks positions that the reference's, the same everywhere, does not"
+            yield Relation("mask-missing", words, target)
+    gap = float((target - reference).flat[0])
+    if len(kinds) > 2:
+        words = f"is off by {gap:+g} everywhere: ids or positions are counted from elsewhere"
+        yield Relation("off-by-one" if abs(gap) == 1 else "offset", words, reference + gap)
+    if reference.ndim:
+        yield from _padding(reference, target)
+        yield Relation("reversed", "is in reverse order", np.flip(reference, -1))
+
+
+def _padding(reference: Values, target: Values) -> Iterator[Relation]:
+    """The same tokens with the padding at the other end, row by row."""
+    length = reference.shape[-1]
+    theirs, ours = reference.reshape(-1, length), target.reshape(-1, length)
+    made = theirs.copy()
+    moved = 0
+    for row, (old, new) in enumerate(zip(theirs, ours, strict=True)):
+        check_time()
+        for side in (1, -1):
+            edge = old[-1] if side == 1 else old[0]
+            run = int(np.cumprod((old[::-1] if side == 1 else old) == edge).sum())
+            turned = np.roll(old, side * run)
+            if 0 < run < length and (turned == new).all() and not (old == new).all():
+                made[row] = turned
+                moved += 1
+                break
+    if moved:
+        words = "has its padding at the other end of the sequence"
+        yield Relation("padding-side", words, made.reshape(target.shape))
+
+
+def _shifted(reference: Values, target: Values) -> Relation | None:
+    """The same sequence a few places on; what came in at the end is not known."""
+    if not reference.ndim or np.ptp(reference) == 0:
+        return None
+    for step in (1, 2, 3):
+        if reference.shape[-1] < 2 * step + 2:
+            break
+        later, earlier = target[..., step:], reference[..., :-step]
+        if (later == earlier).all():
+            words = f"is the reference's {step} later: something stands in front of it"
+            return Relation("sequence-shift", words, target, exact=False)
+        later, earlier = reference[..., step:], target[..., :-step]
+        if (later == earlier).all():
+            words = f"is the reference's without its first {step}"
+            return Relation("sequence-shift", words, target, exact=False)
+    return None
+
+
+def _longer(reference: Values, target: Values) -> Relation | None:
+    """One sequence is the other with something more in front or behind."""
+    if not reference.ndim or reference.shape[:-1] != target.shape[:-1]:
+        return None
+    longer = target if target.shape[-1] > reference.shape[-1] else reference
+    shorter = reference if longer is target else target
+    more = longer.shape[-1] - shorter.shape[-1]
+    if shorter.shape[-1] < 2:
+        return None
+    who = "more than" if longer is target else "less than"
+    for start in range(more + 1):
+        check_time()
+        if (longer[..., start : start + shorter.shape[-1]] == shorter).all():
+            words = f"has {more} {who} the reference's, {start} of them in front"
+            return Relation("length", words, target, exact=False)
+    return None

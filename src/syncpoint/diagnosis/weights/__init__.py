@@ -1,0 +1,1 @@
+"""How the weights of the target differ from those of the reference."""

@@ -1,0 +1,77 @@
+"""What a parameter that differs does to the ops that read it: whether it explains their error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.experiments.proof import Proof, proof, region_edges
+from syncpoint.run.model import Edge, Role
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a parameter that differs does to the guilty ops that read it."""
+
+    readers: list[Row]
+    proofs: list[tuple[Row, Proof, str]]
+    """Readers that could be computed with the target's parameters, and the names of those."""
+
+    @property
+    def explained(self) -> list[Row]:
+        """The readers whose error it explains."""
+        return [reader for reader, proof, _ in self.proofs if proof.explains]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The readers that a finding about it speaks of."""
+        return self.explained or ([] if self.proofs else self.readers)
+
+    @property
+    def evidence(self) -> list[str]:
+        """What computing its readers shows."""
+        return [
+            proof.words(f"with the target's {names}", reader.target.label)
+            for reader, proof, names in self.proofs[:2]
+        ]
+
+
+def effect_of(case: Case, row: Row, rows: list[Row]) -> Effect:
+    """What a parameter that differs, of all `rows` that do, does to the ops that read it."""
+    readers = [g for g in case.guilty if _reads(case, g, row)]
+    proofs = [(g, p) for g in readers if (p := _proof(case, g, row, rows)) is not None]
+    return Effect(readers, [(g, *p) for g, p in proofs])
+
+
+def _proof(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, str] | None:
+    """What the reference gives with the target's parameter, and if that is not it, with all
+    that differ and the op reads: a weight and its bias go astray together."""
+    local = case.local(guilty)
+    if local is None:
+        return None
+    given = {}
+    for one in [row, *rows]:
+        key, ours = one.reference.key, case.values("target", one)
+        edge = Edge(key.op, key.index, Role.PARAMETER)
+        if edge in local.inputs and ours is not None and local.inputs[edge].shape == ours.shape:
+            given[edge] = ours
+        elif one is row:
+            return None
+    alone = proof(local, dict([next(iter(given.items()))]))
+    if alone is None or alone.explains or len(given) < 2:
+        return (alone, row.reference.label) if alone is not None else None
+    together = proof(local, given)
+    if together is None or not together.explains:
+        return alone, row.reference.label
+    return together, " and ".join(str(edge.op) for edge in given)
+
+
+def _reads(case: Case, guilty: Row, row: Row) -> bool:
+    key = row.reference.key
+    if any(e.op == key.op and e.index == key.index for e in region_edges(case, guilty)):
+        return True
+    op = case.op("target", guilty.target.key.op)
+    return op is not None and any(
+        e.role is Role.PARAMETER and e.op == row.target.key.op for e in op.inputs
+    )

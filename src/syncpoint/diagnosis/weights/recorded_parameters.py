@@ -1,0 +1,156 @@
+"""How the parameters that both sides recorded relate, and which of them are the reference's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.weights.relations import Relation, distance, likeness, related
+from syncpoint.metrics.limits import coarser
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
+
+_BEHIND = 3
+"""Ops that one compared tensor may stand for, one behind the other."""
+
+
+Values = NDArray[np.float64]
+
+_OTHERS = 64
+"""Other parameters of the reference that one of the target is compared with."""
+
+
+def compare_parameters(
+    case: Case, row: Row, ours: Values | None, theirs: Values | None
+) -> tuple[Relation | None, str]:
+    """How the target's parameter is made of the reference's, where that is known, and in words."""
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return None, "differs from the reference's"
+    floor = equality_floor(row)
+    relation = _of_other(case, row, ours, floor) or related(theirs, ours, floor)
+    return relation, relation.words if relation is not None else likeness(theirs, ours)
+
+
+def overflowed(row: Row, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
+    """Whether a weight is the reference's but for what its type cannot hold."""
+    kind = DTYPES[row.target.dtype]
+    if ours.shape != theirs.shape or kind.kind is not Kind.FLOAT:
+        return False
+    gone = ~np.isfinite(ours) & np.isfinite(theirs)
+    return bool(gone.any()) and bool((np.abs(theirs[gone]) > kind.max).all())
+
+
+def equality_floor(row: Row) -> float:
+    """How far apart equal parameters may be: both rounded to the target's type."""
+    kind = DTYPES[row.target.dtype]
+    return max(4 * kind.unit if kind.kind is Kind.FLOAT else 2.0**-7, 1e-6)
+
+
+def is_beyond_rounding(case: Case, row: Row) -> bool:
+    """Whether a parameter that is close is still further off than its type's rounding."""
+    kind = DTYPES[row.target.dtype]
+    if kind.kind is not Kind.FLOAT or kind.bits < 16:
+        return False
+    numbers = row.numbers or {}
+    if numbers.get("rel_l2") is not None and numbers["rel_l2"] <= kind.unit:
+        return False
+    ours, theirs = case.pair(row)
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return False
+    with np.errstate(over="ignore"):
+        rounded = theirs.astype(kind.numpy).astype(np.float64)
+    return distance(rounded, ours) > kind.unit
+
+
+def holds_integers(row: Row) -> bool:
+    """Whether the target's is a tensor of integers."""
+    return DTYPES[row.target.dtype].kind is not Kind.FLOAT
+
+
+def declares_rounding(row: Row) -> bool:
+    """Whether the target's own type is as coarse as what its values were rounded to."""
+    kind = DTYPES[row.target.dtype]
+    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or coarser(row.preset, "f32")
+
+
+def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
+    """Another parameter of the reference that the target's is equal to."""
+    reference = case.reference
+    if reference is None or not ours.any() or ours.size < 2:
+        return None
+    tried = 0
+    for tensor in reference.tensors:
+        key = tensor.key
+        other = key.role is Role.PARAMETER and key != row.reference.key
+        if not other or tensor.shape != ours.shape or tensor.kept is not Kept.VALUES:
+            continue
+        if DTYPES[tensor.dtype].kind is not Kind.FLOAT or tensor.quantization is not None:
+            continue
+        tried += 1
+        if tried > _OTHERS:
+            return None
+        values = real_values(reference, tensor)
+        if values is None:
+            continue
+        if distance(values, ours) <= floor and np.ptp(values) > 0:
+            return Relation("swapped", f"holds the values of {key.op}", values)
+    return None
+
+
+def equal_parameters(case: Case, local: Local) -> set[Edge]:
+    """Parameters of the region that the target shows and that are the reference's: under the
+    same name, or by value, as they stand or transposed."""
+    rows = {r.reference.key.op for r in case.rows if r.target.key.role is Role.PARAMETER}
+    shown = _shown_parameters(case, local.row.target.key.op)
+    edges = {edge for op in local.ops for edge in local.parameters(op)}
+    return {e for e in edges if e.op in rows or _is_among(local.inputs[e], shown)}
+
+
+def _shown_parameters(case: Case, key: OpKey) -> list[Values]:
+    """The parameters that an op of the target reads, where they are no integers."""
+    run, op = case.target, case.op("target", key)
+    if run is None or op is None:
+        return []
+    read = [edge.op for edge in op.inputs if edge.role is Role.PARAMETER]
+    tensors = [
+        tensor
+        for name in read
+        for tensor in run.tensors
+        if tensor.key.op == name and tensor.key.role is Role.PARAMETER
+    ]
+    plain = (real_values(run, tensor) for tensor in tensors if tensor.quantization is None)
+    return [values for values in plain if values is not None]
+
+
+def _is_among(parameter: NDArray[Any], shown: list[Values]) -> bool:
+    """Whether a parameter of the reference is one of those shown, as it stands or transposed."""
+    values = np.asarray(parameter, np.float64)
+    if values.ndim < 2:
+        return any(distance(values, other) < 1e-6 for other in shown)
+    if values.shape[-1] == values.shape[-2]:
+        return False  # a square weight that looks right may still be read the wrong way round
+    forms = (values, np.swapaxes(values, -1, -2))
+    return any(distance(form, other) < 1e-6 for form in forms for other in shown)
+
+
+def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
+    """Parameters that a target op reads, and those of the ops before it that nobody compares."""
+    found: dict[TensorKey, None] = {}
+    waiting = [key.op]
+    for _ in range(_BEHIND):
+        following = []
+        for name in waiting:
+            op = case.op("target", name)
+            for edge in op.inputs if op is not None else ():
+                if edge.role is Role.PARAMETER:
+                    found[TensorKey(edge.op, edge.role, edge.index)] = None
+                elif TensorKey(edge.op, edge.role, edge.index, key.part) not in case.place:
+                    following.append(edge.op)
+        waiting = following
+    return list(found)

@@ -1,0 +1,1 @@
+"""Apple's `.aimodelintermediates`: the values of a PyTorch reference run, for Core AI's tools."""

@@ -1,0 +1,84 @@
+"""Apple's `.aimodelintermediates`: the values of a PyTorch reference run, for Core AI's tools.
+
+A folder with `metadata.json` and a `.npy` file for each value. Inputs, parameters and ops are
+told apart by the metadata; files that we wrote say besides what the run knew of each op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from syncpoint.dumps.aimodelintermediates.build_run import RunBuilder
+from syncpoint.dumps.aimodelintermediates.metadata import (
+    coreai_outputs,
+    listed,
+    read_metadata,
+)
+from syncpoint.dumps.aimodelintermediates.op_records import parse_run_facts
+from syncpoint.dumps.aimodelintermediates.writer import METADATA, SUFFIX
+from syncpoint.dumps.protocol import API
+from syncpoint.errors import InputError, SyncpointError
+from syncpoint.files.partial import SUFFIX as PARTIAL
+from syncpoint.run.model import RunInfo
+from syncpoint.run.reader import Run
+from syncpoint.run.records import parsed
+
+_UNPLACED = (
+    "the file does not say which model output is which; they are compared as the ops that made them"
+)
+
+
+class AimodelIntermediates:
+    """A folder `NAME.aimodelintermediates`, or its metadata.json."""
+
+    API = API
+    name = "aimodelintermediates"
+
+    def sniff(self, path: Path) -> bool:
+        """The name of the folder, or the three categories in its metadata.
+
+        A folder of that name without metadata is one too: what is left of it must not be taken
+        for a plain folder of .npy files.
+        """
+        if path.is_dir():
+            unfinished = path.name.endswith(PARTIAL) and f"{SUFFIX}." in path.name
+            if path.name.endswith(SUFFIX) or unfinished:
+                return True
+            path = path / METADATA
+        if path.name != METADATA or not path.is_file():
+            return False
+        try:
+            read_metadata(path)
+        except SyncpointError:
+            return False
+        return True
+
+    def open(self, path: Path) -> Run:
+        """Reads the metadata and the headers only."""
+        metadata = path / METADATA if path.is_dir() else path
+        body = read_metadata(metadata)
+        reading = RunBuilder(metadata)
+        info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": self.name})
+        if "syncpoint" in body:
+            info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
+        mapped = coreai_outputs(body, metadata)
+        entries, ordered = listed(body, metadata)
+        for entry in entries:
+            reading.add(entry, mapped.get(entry.name, []))
+        reading.check_names(entries)
+        if reading.unplaced(entries, ordered):
+            info = replace(info, notes=(*info.notes, _UNPLACED))
+        return reading.run(info, metadata.parent)
+
+    def save(self, run: Run, path: Path) -> None:
+        """All values of a run, with what it knows of them under our own key."""
+        from syncpoint.dumps.aimodelintermediates.save import save_run
+
+        if not path.name.endswith(SUFFIX):
+            raise InputError(
+                f"a name that ends in {SUFFIX}",
+                path.name,
+                f"Core AI's tools open no other; write to {path.name}{SUFFIX}",
+            )
+        save_run(run, path)

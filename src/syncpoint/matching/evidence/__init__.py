@@ -1,0 +1,1 @@
+"""What speaks for or against a pair: names, source lines, wrappers, folds."""

@@ -1,0 +1,1 @@
+"""The matchers of the chain, one file each."""

@@ -1,0 +1,44 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import Any
+
+from syncpoint.metrics import CATALOGUE
+from syncpoint.metrics.ratios import ratio_text as ratio_text
+
+
+def metric_text(metric: str, value: Any) -> str:
+    """A metric's value with as many digits as mean something; a dash where there is none."""
+    if value is None:
+        return "–"
+    if isinstance(value, float) and isinf(value):
+        return "∞" if value > 0 else "−∞"
+    entry = CATALOGUE.get(metric)
+    if entry is not None and entry.unit == "dB":
+        return f"{value:.1f}".replace("-", "−")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if metric in ("cosine", "exact", "within_1e3", "within_5e3", "allclose", "norm_ratio"):
+        # Enough digits that 0.99999 never looks like 1.
+        return f"{value:.7g}"
+    return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 or value == 0 else f"{value:.2e}"
+
+
+def counted_more(count: int, what: str) -> str:
+    """3 more rows; 1 more row."""
+    return f"{count} more {what}{'' if count == 1 else 's'}"
+
+
+def short_source(source: str) -> str:
+    """`file.py:12` without its folders, for tables; the files have it whole."""
+    return source.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def run_text(about: Any) -> str:
+    """A run in a few words: what, by what, where, in what precision."""
+    name = about["model"] or about["path"] or "in memory"
+    runtime = " ".join(p for p in (about["runtime"], about["runtime_version"]) if p)
+    facts = ", ".join(p for p in (runtime, about["device"], about["precision"]) if p)
+    return f"{name} ({facts})" if facts else str(name)

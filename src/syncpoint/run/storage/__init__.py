@@ -1,0 +1,1 @@
+"""A run on disk: its folder, journal, tables and shards, written and read."""

@@ -1,0 +1,173 @@
+"""The journal of a run that is being written: append-only frames, each with its checksum.
+
+It stands in for the tables until they exist. Whoever reads it after the writer died takes the
+frames up to the first damaged one; what a whole frame says is true, because the writer appends
+it only after the bytes it speaks of are in their file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from syncpoint.errors import FormatError
+from syncpoint.files.safe_access import map_bytes, open_regular, parse_json, starts_with, write_all
+from syncpoint.run.records import to_text
+
+JOURNAL = "journal.log"
+MAGIC = b"syncpoint journal 1\n"
+_FRAME = struct.Struct("<IQ")
+"""Length of the payload and its xxh3-64."""
+_MAX_FRAME = (1 << 32) - 1
+
+
+def frame(kind: str, body: object) -> bytes:
+    """One frame: `{kind: body}` as JSON behind its length and checksum."""
+    payload = to_text({kind: body}).encode()
+    if len(payload) > _MAX_FRAME:
+        raise FormatError("less than 4 GiB in one journal frame", f"{len(payload)} bytes")
+    return _FRAME.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
+
+
+class JournalWriter:
+    """Appends frames to a new journal."""
+
+    def __init__(self, path: Path, first: bytes) -> None:
+        """Start the journal at `path` with the frame `first`; an older one is replaced."""
+        temporary = path.with_name(path.name + ".tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._handle = os.open(temporary, flags, 0o666)
+        self._size = 0
+        self.append(MAGIC + first)
+        os.fsync(self._handle)
+        temporary.replace(path)
+
+    @classmethod
+    def reopened(cls, path: Path, end: int) -> JournalWriter:
+        """Go on with a journal behind its byte `end`; what lies beyond is cut off."""
+        writer = object.__new__(cls)
+        writer._handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        writer._size = end
+        os.ftruncate(writer._handle, end)
+        return writer
+
+    def append(self, frames: bytes | bytearray) -> None:
+        """Write frames at the end; after an error the end is where it was."""
+        write_all(self._handle, frames, self._size)
+        self._size += len(frames)
+
+    def close(self) -> None:
+        """Cut what a failed append may have left behind the last whole frame, and close."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            try:
+                os.ftruncate(handle, self._size)
+            finally:
+                os.close(handle)
+
+
+@dataclass
+class Journal:
+    """The readable frames of a journal."""
+
+    frames: list[tuple[str, Any]]
+    damage: str
+    """Where and how reading stopped; "" at a clean end."""
+    end: int
+    """Where the last whole frame ends."""
+    is_damaged: bool = False
+    """Whether bytes of it are wrong; where a writer died, they are only too few."""
+    is_damaged_inside: bool = False
+    """Whether whole frames follow the damage: then no writer that died has left it so."""
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a journal of ours is at `path`."""
+    return starts_with(path, MAGIC)
+
+
+def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
+    """All whole frames in order, or those from the byte `start` on, at which one begins."""
+    size = path.stat().st_size
+    data = map_bytes(path, 0, size)
+    if size < len(MAGIC) or data[: len(MAGIC)].tobytes() != MAGIC:
+        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+    journal = Journal([], "", start)
+    for payload, damage, end in _payloads(data.data, start):
+        if damage is not None:
+            journal.is_damaged_inside = _has_frame_after(data.data, end)
+            journal.is_damaged = damage is _Damage.CHECKSUM or journal.is_damaged_inside
+            inside = f"its journal is damaged at byte {end}, and whole frames follow"
+            journal.damage = inside if journal.is_damaged_inside else damage.in_words(end)
+            break
+        body = parse_json(payload, str(path))
+        if not isinstance(body, dict) or len(body) != 1:
+            raise FormatError(f"one kind in each frame of {path}", "another structure")
+        journal.frames.append(next(iter(body.items())))
+        journal.end = end
+    return journal
+
+
+def first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
+    """The first frame of a journal, if it is whole and within the first `limit` bytes."""
+    handle = open_regular(path)
+    try:
+        head = os.pread(handle, limit, 0)
+    finally:
+        os.close(handle)
+    if not head.startswith(MAGIC):
+        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+    for payload, damage, _ in _payloads(memoryview(head), len(MAGIC)):
+        body = None if damage is not None else parse_json(payload, str(path))
+        return next(iter(body.items())) if isinstance(body, dict) and len(body) == 1 else None
+    return None
+
+
+class _Damage(Enum):
+    """How the frames of a journal end where they do not end cleanly."""
+
+    CUT = "its journal ends inside a frame at byte"
+    CHECKSUM = "its journal is damaged at byte"
+
+    def in_words(self, position: int) -> str:
+        """The damage and where it is."""
+        return f"{self.value} {position}"
+
+
+def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, _Damage | None, int]]:
+    """Payloads and where they end; then, if the end is not clean, an empty one with the damage."""
+    while start < len(data):
+        if start + _FRAME.size > len(data):
+            yield b"", _Damage.CUT, start
+            return
+        length, checksum = _FRAME.unpack_from(data, start)
+        end = start + _FRAME.size + length
+        if end > len(data):
+            yield b"", _Damage.CUT, start
+            return
+        payload = bytes(data[start + _FRAME.size : end])
+        if xxhash.xxh3_64_intdigest(payload) != checksum:
+            yield b"", _Damage.CHECKSUM, start
+            return
+        yield payload, None, end
+        start = end
+
+
+def _has_frame_after(data: memoryview, start: int) -> bool:
+    """Whether a whole frame begins anywhere behind the byte `start`."""
+    text = data.obj if isinstance(data.obj, bytes) else bytes(data)
+    place = text.find(b'{"', start + _FRAME.size + 1)
+    while place >= 0:
+        length, checksum = _FRAME.unpack_from(text, place - _FRAME.size)
+        payload = data[place : place + length]
+        if len(payload) == length and xxhash.xxh3_64_intdigest(payload) == checksum:
+            return True
+        place = text.find(b'{"', place + 1)
+    return False

@@ -1,0 +1,1 @@
+"""Core AI assets as the Core AI runtime executes them."""

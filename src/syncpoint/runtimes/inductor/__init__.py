@@ -1,0 +1,1 @@
+"""PyTorch models as torch.compile executes them."""

@@ -1,0 +1,23 @@
+"""What an ONNX graph declares that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from syncpoint.runtimes.onnx.element_types import NAMES
+from syncpoint.runtimes.protocol import InputSpec
+
+
+def declared(inputs: Sequence[ir.Value], optional: frozenset[str]) -> tuple[InputSpec, ...]:
+    """The inputs of a graph as it declares them."""
+    found = []
+    for value in inputs:
+        name = value.name or ""
+        shape = None
+        if value.shape is not None:
+            shape = tuple(n if isinstance(n, int) else -1 for n in value.shape)
+        kind = NAMES.get(int(value.dtype), "") if value.dtype is not None else ""
+        found.append(InputSpec(name, shape, kind, name not in optional))
+    return tuple(found)

@@ -1,0 +1,72 @@
+"""What the sessions of all runtimes share: what holds of a run over all its samples.
+
+A runtime of another package may use it too; the protocol does not ask for it. Model outputs need
+no help from here: the recorder finds the op that each of them comes from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from syncpoint.run.model import Observer, Part
+from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.writer import RunWriter
+
+
+@dataclass
+class RunTotals:
+    """What holds of all parts of a run together: one sample that differs is enough."""
+
+    computed: Counter[str] = field(default_factory=Counter)
+    """How much was computed in each element type."""
+    observer: Observer = field(default_factory=lambda: Observer(True))
+
+
+_TOTALS: WeakKeyDictionary[RunWriter, RunTotals] = WeakKeyDictionary()
+
+
+class BaseSession:
+    """Keeps the totals of each run that a session records, and writes them as facts."""
+
+    def new_totals(self) -> RunTotals:
+        """The totals of a run before its first sample; a session may keep more in a subclass."""
+        return RunTotals()
+
+    def totals(self, recorder: Recorder) -> RunTotals:
+        """The totals of the run that is being recorded."""
+        found = _TOTALS.get(recorder.writer)
+        if found is None:
+            found = _TOTALS[recorder.writer] = self.new_totals()
+        return found
+
+    def conclude(
+        self,
+        recorder: Recorder,
+        computed: Mapping[str, int],
+        check: Callable[[], Observer] | None = None,
+        **facts: Any,
+    ) -> None:
+        """Record what holds of the run after one more sample.
+
+        `computed` says how much of the sample was computed in each element type. `check` runs the
+        model without being observed and compares the outputs; it is not called again after a
+        sample that differed.
+        """
+        totals = self.totals(recorder)
+        totals.computed.update(computed)
+        if check is not None:
+            if totals.observer.equal:
+                totals.observer = check()
+            facts["observer"] = totals.observer
+        recorder.facts(
+            precision="+".join(name for name, _ in totals.computed.most_common()), **facts
+        )
+
+
+def recorder_of_step(recorder: Recorder) -> Recorder:
+    """The recorder of the step that a sample stands for, where samples are steps of a sequence."""
+    return recorder.for_part(Part(step=max(recorder.part.sample, 0)))

@@ -1,0 +1,1 @@
+"""PyTorch models op by op, as eager mode computes them."""

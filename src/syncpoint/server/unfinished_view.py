@@ -1,0 +1,78 @@
+"""Looking at comparisons before they are finished: each look is a comparison of its own, written by
+a process of its own, and gone with the session."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.errors import CaptureError, InputError
+from syncpoint.files.lock import RunLock
+from syncpoint.files.safe_access import one_line
+from syncpoint.server.cleanup import place_for_looks
+from syncpoint.server.comparison_request import Plan
+from syncpoint.server.worker_process import Process
+
+_LONGEST = 120.0
+"""Seconds that pairing two runs again may take."""
+
+
+class Glimpses:
+    """One look at a time; a comparison that has not changed since is not written again."""
+
+    def __init__(self, add: Callable[[Path], str]) -> None:
+        """`add` lets a comparison be looked at, and gives its name."""
+        self._add = add
+        self._one = threading.Lock()
+        self._place: Path | None = None
+        self._lock: RunLock | None = None
+        self._known: dict[tuple[Path, int], str] = {}
+        self._process: Process | None = None
+
+    def look(self, folder: Path, plan: Plan) -> str:
+        """The name of what the unfinished comparison in `folder` has come to."""
+        with self._one:
+            try:
+                key = (folder, (folder / PROGRESS_LOG).stat().st_size)
+            except OSError as error:
+                raise InputError(f"a comparison at {folder.name}", one_line(error)) from error
+            if key not in self._known:
+                if self._place is None:
+                    self._place, self._lock = place_for_looks()
+                into = self._place / str(len(self._known)) / folder.name
+                into.parent.mkdir()
+                call = {k: plan.call()[k] for k in ("target", "reference", "preset", "introduced")}
+                self._write({"folder": str(folder), "into": str(into), "call": call})
+                self._known[key] = self._add(into)
+            return self._known[key]
+
+    def close(self) -> None:
+        """End what runs, and leave nothing behind."""
+        if self._process is not None:
+            self._process.end()
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _write(self, order: dict[str, Any]) -> None:
+        self._process = process = Process({"so far": order})
+        limit = threading.Timer(_LONGEST, process.end)
+        limit.start()
+        threading.Thread(target=lambda: deque(process.printed(), 0), daemon=True).start()
+        said: dict[str, Any] = {}
+        for event in process.events():
+            said = event
+        process.wait()
+        limit.cancel()
+        self._process = None
+        if said.get("kind") == "problem":
+            raise InputError(*(str(said[k]) for k in ("expected", "found", "cure")))
+        if said.get("kind") != "written":
+            raise CaptureError("what is finished to be read", process.failure().found)

@@ -1,0 +1,1 @@
+"""Assertions for tests of models."""

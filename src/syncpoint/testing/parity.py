@@ -1,0 +1,28 @@
+"""`assert_parity`: a comparison as the assertion of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.api import compare
+
+if TYPE_CHECKING:
+    from syncpoint.api import Comparison
+
+
+def assert_parity(
+    target: object,
+    reference: object,
+    *,
+    preset: str = "auto",
+    fail_on: str = "large",
+    min_coverage: float | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare, and raise an AssertionError that says where they part unless nothing is large."""
+    comparison = compare(target, reference, preset=preset, min_coverage=min_coverage, **options)
+    if comparison.exit_code(fail_on):
+        from syncpoint.reports.divergence_message import summary
+
+        raise AssertionError(summary(comparison, fail_on))
+    return comparison

@@ -1,0 +1,151 @@
+"""Runs a model, whatever it is, and records what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import CaptureError, InputError, contain_exit
+from syncpoint.supervision.channel import activity, scratch_folder
+
+if TYPE_CHECKING:
+    from syncpoint.run.events import EventSink
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.protocol import Inputs
+
+GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run, or any dump that is known, by its path."""
+    from syncpoint.dumps.registry import open_dump
+
+    return open_dump(path)
+
+
+def capture(
+    model: object,
+    inputs: object = None,
+    *,
+    out: str | Path | None = None,
+    runtime: str | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Run a model and record every intermediate tensor.
+
+    Without `out` the run lives in a temporary folder for as long as the returned object does.
+    `progress` is told how many ops have been recorded.
+    """
+    from syncpoint.run.events import OpCounter
+
+    if progress is not None and not callable(progress):
+        raise InputError("a function as progress", repr(progress))  # `--set progress=...`
+    run: Run = capture_model(
+        model,
+        inputs,
+        out=out,
+        runtime=runtime,
+        record=record,
+        filter=filter,
+        max_bytes=max_bytes,
+        shapes=shapes,
+        overwrite=overwrite,
+        events=OpCounter(progress) if progress is not None else None,
+        options=options,
+    )
+    return run
+
+
+@contain_exit()
+def capture_model(
+    model: object,
+    inputs: object,
+    *,
+    options: Mapping[str, Any],
+    out: str | Path | None = None,
+    runtime: str | None = None,
+    record: str = "values",
+    filter: str | None = None,
+    max_bytes: int | None = None,
+    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    overwrite: bool = False,
+    events: EventSink | None = None,
+) -> Run:
+    """The capture itself; `options` are those of the runtime, and `events` are sent on the way."""
+    from syncpoint.run.events import NULL_SINK
+    from syncpoint.run.model import Kept, Part, RunInfo
+    from syncpoint.run.reader import Run
+    from syncpoint.run.recorder import Recorder
+    from syncpoint.run.storage.folder import check_folder
+    from syncpoint.run.storage.writer import RunWriter
+    from syncpoint.runtimes.inputs.read_inputs import read_inputs
+    from syncpoint.runtimes.protocol import Declares
+    from syncpoint.runtimes.registry import RUNTIMES, find, parse_options
+
+    if inputs is None:
+        raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
+    if record not in set(Kept):
+        raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+    if out is not None:
+        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
+    chosen = find(model, runtime)
+    settings = parse_options(chosen, options)
+    label = str(model) if isinstance(model, str | Path) else describe(model)
+    with (
+        activity(f"opening {label}"),
+        RUNTIMES.contain_errors(chosen.name, InputError, f"to open {label}"),
+    ):
+        session = chosen.open(model, settings)
+        declared = session.inputs() if isinstance(session, Declares) else ()
+        samples = read_inputs(inputs, shapes or {}, declared)
+    keep = None
+    recording = None if out is None else Path(out)
+    if out is None:
+        keep = scratch_folder()
+        out = Path(keep.name) / "capture.run"
+    info = RunInfo(
+        model=label,
+        runtime=chosen.name,
+        runtime_version=chosen.version() or "",
+        options=settings,
+        record=Kept(record),
+    )
+    with (
+        activity(f"capturing {label}", recording),
+        RunWriter(Path(out), info, overwrite=overwrite) as writer,
+        RUNTIMES.contain_errors(chosen.name, CaptureError, f"to run {label}"),
+    ):
+        recorder = Recorder(
+            writer,
+            record=Kept(record),
+            filter=filter,
+            max_bytes=max_bytes,
+            events=events or NULL_SINK,
+        )
+        for number, sample in enumerate(samples):
+            part = Part(sample=number) if len(samples) > 1 else Part()
+            session.run(sample, recorder.for_part(part))
+    run = Run.open(Path(out))
+    run.session = session
+    run.keep = keep
+    return run
+
+
+def describe(model: object) -> str:
+    """What an object that is a model is called in reports."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def inputs_of(run: Run | None) -> list[Inputs] | None:
+    """The inputs that a run was recorded with, one for each sample; None where there are none."""
+    from syncpoint.runtimes.inputs import read_inputs
+
+    return (read_inputs.inputs_of(run) or None) if run is not None else None

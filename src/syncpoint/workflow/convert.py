@@ -1,0 +1,31 @@
+"""A run or dump written in another format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from syncpoint.run.reader import Run
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote."""
+
+    path: Path
+    tensors: int
+    """Tensors that were written."""
+    left_out: int
+    """Tensors without values, which only a run can hold."""
+
+
+def convert(run: Run, path: Path, to: str) -> Conversion:
+    """Write a run in the format called `to`."""
+    from syncpoint.dumps.registry import save_dump
+    from syncpoint.run.model import Kept
+
+    save_dump(run, path, to)
+    left_out = 0 if to == "run" else sum(tensor.kept is not Kept.VALUES for tensor in run.tensors)
+    return Conversion(path, len(run.tensors) - left_out, left_out)

@@ -1,0 +1,113 @@
+"""What this installation can do: versions, runtimes with their options, dump formats, plugins."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import SyncpointWarning
+from syncpoint.version import __version__
+
+if TYPE_CHECKING:
+    from syncpoint.runtimes.protocol import Option
+
+
+@dataclass(frozen=True)
+class RuntimeInfo:
+    """A runtime that is known here."""
+
+    name: str
+    version: str | None
+    """None where its package is not installed."""
+    extra: str
+    """The extra of its package that installs it."""
+    options: tuple[Option, ...] = ()
+    cure: str = ""
+    """How to install it."""
+
+
+@dataclass(frozen=True)
+class FormatInfo:
+    """A format of dumps that is known here."""
+
+    name: str
+    is_written: bool
+    """Whether `convert` writes it; all of them are read."""
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """A matcher or a cause that another package adds."""
+
+    kind: str
+    """`matcher` or `cause`."""
+    name: str
+    package: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """What is installed, and what it can do."""
+
+    version: str
+    python: str
+    platform: str
+    kernel: str
+    """The instruction set that the kernel uses."""
+    runtimes: tuple[RuntimeInfo, ...]
+    formats: tuple[FormatInfo, ...]
+    plugins: tuple[PluginInfo, ...] = ()
+    """The matchers and causes of other packages; their runtimes and formats are listed above."""
+    left_out: tuple[str, ...] = ()
+    """One line for each plugin that cannot be used."""
+
+
+def describe_installation() -> Installation:
+    """Look at what is installed; no runtime is loaded for longer than its version takes."""
+    with warnings.catch_warnings():
+        # Plugins that are left out are listed.
+        warnings.simplefilter("ignore", SyncpointWarning)
+        return _describe()
+
+
+def _describe() -> Installation:
+    from syncpoint.dumps.protocol import Saves
+    from syncpoint.dumps.registry import formats
+    from syncpoint.metrics import _kernel
+    from syncpoint.runtimes.registry import installation_of, runtimes
+
+    known = []
+    for runtime in runtimes():
+        version = runtime.version()
+        options = () if version is None else tuple(runtime.options())
+        cure = installation_of(runtime)
+        known.append(RuntimeInfo(runtime.name, version, runtime.extra, options, cure))
+    plugins, left_out = _describe_plugins()
+    return Installation(
+        version=__version__,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        kernel=_kernel.isa(),
+        runtimes=tuple(known),
+        formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in formats()),
+        plugins=plugins,
+        left_out=left_out,
+    )
+
+
+def _describe_plugins() -> tuple[tuple[PluginInfo, ...], tuple[str, ...]]:
+    """The matchers and causes of other packages, and the plugins that are left out."""
+    from syncpoint.diagnosis.registry import CAUSES
+    from syncpoint.dumps.registry import FORMATS
+    from syncpoint.matching.matcher_chain import MATCHERS
+    from syncpoint.runtimes.registry import RUNTIMES
+
+    seams: tuple[Any, ...] = (RUNTIMES, FORMATS, MATCHERS, CAUSES)
+    usable = tuple(
+        PluginInfo(seam.noun, plugin.name, seam.package_of(plugin.name))
+        for seam in (MATCHERS, CAUSES)
+        for plugin in seam.plugins()
+    )
+    return usable, tuple(str(bad) for seam in seams for bad in seam.bad_plugins())

@@ -1,0 +1,56 @@
+"""The step of a comparison that measures both sides against a third run between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import InputError
+from syncpoint.workflow.capture import GIVE_INPUTS, capture
+from syncpoint.workflow.resolve import can_make_steps, is_in_steps, named_inputs, recording_of
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.result import Result
+    from syncpoint.run.reader import Run
+    from syncpoint.workflow.request import ComparisonRequest, ComparisonSettings
+    from syncpoint.workflow.resolve import OpenedSide, ResolvedSide
+
+
+def add_third_run(
+    result: Result,
+    target: ResolvedSide,
+    reference: ResolvedSide,
+    request: ComparisonRequest,
+    settings: ComparisonSettings,
+    opened: Mapping[str, OpenedSide],
+) -> Result:
+    """The result with every error split at the run in between."""
+    from syncpoint.comparison.engine import Options
+    from syncpoint.comparison.engine import compare as compare_runs
+    from syncpoint.comparison.error_split import through
+
+    middle = recording_of(request.through, opened)
+    if middle is None:
+        middle = _capture_middle(target, request, named_inputs(request, opened))
+    options = Options(choice=settings.choice, map_file=settings.map_file, introduced="off")
+    by_path = isinstance(request.through, str | Path) and middle.path
+    label = middle.path.name if by_path and middle.path else ""
+    parts = through(
+        label or middle.info.model,
+        result,
+        compare_runs(target.run, middle, options),
+        compare_runs(middle, reference.run, options),
+    )
+    return replace(result, through=parts)
+
+
+def _capture_middle(target: ResolvedSide, request: ComparisonRequest, named: object) -> Run:
+    inputs = named if named is not None else target.samples
+    if inputs is None:
+        raise InputError("inputs to run the model in between with", "none", GIVE_INPUTS)
+    steps = is_in_steps(target.run) and can_make_steps(request.through, {})
+    extra: dict[str, Any] = {"steps": True} if steps else {}
+    run: Run = capture(request.through, inputs, shapes=request.shapes, **extra)
+    return run

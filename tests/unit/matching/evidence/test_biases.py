@@ -1,0 +1,181 @@
+"""Products whose bias was moved into what follows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers.small_runs import run
+from syncpoint.matching.matcher_chain import chain, match
+from syncpoint.matching.protocol import EvidenceKind
+from syncpoint.run.model import OpKey, Quantization, Role
+from syncpoint.run.reader import in_memory
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((6, 8)).astype(np.float32)
+WEIGHT = RNG.standard_normal((8, 5)).astype(np.float32)
+BIAS = (2 + RNG.standard_normal(5)).astype(np.float32)
+MEAN, SCALE = RNG.uniform(1, 2, (2, 5)).astype(np.float32)
+PRODUCT = X @ WEIGHT
+NORMED = ((PRODUCT + BIAS - MEAN) * SCALE).astype(np.float32)
+
+
+def from_ops(origins, *ops, parameters):
+    """A run whose ops say what they were made from."""
+    made = run(*ops, inputs=[("x", X)], parameters=parameters, outputs=[(ops[-1][0], ops[-1][4])])
+    said = [replace(op, origins=(origins[op.key.op],)) for op in made.ops]
+    return in_memory(made.info, said, [(t, made.values(t)) for t in made.tensors])
+
+
+def reference():
+    return from_ops(
+        {"linear": "linear", "norm": "norm"},
+        ("linear", "aten.linear.default", "up", ("x", "w", "b"), PRODUCT + BIAS),
+        ("norm", "aten.batch_norm.default", "norm", ("linear", "m"), NORMED),
+        parameters=[("w", WEIGHT.T), ("b", BIAS), ("m", MEAN)],
+    )
+
+
+def target(added, whose="norm"):
+    """What adds a constant to the product says it was made from the norm."""
+    summed = PRODUCT + added
+    return from_ops(
+        {"mm": "linear", "add": whose, "mul": "norm"},
+        ("mm", "MatMul", "up", ("x", "w"), PRODUCT),
+        ("add", "Add", "norm", ("mm", "c"), summed),
+        ("mul", "Mul", "norm", ("add", "s"), (summed * SCALE).astype(np.float32)),
+        parameters=[("w", WEIGHT), ("c", added.reshape(1, 5)), ("s", SCALE)],
+    )
+
+
+def paired(target, reference):
+    found = match(target, reference, chain())
+    pairs = {p.target.op.op: p.reference.op.op for p in found.pairs if p.target.role is Role.OUTPUT}
+    return pairs, {u.key.op.op: u.reason.detail for u in found.unmatched() if u.side == "target"}
+
+
+def test_the_sum_is_the_counterpart_if_it_adds_the_bias_alone():
+    pairs, _ = paired(target(BIAS), reference())
+    assert pairs["add"] == "linear" and "mm" not in pairs
+
+
+def test_a_bias_that_went_into_another_constant_leaves_no_counterpart():
+    pairs, details = paired(target(BIAS - MEAN), reference())
+    assert "linear" not in pairs.values()
+    assert details["mm"] == "inside linear, before its bias"
+    assert pairs["mul"] == "norm"
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_a_wrong_bias_that_says_where_it_is_from_stays_paired(factor):
+    """It is a fault, not a fold."""
+    pairs, _ = paired(target((factor * BIAS).astype(np.float32), whose="linear"), reference())
+    assert pairs["add"] == "linear"
+
+
+class First:
+    """Pairs the bare product first, with an evidence in the given words."""
+
+    name = "first"
+
+    def __init__(self, evidence, **kind):
+        self.evidence, self.kind = evidence, kind
+
+    def match(self, matching):
+        yield from matching.pair_ops(OpKey("mm"), OpKey("linear"), self.evidence, 0.9, **self.kind)
+
+
+@pytest.mark.parametrize("words", ["pinned by the map", "some words"])
+def test_the_words_of_an_evidence_decide_nothing(words):
+    """A matcher from elsewhere may write what it likes; the map alone pins."""
+    for kind, counterpart in (({}, "add"), ({"kind": EvidenceKind.MAP}, "mm")):
+        pairing = match(target(BIAS), reference(), [First(words, **kind), *chain()])
+        [pair] = [p for p in pairing.pairs if p.reference.op.op == "linear"]
+        assert pair.target.op.op == counterpart and pair.evidence.startswith(words)
+
+
+def split(added):
+    """A hard swish whose first constant was merged with the bias, beside the bias itself."""
+    summed, more = PRODUCT + added[0], PRODUCT + added[1]
+    bound = np.clip(more, 0, 6)
+    constants = [("c", added[0].reshape(1, 5)), ("d", added[1].reshape(1, 5)), ("s", SCALE)]
+    return from_ops(
+        {"mm": "linear", "more": "swish", "add": "swish", "clip": "swish", "mul": "swish"},
+        ("mm", "Conv", "up", ("x", "w"), PRODUCT),
+        ("more", "Add", "swish", ("mm", "d"), more),
+        ("add", "Add", "swish", ("mm", "c"), summed),
+        ("clip", "Clip", "swish", ("more",), bound),
+        ("mul", "Mul", "swish", ("add", "clip"), summed * bound / 6),
+        parameters=[("w", WEIGHT), *constants],
+    )
+
+
+def swished():
+    whole = PRODUCT + BIAS
+    return from_ops(
+        {"linear": "linear", "swish": "swish"},
+        ("linear", "aten.conv2d.default", "up", ("x", "w", "b"), whole),
+        (
+            "swish",
+            "aten.hardswish.default",
+            "swish",
+            ("linear",),
+            whole * np.clip(whole + 3, 0, 6) / 6,
+        ),
+        parameters=[("w", WEIGHT.T), ("b", BIAS)],
+    )
+
+
+def test_of_two_sums_the_one_that_adds_the_bias_alone_is_the_counterpart():
+    pairs, details = paired(split((BIAS, BIAS + 3)), swished())
+    assert pairs["add"] == "linear" and pairs["mul"] == "swish"
+    assert details["mm"] == "inside linear, before its bias" and "more" not in pairs
+
+
+def test_two_sums_of_other_constants_leave_no_counterpart():
+    pairs, details = paired(split((BIAS + 1, BIAS + 3)), swished())
+    assert "linear" not in pairs.values()
+    assert details["mm"] == "inside linear, before its bias"
+
+
+STEP = 1 / 16
+
+
+def integer_product(bias):
+    """A product of integers, read as what they stand for, and the bias behind it; without names."""
+    stored = np.round(PRODUCT / STEP).astype(np.int8)
+    real = stored * np.float32(STEP)
+    facts = [("sx", STEP), ("zx", 0), ("w", WEIGHT), ("sw", STEP), ("zw", 0), ("sy", STEP)]
+    facts = [(name, np.asarray(value, np.float32)) for name, value in [*facts, ("zy", 0)]]
+    names = [name for name, _ in facts]
+    whole = real + bias
+    made = run(
+        ("q", "QuantizeLinear", "", ("x",), np.round(X / STEP).astype(np.int8)),
+        ("mm", "QLinearMatMul", "", ("q", *names), stored),
+        ("dq", "DequantizeLinear", "", ("mm", "sy", "zy"), real),
+        ("add", "Add", "", ("dq", "b"), whole),
+        ("end", "Tanh", "", ("add",), np.tanh(whole)),
+        inputs=[("x", X)],
+        parameters=[*facts, ("b", bias)],
+        outputs=[("end", np.tanh(whole))],
+    )
+    known = Quantization((STEP,))
+    tensors = [replace(t, quantization=known) if t.dtype == "i8" else t for t in made.tensors]
+    return in_memory(made.info, list(made.ops), [(t, made.values(t)) for t in tensors])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-2])
+def test_the_bias_of_an_integer_product_is_added_to_what_it_stands_for(size):
+    """A small bias is less than the steps of the integers: values fit the product and the sum."""
+    bias = (size * BIAS).astype(np.float32)
+    whole = PRODUCT + bias
+    theirs = run(
+        ("linear", "aten.linear.default", "up", ("x", "w", "b"), whole),
+        ("tanh", "aten.tanh.default", "", ("linear",), np.tanh(whole)),
+        inputs=[("x", X)],
+        parameters=[("w", WEIGHT.T), ("b", bias)],
+        outputs=[("tanh", np.tanh(whole))],
+    )
+    pairs, _ = paired(integer_product(bias), theirs)
+    assert (pairs["add"], pairs["end"]) == ("linear", "tanh")
+    assert "mm" not in pairs and "dq" not in pairs

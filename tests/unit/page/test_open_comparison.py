@@ -1,0 +1,45 @@
+"""What is no comparison is refused in words that say what it is and what to do."""
+
+import numpy as np
+import pytest
+
+from helpers.small_runs import run
+from syncpoint.dumps.registry import open_dump, save_dump
+from syncpoint.errors import FormatError, InputError
+from syncpoint.page.open_comparison import Opened
+
+
+@pytest.fixture
+def place(tmp_path):
+    x = np.ones((2, 3), np.float32)
+    save_dump(run(("a", "relu", "", ("x",), x), inputs=[("x", x)]), tmp_path / "one.run", "run")
+    np.savez(tmp_path / "one.npz", a=x)
+    (tmp_path / "notes.txt").write_text("nothing of ours")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "cure"),
+    [
+        ("one.run", "a run at", "compare it first: syncpoint compare"),
+        ("one.npz", "a recording (npz) at", "compare it first: syncpoint compare"),
+        ("notes.txt", "notes.txt", "make one with: syncpoint compare"),
+        ("nowhere", "nothing at", "check the path"),
+    ],
+)
+def test_what_is_no_comparison_is_told_with_the_cure(place, name, found, cure):
+    with pytest.raises(InputError) as said:
+        Opened(place / name)
+    assert "a folder with comparison.json" in said.value.expected
+    assert found in said.value.found
+    assert name in said.value.found
+    assert said.value.cure.startswith(cure)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("name", ["one.npz", "one.npy", "one.safetensors"])
+@pytest.mark.parametrize("size", [0, 20])
+def test_a_file_that_is_not_what_its_name_says_is_called_damaged(place, name, size):
+    (place / name).write_bytes((place / "one.npz").read_bytes()[:size])
+    with pytest.raises(FormatError, match="cut off or damaged" if size else "an empty file"):
+        open_dump(place / name)

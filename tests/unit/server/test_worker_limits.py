@@ -1,0 +1,32 @@
+"""A worker that takes too long or too much memory is ended, and says which."""
+
+from collections import deque
+
+import pytest
+
+from syncpoint.server.worker_process import Process, ProcessLimits
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (ProcessLimits(seconds=1.0), "not finished after 1 s (--timeout)"),
+        (ProcessLimits(memory=20 << 20), "above 20 MiB (--memory)"),
+    ],
+)
+def test_a_worker_beyond_its_limits_is_ended(tmp_path, limits, words):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(600)\n")
+    order = {"model": f"{tmp_path / 'slow.py'}:net", "runtime": "torch", "options": {}}
+    process = Process({"check": order}, limits)
+    deque(process.events(), 0)
+    assert process.wait() != 0
+    assert words in process.failure().found
+
+
+def test_a_worker_that_is_ended_from_outside_says_by_what(tmp_path):
+    (tmp_path / "slow.py").write_text("import os\nos._exit(0)\n")
+    order = {"model": f"{tmp_path / 'slow.py'}:net", "runtime": "torch", "options": {}}
+    process = Process({"check": order})
+    deque(process.events(), 0)
+    process.wait()
+    assert "ended with exit code 0 before its work was done" in process.failure().found

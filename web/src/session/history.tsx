@@ -1,0 +1,159 @@
+// Comparisons of the past.
+import { signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { problemOf, type Problem } from "../api/source";
+import { Glyph } from "../marks";
+import { metricText, percent } from "../numbers";
+import { ProblemParts } from "../problem";
+import { device } from "../topbar";
+import * as api from "./api";
+import { Look } from "./unfinished";
+
+export const past = signal<api.Past | null>(null);
+const trouble = signal<Problem | null>(null);
+const text = signal("");
+
+export async function loadPast(): Promise<void> {
+  try {
+    past.value = await api.past();
+    trouble.value = null;
+  } catch (error) {
+    trouble.value = problemOf(error);
+  }
+}
+
+export function PastComparisons(): JSX.Element {
+  const all = past.value?.comparisons ?? [];
+  const wanted = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const shown = all.filter((one) => {
+    const said = `${one.name} ${one.target} ${one.target_facts} ${one.reference} ${one.first} ${one.verdict}`.toLowerCase();
+    return wanted.every((word) => said.includes(word));
+  });
+  return (
+    <section class="box" aria-label="Past comparisons">
+      <header>
+        <h2>Past comparisons</h2>
+        <span class="dim">
+          {past.value && `${all.length} · new ones go to ${past.value.folder}`}
+        </span>
+        <span class="sp" />
+        <div class="search">
+          <input type="search" aria-label="Filter comparisons" placeholder="Filter" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
+        </div>
+      </header>
+      {trouble.value && <ProblemParts problem={trouble.value} />}
+      {past.value && all.length === 0 && <p class="words dim">None yet. What you compare is kept in {past.value.folder} and listed here.</p>}
+      {all.length > 0 && shown.length === 0 && (
+        <p class="words dim">
+          The filter hides all {all.length}.{" "}
+          <button type="button" class="link" onClick={() => (text.value = "")}>
+            Show them
+          </button>
+        </p>
+      )}
+      {shown.length > 0 && (
+        <table class="pt">
+          <thead>
+            <tr>
+              <th>name</th>
+              <th>target</th>
+              <th>reference</th>
+              <th>verdict</th>
+              <th>first divergence</th>
+              <th class="num">output, dB</th>
+              <th class="num">coverage</th>
+              <th class="num">guilty</th>
+              <th class="num">when</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.slice(0, 200).map((one) => (
+              <Line key={one.path} one={one} />
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
+}
+
+function Line({ one }: { one: api.PastComparison }): JSX.Element {
+  const { problem } = one;
+  return (
+    <tr title={problem ? `${one.path}\nexpected ${problem.expected}; found ${problem.found}; ${problem.cure}` : one.path}>
+      <td class="cut">{problem ? one.name : <a href={`/c/${one.id}`}>{one.name}</a>}</td>
+      <td class="cut">
+        {one.target || "–"} <span class="dim">{device(one.target_facts)}</span>
+      </td>
+      <td class="cut">{one.reference || "–"}</td>
+      {problem ? (
+        <td colSpan={5} class="mid">
+          <div class="cells">
+            <Glyph level="none" />
+            <span class="why">
+              {brief(problem.found)}
+              {problem.cure && !one.can_resume && ` · ${problem.cure}`}
+            </span>
+            <span class="sp" />
+            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
+            {one.can_resume && <GoOn path={one.path} name={one.name} />}
+          </div>
+        </td>
+      ) : (
+        <>
+          <td>
+            <div class="cells">
+              <Glyph level={one.level} guilt={one.guilt} />
+              <span>{one.verdict === "none" ? "no verdict" : one.verdict_text}</span>
+            </div>
+          </td>
+          <td class="mid cut">{one.first || "–"}</td>
+          <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
+          <td class="num">{one.coverage === null ? "–" : percent(one.coverage)}</td>
+          <td class="num">{one.guilty === null ? <span title="introduced error is not known">–</span> : one.guilty}</td>
+        </>
+      )}
+      <td class="num dim">{when(one.when)}</td>
+    </tr>
+  );
+}
+
+/** Without what a reader of files had to say about bytes; the tooltip has it. */
+function brief(found: string): string {
+  return found.replace(/ \(.*\)$/s, "");
+}
+
+function GoOn({ path, name }: { path: string; name: string }): JSX.Element {
+  const [asked, setAsked] = useState(false);
+  const act = (): void => {
+    setAsked(true);
+    api.resumePast(path).then(
+      () => {
+        trouble.value = null;
+        void loadPast();
+      },
+      (error: unknown) => {
+        setAsked(false);
+        trouble.value = problemOf(error);
+      },
+    );
+  };
+  return (
+    <button type="button" class="btn s" disabled={asked} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
+      Go on
+    </button>
+  );
+}
+
+/** "17:20", "yesterday, 17:20", "12 Nov, 09:41", "12 Nov 2024". */
+function when(seconds: number): string {
+  if (!seconds) return "";
+  const then = new Date(seconds * 1000);
+  const clock = then.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(then).setHours(0, 0, 0, 0)) / 86_400_000);
+  if (days === 0) return `today, ${clock}`;
+  if (days === 1) return `yesterday, ${clock}`;
+  const day = then.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  return then.getFullYear() === new Date().getFullYear() ? `${day}, ${clock}` : `${day} ${then.getFullYear()}`;
+}
