@@ -54,6 +54,41 @@ def test_an_interrupted_comparison_is_gone_on_with_after_a_restart(page, folder)
         server.stop()
 
 
+def hold_the_answer(page) -> None:
+    """Let the server have the request for a comparison, and the page never its answer."""
+
+    def handle(route) -> None:
+        if route.request.method == "POST":
+            route.fetch()
+        else:
+            route.continue_()
+
+    page.route("**/api/session/jobs", handle)
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_a_tab_opens_its_comparison_though_it_never_had_the_answer(page, folder, reloaded):
+    """Events may come before the answer to the request, and a reload loses the answer."""
+    server = Server(folder)
+    try:
+        page.goto(server.address)
+        hold_the_answer(page)
+        page.locator("#target-path").fill("net.py:waiting")
+        page.locator("#reference-path").fill("net.py:reference")
+        page.get_by_role("button", name="File", exact=True).click()
+        page.locator("#input-file").fill("net.py:inputs")
+        expect(page.get_by_text("net.py defines waiting.")).to_be_visible()
+        page.keyboard.press("Control+Enter")
+        expect(page.locator(".job[data-state=running]")).to_be_visible()
+        if reloaded:
+            page.reload()
+            expect(page.locator(".job[data-state=running]")).to_be_visible()
+        (folder / "go").touch()
+        page.wait_for_url(re.compile("/c/[0-9a-f]{12}"), timeout=SLOW)
+    finally:
+        server.stop()
+
+
 def test_what_is_damaged_is_listed_with_its_cure(page, folder):
     server = Server(folder)
     try:

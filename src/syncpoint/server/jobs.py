@@ -425,6 +425,7 @@ def _shown(job: Job, log: bool = True) -> JobState:
         )
     return JobState(
         id=job.id,
+        request_id=job.spec.request_id if job.spec is not None else "",
         version=job.version,
         state=job.state,
         target=job.plan.target,

@@ -106,6 +106,8 @@ class SessionSpec(Schema):
     preset: Word = "auto"
     introduced: Literal["local", "replay", "off"] = "local"
     reference_model: Text = ""
+    request_id: Word = ""
+    """Chosen by the page: it recognises its job by it, also where it never had the answer."""
 
 
 Fields = Annotated[dict[Word, Text], Field(max_length=64)]
@@ -174,6 +176,8 @@ class JobState(Schema):
     """A comparison that is asked for, being made, or over."""
 
     id: str
+    request_id: str
+    """As the request for it said."""
     version: int
     state: State
     target: str

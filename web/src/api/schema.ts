@@ -947,6 +947,8 @@ export interface components {
         JobState: {
             /** Id */
             id: string;
+            /** Request Id */
+            request_id: string;
             /** Version */
             version: number;
             /**
@@ -1577,6 +1579,11 @@ export interface components {
              * @default
              */
             reference_model: string;
+            /**
+             * Request Id
+             * @default
+             */
+            request_id: string;
         };
         /**
          * SideSpec

@@ -80,6 +80,7 @@ export const spec = computed<api.Spec>(() => ({
   preset: preset.value,
   introduced: introduced.value,
   reference_model: sides.reference.seen.value?.kind === "recording" ? referenceModel.value.trim() : "",
+  request_id: "",
 }));
 
 /** What is not filled in yet, by the id of its field. */

@@ -16,28 +16,30 @@ const trouble = signal<Problem | null>(null);
 
 export const isOver = (job: api.Job): boolean => job.state === "done" || job.state === "failed" || job.state === "cancelled";
 
-const OWN = "syncpoint.job";
+const REQUEST = "syncpoint.request";
 
-/** Remember the job that this tab asked for: it is opened here when it is done. */
-export function own(job?: string | null): string | null {
+/** Remember what this tab asks for: the job is opened here when it is done. */
+export function ownRequest(id?: string | null): string | null {
   try {
-    if (job === null) sessionStorage.removeItem(OWN);
-    else if (job !== undefined) sessionStorage.setItem(OWN, job);
-    return sessionStorage.getItem(OWN);
+    if (id === null) sessionStorage.removeItem(REQUEST);
+    else if (id !== undefined) sessionStorage.setItem(REQUEST, id);
+    return sessionStorage.getItem(REQUEST);
   } catch {
     return null;
   }
 }
 
+export const newRequestId = (): string => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16).padStart(8, "0")).join("");
+
 export const addressOf = (job: api.Job): string => `/c/${job.comparison}${job.metric === "psnr" ? "" : `#metric=${job.metric}`}`;
 
 export function Progress(): JSX.Element {
-  const mine = own();
+  const mine = ownRequest();
   const live = jobs.value.filter((job) => !isOver(job));
   const running = live.filter((job) => job.state === "running");
   const queued = live.filter((job) => job.state === "queued").reverse();
   const over = jobs.value.filter((job) => isOver(job) && !dismissed.value.includes(job.id));
-  const last = over.find((job) => job.id === mine) ?? over[0];
+  const last = over.find((job) => job.request_id === mine) ?? over[0];
   return (
     <>
       {running.map((job) => (

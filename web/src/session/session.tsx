@@ -13,7 +13,7 @@ import { Pick } from "./controls";
 import * as form from "./form";
 import { loadPast, past, PastComparisons } from "./history";
 import { Picker } from "./picker";
-import { addressOf, isOver, jobs, own, Progress } from "./progress";
+import { addressOf, isOver, jobs, newRequestId, ownRequest, Progress } from "./progress";
 import { Side } from "./side";
 import "./session.css";
 
@@ -29,9 +29,9 @@ function told(all: api.JobList): void {
   jobs.value = all.jobs;
   void form.follow(all.form);
   if (ended.length) void loadPast();
-  const mine = all.jobs.find((job) => job.id === own());
+  const mine = all.jobs.find((job) => job.request_id === ownRequest());
   if (mine?.state === "done") {
-    own(null);
+    ownRequest(null);
     location.assign(addressOf(mine));
   }
 }
@@ -58,8 +58,10 @@ async function compare(): Promise<void> {
   }
   sending.value = true;
   try {
-    const job = await api.compare(form.spec.value);
-    own(job.id);
+    // Remembered before it is sent: events of the job, or a reload, may come before the answer.
+    const id = newRequestId();
+    ownRequest(id);
+    const job = await api.compare({ ...form.spec.value, request_id: id });
     form.refusal.value = null;
     if (!jobs.value.some((one) => one.id === job.id)) jobs.value = [job, ...jobs.value];
   } catch (error) {
