@@ -80,6 +80,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_branches.py
+	$(BIN)/python tools/check_names.py
 	$(BIN)/python tools/check_spills.py
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 
