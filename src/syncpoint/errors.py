@@ -30,30 +30,31 @@ def _one_line(text: str) -> str:
 
 
 class SyncpointError(Exception):
-    """Base of all; `expected`, `found` and `cure` are the parts of its one-line message.
+    """Base of all. `problem` is a sentence that says what is wrong, `cure` what to do about it.
 
-    The parts may quote names and files of others and are kept as they are; the message has them
-    in a form that can be shown anywhere.
+    Both may quote names and files of others and are kept as they are; the message has them in a
+    form that can be shown anywhere. `SyncpointError(expected, found, cure)` is the older form: its
+    problem reads "expected ...; found ...".
     """
 
     exit_code = EXIT_FAILED
 
-    def __init__(self, expected: str, found: str, cure: str = "") -> None:
-        self.expected = expected
-        self.found = found
-        self.cure = cure
-        super().__init__(expected, found, cure)
+    def __init__(
+        self, problem: str, found: str | None = None, older_cure: str = "", *, cure: str = ""
+    ) -> None:
+        self.expected = "" if found is None else problem
+        self.problem = problem if found is None else f"expected {problem}; found {found}"
+        self.found = problem if found is None else found
+        self.cure = cure or older_cure
+        super().__init__(self.problem)  # what pickle calls the class with
 
     @property
     def detail(self) -> str:
         """The message without the cure."""
-        return _one_line(self._problem())
-
-    def _problem(self) -> str:
-        return f"expected {self.expected}; found {self.found}"
+        return _one_line(self.problem)
 
     def __str__(self) -> str:
-        return _one_line(self._problem() + (f"; {self.cure}" if self.cure else ""))
+        return _one_line(self.problem + (f"; {self.cure}" if self.cure else ""))
 
 
 class InputError(SyncpointError):
@@ -64,12 +65,10 @@ class WriteError(InputError):
     """A file or folder cannot be written: no space, no permission, or something in the way."""
 
     def __init__(self, path: object, reason: str, cure: str) -> None:
-        super().__init__(f"{path} to be written", reason, cure)
+        super().__init__(f"cannot write {path}: {reason}", cure=cure)
         self.path = str(path)
+        self.reason = reason
         self.args = (self.path, reason, cure)
-
-    def _problem(self) -> str:
-        return f"cannot write {self.path}: {self.found}"
 
 
 class NoShape(InputError):
@@ -98,10 +97,10 @@ class MissingExtra(SyncpointError):
 
     def __init__(self, package: str, extra: str, what: str) -> None:
         super().__init__(
-            f"the package {package} for {what}",
-            "it is not installed",
-            f"run: pip install 'syncpoint[{extra}]'",
+            f"{what} needs the package {package}, which is not installed",
+            cure=f"run: pip install 'syncpoint[{extra}]'",
         )
+        self.args = (package, extra, what)
 
 
 class CaptureError(SyncpointError):

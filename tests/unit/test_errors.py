@@ -1,4 +1,4 @@
-"""Errors are one line: expected, found, cure; and each carries its exit code."""
+"""Errors are one line: the problem and its cure; and each carries its exit code."""
 
 import pickle
 
@@ -12,15 +12,23 @@ ALL = [
     errors.MissingExtra("torch", "torch", "capturing an nn.Module"),
     errors.CaptureError("the model to run", "RuntimeError: boom"),
     errors.Unsupported("a local file", "an address", "download it first"),
+    errors.InputError("x.run already exists", cure="add --force or choose another name"),
+    errors.WriteError("x.csv", "disk full", "free some space"),
 ]
 
 
 @pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
-def test_message_is_one_line_with_expected_and_found(error):
+def test_the_message_is_the_problem_and_its_cure_in_one_line(error):
     text = str(error)
     assert "\n" not in text
-    assert text.startswith("expected ")
-    assert "; found " in text
+    assert text.startswith(error.detail)
+    assert text.endswith(error.cure)
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
+def test_every_error_can_be_sent_to_another_process(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and again.cure == error.cure
 
 
 @pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)

@@ -97,7 +97,7 @@ def output_folder(path: Path) -> Iterator[Path]:
             if str(partial.path) not in error.path:
                 raise
             named = error.path.replace(str(partial.path), str(path))
-            raise WriteError(named, error.found, error.cure) from error
+            raise WriteError(named, error.reason, error.cure) from error
         partial.publish(new=True)
 
 
