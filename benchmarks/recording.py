@@ -25,7 +25,7 @@ from models.resnet import make_resnet, resnet_inputs
 from syncpoint.run.model import WHOLE, TensorKey
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.runtimes.registry import find, parse_options
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
+from syncpoint.runtimes.torch.ledger import Ledger
 
 MODELS = {"ResNet-18": (make_resnet, resnet_inputs), "GPT-2": (make_gpt, gpt_inputs)}
 

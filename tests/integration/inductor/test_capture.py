@@ -16,7 +16,7 @@ from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_r
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Role
 from syncpoint.runtimes import registry
-from syncpoint.runtimes.inductor import hooks
+from syncpoint.runtimes.inductor import codegen_hooks
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
 
 BUG = "cpp.inject_relu_bug_TESTING_ONLY=accuracy"
@@ -216,13 +216,13 @@ def test_another_torch_is_refused_with_a_way_around(monkeypatch):
 
     monkeypatch.delattr(cpp.KernelGroup, "call_kernel")
     with pytest.raises(Unsupported, match=r"no .*KernelGroup.call_kernel.*backend=aot_eager"):
-        hooks.probe()
+        codegen_hooks.probe()
     for way in ({"backend": "aot_eager"}, {"fusion": "unfused"}):
         assert _watching(way)
     with pytest.raises(Unsupported, match="KernelGroup"):
         _watching({})
     monkeypatch.undo()
-    hooks.probe()
+    codegen_hooks.probe()
 
 
 def _watching(way):

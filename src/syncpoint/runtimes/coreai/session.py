@@ -24,9 +24,9 @@ from syncpoint.runtimes.coreai import debug_info, program
 from syncpoint.runtimes.coreai.arrays import NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.coreai.capture import Capture, Names, Watch, record_inputs
 from syncpoint.runtimes.coreai.event_loop import Loop
+from syncpoint.runtimes.environment import environment_with
 from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import bind
-from syncpoint.runtimes.machine_facts import environment_with
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step

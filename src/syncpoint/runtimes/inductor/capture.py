@@ -13,15 +13,15 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
+from syncpoint.runtimes.inductor.codegen_hooks import Buffer
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
 from syncpoint.runtimes.inductor.graph import Given, completed, computed, graph_input, program_of
-from syncpoint.runtimes.inductor.hooks import Buffer
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import dtype_name, same_bits
 from syncpoint.runtimes.torch.evaluate import Evaluator
+from syncpoint.runtimes.torch.ledger import Ledger
 from syncpoint.runtimes.torch.node_metadata import frames, module_of
 from syncpoint.runtimes.torch.program import Observed, Program
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
 from syncpoint.runtimes.torch.tree_paths import input_path
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from syncpoint.errors import InputError, Unsupported
-from syncpoint.runtimes.inductor.hooks import Emitter, Generated, emitting, probe
+from syncpoint.runtimes.inductor.codegen_hooks import Emitter, Generated, emitting, probe
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.export import quiet
 

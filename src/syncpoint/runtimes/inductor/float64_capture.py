@@ -8,7 +8,7 @@ from syncpoint.run.model import Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor.capture import GraphCall, Recording, Watched, place
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
+from syncpoint.runtimes.torch.ledger import Ledger
 
 
 class Wide(Recording):

@@ -20,14 +20,14 @@ from syncpoint.runtimes.inductor.replay import Replacing, Replay
 from syncpoint.runtimes.inductor.unfused_capture import OpByOp, Unfused
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, Region, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_numpy
+from syncpoint.runtimes.torch.captured_vs_plain import observed
 from syncpoint.runtimes.torch.environment import environment
 from syncpoint.runtimes.torch.evaluate import choose
 from syncpoint.runtimes.torch.export import quiet
 from syncpoint.runtimes.torch.inputs import key_of
-from syncpoint.runtimes.torch.model_forms import Subject
-from syncpoint.runtimes.torch.observer_check import observed
+from syncpoint.runtimes.torch.ledger import OpFailed, place_of
+from syncpoint.runtimes.torch.load_model import Subject
 from syncpoint.runtimes.torch.program import Program
-from syncpoint.runtimes.torch.recorded_so_far import OpFailed, place_of
 from syncpoint.runtimes.torch.session import TorchSession
 from syncpoint.runtimes.torch.tree_paths import other_outputs, path_text
 

@@ -9,8 +9,8 @@ from syncpoint.runtimes.inductor.capture import GraphCall, Recording
 from syncpoint.runtimes.inductor.compile import tensor_nodes
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.capture import Capture
+from syncpoint.runtimes.torch.ledger import Ledger
 from syncpoint.runtimes.torch.node_metadata import frames, module_of, type_of
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
 
 
 class OpByOp(Recording):

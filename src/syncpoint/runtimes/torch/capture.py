@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.runtimes.protocol import Tree
+from syncpoint.runtimes.torch.ledger import Ledger, OpFailed
 from syncpoint.runtimes.torch.node_metadata import attributes
 from syncpoint.runtimes.torch.program import (
     AMBIGUOUS,
@@ -23,7 +24,6 @@ from syncpoint.runtimes.torch.program import (
     model_input,
     state_before,
 )
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, OpFailed
 
 
 class Capture(Interpreter):

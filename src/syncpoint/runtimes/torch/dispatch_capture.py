@@ -24,15 +24,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncpoint.run.model import Edge, Frame, Op, OpKey, Role
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.aliasing import REREAD, Memory, Place, Write, storage_of
 from syncpoint.runtimes.torch.arrays import cloned, form_of
+from syncpoint.runtimes.torch.in_place_writes import REREAD, Memory, Place, Write, storage_of
 from syncpoint.runtimes.torch.inputs import Args, Kwargs, named, raised
-from syncpoint.runtimes.torch.model_forms import Subject
-from syncpoint.runtimes.torch.module_paths import ModuleStack, Stack, class_name, python_stack
+from syncpoint.runtimes.torch.ledger import Ledger, place_of
+from syncpoint.runtimes.torch.live_stack import ModuleStack, Stack, class_name, python_stack
+from syncpoint.runtimes.torch.load_model import Subject
 from syncpoint.runtimes.torch.node_metadata import FRAMES, attributes, type_of, written
 from syncpoint.runtimes.torch.program import Edges, Program, describe, identity
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, place_of
-from syncpoint.runtimes.torch.state import Loop, own_tensors, unchanged
+from syncpoint.runtimes.torch.steps import Loop, own_tensors, unchanged
 from syncpoint.runtimes.torch.torchscript import unoptimised
 from syncpoint.runtimes.torch.tree_paths import path_text
 

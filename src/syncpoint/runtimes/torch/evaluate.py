@@ -21,10 +21,10 @@ from syncpoint.runtimes.torch.arrays import (
     to_torch,
     torch_dtype,
 )
+from syncpoint.runtimes.torch.ledger import Ledger
 from syncpoint.runtimes.torch.node_metadata import type_of
 from syncpoint.runtimes.torch.op_in_dtype import call, cast, check
 from syncpoint.runtimes.torch.program import AMBIGUOUS, Program
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
 
 _CACHE_BYTES = 512 << 20
 """Cast parameters are kept up to here; ops of one region share them, and so do neighbours."""

@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import fit
+from syncpoint.runtimes.inputs.bind_inputs import fit
 from syncpoint.runtimes.protocol import Inputs, InputSpec, Tree
 from syncpoint.runtimes.torch.arrays import describe, dtype_name, to_torch
-from syncpoint.runtimes.torch.model_forms import Subject
+from syncpoint.runtimes.torch.load_model import Subject
 from syncpoint.runtimes.torch.tree_paths import input_path
 
 _ILL_FITTING = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")

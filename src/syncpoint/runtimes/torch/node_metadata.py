@@ -14,8 +14,8 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Frame
+from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.stack_text import frames_in, without_call
 from syncpoint.runtimes.torch.arrays import dtype_name
 
 FRAMES = "syncpoint_frames"

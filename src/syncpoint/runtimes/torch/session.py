@@ -20,17 +20,17 @@ from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, InputSpec, Re
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step
 from syncpoint.runtimes.torch.arrays import cloned
 from syncpoint.runtimes.torch.capture import Capture, record_program
+from syncpoint.runtimes.torch.captured_vs_plain import observed, observed_states
 from syncpoint.runtimes.torch.dispatch_capture import record_by_dispatch
 from syncpoint.runtimes.torch.environment import environment
 from syncpoint.runtimes.torch.evaluate import Evaluator, choose
 from syncpoint.runtimes.torch.export import export, program_of
 from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind, key_of, named, raised
-from syncpoint.runtimes.torch.model_forms import Subject, subject_of
-from syncpoint.runtimes.torch.observer_check import observed, observed_states
+from syncpoint.runtimes.torch.ledger import Ledger, OpFailed, place_of
+from syncpoint.runtimes.torch.load_model import Subject, subject_of
 from syncpoint.runtimes.torch.program import Observed, Program, model_input
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, OpFailed, place_of
 from syncpoint.runtimes.torch.replay import Replay, Value
-from syncpoint.runtimes.torch.state import Loop, unchanged
+from syncpoint.runtimes.torch.steps import Loop, unchanged
 from syncpoint.runtimes.torch.tree_paths import other_outputs
 
 _STATE = threading.RLock()

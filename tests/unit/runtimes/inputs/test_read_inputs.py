@@ -9,8 +9,8 @@ from syncpoint.errors import CaptureError, FormatError, InputError
 from syncpoint.run.model import OpKey, Role, RunInfo
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.inputs.bind_inputs import fit
 from syncpoint.runtimes.inputs.generate import Shape, parse_shape
-from syncpoint.runtimes.inputs.named import fit
 from syncpoint.runtimes.inputs.read_inputs import as_inputs, read_inputs
 from syncpoint.runtimes.protocol import Inputs, InputSpec
 

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncpoint.errors import CaptureError
 from syncpoint.runtimes.import_path import one_line
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.aliasing import storage_of
 from syncpoint.runtimes.torch.arrays import same_bits
-from syncpoint.runtimes.torch.model_forms import Subject
+from syncpoint.runtimes.torch.in_place_writes import storage_of
+from syncpoint.runtimes.torch.load_model import Subject
 from syncpoint.runtimes.torch.node_metadata import written
 from syncpoint.runtimes.torch.program import identity, named_tensors
 

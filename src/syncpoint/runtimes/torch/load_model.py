@@ -22,7 +22,7 @@ from syncpoint.runtimes.import_path import load_object, one_line
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
 from syncpoint.runtimes.torch.environment import device_named
 from syncpoint.runtimes.torch.export import quiet
-from syncpoint.runtimes.torch.module_paths import class_name
+from syncpoint.runtimes.torch.live_stack import class_name
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 
 _FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
