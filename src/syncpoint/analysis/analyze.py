@@ -28,7 +28,7 @@ from syncpoint.metrics.limits import PRESETS, judge
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.shapes import Shape
 from syncpoint.supervision.channel import scratch_folder
 
 _MOST_CONTRIBUTIONS = 5

@@ -20,7 +20,7 @@ from syncpoint.workflow.resolve import open_recording, runtime_options
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.runtimes.protocol import Cutter, Session
 
 
@@ -62,8 +62,9 @@ def _guided(
     shapes: Mapping[str, Shape | tuple[int, ...]],
 ) -> tuple[Run, Cutter]:
     """The target's ops one by one, and the way to cut it."""
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find, parse_options, runtimes
+    from syncpoint.runtimes.registry import find, runtimes
 
     chosen = find(target, options.get("runtime"))
     own = runtime_options(options)

@@ -14,7 +14,7 @@ from syncpoint.workflow.capture import describe
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)

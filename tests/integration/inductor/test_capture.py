@@ -18,6 +18,7 @@ from syncpoint.run.model import Role
 from syncpoint.runtimes import registry
 from syncpoint.runtimes.inductor import codegen_hooks
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
+from syncpoint.runtimes.options import parse_options
 
 BUG = "cpp.inject_relu_bug_TESTING_ONLY=accuracy"
 NETS = {
@@ -228,7 +229,7 @@ def test_another_torch_is_refused_with_a_way_around(monkeypatch):
 def _watching(way):
     """What a model would be compiled with; compiling itself needs all of inductor."""
     runtime = registry.runtime("inductor")
-    return Compilation(make_mlp(), registry.parse_options(runtime, way))
+    return Compilation(make_mlp(), parse_options(runtime, way))
 
 
 def test_a_model_that_raises_says_so_in_one_line():

@@ -25,7 +25,7 @@ from syncpoint.runtimes.coreai.arrays import Seen, of_array, placed, seen
 from syncpoint.runtimes.coreai.debug_info import NOTHING, Debug
 from syncpoint.runtimes.coreai.program import Node, Program, short
 from syncpoint.runtimes.coreai.quantization import UNPACKING, Rounded, meaning, rows
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array
 
 CALL = "call."

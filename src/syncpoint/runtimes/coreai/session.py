@@ -25,7 +25,7 @@ from syncpoint.runtimes.coreai.arrays import NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.coreai.capture import Capture, Names, Watch, record_inputs
 from syncpoint.runtimes.coreai.event_loop import Loop
 from syncpoint.runtimes.environment import environment_with
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec

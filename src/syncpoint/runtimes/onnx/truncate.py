@@ -19,7 +19,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.model import Source
 from syncpoint.runtimes.onnx.session import DATA_FOLDER, LEVELS, OnnxSession, providers

@@ -10,7 +10,7 @@ import torch
 
 from syncpoint.errors import InputError
 from syncpoint.runtimes.environment import cpu_flags, cpu_name
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 
 
 def device_named(name: str) -> torch.device:

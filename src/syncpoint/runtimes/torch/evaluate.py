@@ -12,10 +12,11 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, Region, Tree
 from syncpoint.runtimes.torch.arrays import (
     describe,
+    describe_dtype,
     is_float_name,
     to_numpy,
     to_torch,
@@ -297,11 +298,6 @@ def _said(program: Program, key: OpKey) -> str:
 
 def _is_real(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
-
-
-def describe_dtype(dtype: torch.dtype) -> str:
-    """`float64`, for messages."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _node(program: Program, key: OpKey) -> Node | None:
