@@ -14,8 +14,9 @@ import numpy as np
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.dtypes import from_safetensors
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.inputs.read_inputs import _FORMS
 from syncpoint.runtimes.protocol import Array, Inputs
+
+SUFFIXES = (".npz", ".npy", ".safetensors")
 
 
 def read_array_file(path: Path) -> Inputs:
@@ -30,7 +31,10 @@ def read_array_file(path: Path) -> Inputs:
             return Inputs(kwargs=_safetensors(path))
     except OSError as error:
         raise InputError(f"a readable file {path}", one_line(error)) from error
-    raise InputError(f"inputs as {_FORMS}", f"{path.name!r}")
+    raise InputError(
+        f"{path.name!r} is not a file of inputs ({', '.join(SUFFIXES)})",
+        cure="give such a file, a run, module:function, random[:seed], zeros or ones",
+    )
 
 
 def _npz(path: Path) -> dict[str, Array]:

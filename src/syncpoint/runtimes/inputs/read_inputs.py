@@ -11,7 +11,7 @@ from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import is_reference, load_object
-from syncpoint.runtimes.inputs.array_files import read_array_file
+from syncpoint.runtimes.inputs.array_files import SUFFIXES, read_array_file
 from syncpoint.runtimes.inputs.generate import generate_inputs
 from syncpoint.runtimes.inputs.recorded_inputs import read_run_inputs
 from syncpoint.runtimes.inputs.shapes import Shape, as_shapes
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     pass
 
 _MADE = ("random", "zeros", "ones")
-_SUFFIXES = (".npz", ".npy", ".safetensors")
 _FORMS = ".npz, .npy, .safetensors, a run, module:function, random[:seed], zeros or ones"
 
 
@@ -84,9 +83,9 @@ def _from_text(
 
 
 def _from_files(text: str, paths: Sequence[Path]) -> list[Inputs]:
-    found = [read_array_file(path) for path in paths if path.suffix in _SUFFIXES and path.is_file()]
+    found = [read_array_file(path) for path in paths if path.suffix in SUFFIXES and path.is_file()]
     if not found:
-        raise InputError(f"files of {', '.join(_SUFFIXES)}", f"none in {text!r}")
+        raise InputError(f"files of {', '.join(SUFFIXES)}", f"none in {text!r}")
     return found
 
 
