@@ -5,7 +5,7 @@ import pytest
 
 import syncpoint as sp
 from helpers.small_runs import run
-from syncpoint.matching.evidence.wrappers import unwrapped
+from syncpoint.matching.evidence.wrapper_prefixes import unwrapped
 from syncpoint.matching.matcher_chain import chain, match
 
 X = np.arange(6, dtype=np.float32)

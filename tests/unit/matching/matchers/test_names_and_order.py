@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from helpers.small_runs import run
 from syncpoint.matching.matcher_chain import chain, match
-from syncpoint.matching.matchers.names import _align
 from syncpoint.matching.op_kinds import op_kind
+from syncpoint.matching.sequence_alignment import align
 from syncpoint.metrics.verdict import ReasonCode
 
 X = np.zeros(4, np.float32)
@@ -135,7 +135,7 @@ def test_op_kind_drops_what_varies_between_forms_of_a_model():
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9))
 def test_sure_pairs_lie_in_every_longest_alignment(a, b):
-    sure, _ = _align([(x,) for x in a], [(x,) for x in b])
+    sure, _ = align([(x,) for x in a], [(x,) for x in b])
     best, alignments = 0, [frozenset()]
 
     def grow(i, j, chosen):

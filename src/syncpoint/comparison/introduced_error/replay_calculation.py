@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.local import Introducer
+from syncpoint.comparison.introduced_error.local_calculation import Introducer
 from syncpoint.comparison.introduced_error.regions import Regions
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import as_real, dequantized, operand_of

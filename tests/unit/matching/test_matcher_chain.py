@@ -8,8 +8,8 @@ import pytest
 
 from helpers.paths import ROOT
 from helpers.small_runs import run
+from syncpoint.matching.fingerprints import chosen
 from syncpoint.matching.matcher_chain import chain, match
-from syncpoint.matching.matchers.structure import chosen
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.model import Frame, Op, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import in_memory

@@ -7,24 +7,24 @@ follows from what the ops say of themselves, never from values alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from syncpoint.matching.evidence.downstream_agreement import agree_after
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
+from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.views import View
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Op
 
 _STEPS = 4
 """Transpositions of one another that are looked behind."""
 
 
-def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
+def pair_turned(work: Workspace) -> None:
     """Pair transpositions of paired tensors, where both say their axes, the values are equal
     through the view that follows from them, and so is what comes after: a wrong order of axes
     would show there."""
     mine, theirs = work.graphs
-    _part_mistaken(work, agree_after)
+    _part_mistaken(work)
     waiting: dict[Slot, list[tuple[Slot, tuple[int, ...]]]] = {}
     for slot in _turned(work, TARGET):
         behind = _behind(mine, slot, work.to_reference)
@@ -37,7 +37,7 @@ def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
             view = _between(order, behind[1]) if behind is not None else None
             if view is None or target in work.to_reference:
                 continue
-            if work.prints.equal(target, slot, view) and agree_after(target):
+            if work.prints.equal(target, slot, view) and agree_after(work, target):
                 fitting.append((target, view))
         if len(fitting) == 1:
             target, view = fitting[0]
@@ -46,7 +46,28 @@ def pair_turned(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
             work.pair(target, slot, said, 0.9, view=view)
 
 
-def _part_mistaken(work: Workspace, agree_after: Callable[[Slot], bool]) -> None:
+def drop_moved_transpositions(work: Workspace) -> None:
+    """Views and slices of another shape that hold the reference's numbers in an order of axes
+    that no other op needs, while all that follows is equal: a transposition was moved past
+    them. Were it a mistake, it would show in what follows."""
+    order = work.graphs[TARGET].position
+    for target, reference in sorted(
+        work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
+    ):
+        shapes = work.graphs[TARGET].shape(target), work.graphs[REFERENCE].shape(reference)
+        plain = [[n for n in shape or () if n != 1] for shape in shapes]
+        moves = work.graphs[TARGET].class_of(target) in TRANSPARENT | {"slice", "split"}
+        if not moves or plain[0] == plain[1] or work.view(target):
+            continue
+        distance, view = work.layouts.best(target, reference)
+        if view and distance <= work.prints.tolerance and agree_after(work, target):
+            work.unpair(target)
+            why = f"equal through {view}, which what follows undoes"
+            work.explain(TARGET, target, f"made from {reference}; {why}")
+            work.explain(REFERENCE, reference, f"{target} is {why}")
+
+
+def _part_mistaken(work: Workspace) -> None:
     """Undo pairs by name of transpositions that have the same shape and not the same axes, where
     the axes that they name themselves make them equal."""
     mine, theirs = work.graphs
@@ -62,7 +83,7 @@ def _part_mistaken(work: Workspace, agree_after: Callable[[Slot], bool]) -> None
         view = None if work.view(one[0]) else _between(one[1], other[1])
         if not view or work.prints.equal(target, reference):
             continue
-        if work.prints.equal(target, reference, view) and agree_after(target):
+        if work.prints.equal(target, reference, view) and agree_after(work, target):
             work.unpair(target)
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from syncpoint.matching.evidence.module_instances import named_modules
+from syncpoint.matching.evidence.numbered_modules import named_modules
 from syncpoint.matching.matcher_chain import chain, match
-from syncpoint.matching.matching_state import Workspace
 from syncpoint.matching.protocol import Matching, Side
+from syncpoint.matching.workspace import Workspace
 from syncpoint.run.model import Edge, Frame, Op, OpKey, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import in_memory
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.matching.evidence.transpositions import axes_of
+from syncpoint.matching.corrections.transpositions import axes_of
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.run.model import Op, OpKey, Role
 from syncpoint.run.reader import in_memory

@@ -8,63 +8,20 @@ stays and the report says what it equals: with only the first two, the same sigh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syncpoint.matching.evidence.biases import settle_biases
-from syncpoint.matching.evidence.downstream import agree_after
-from syncpoint.matching.evidence.folded_parameters import part_folded
-from syncpoint.matching.evidence.lowered_ops import drop_unlike
-from syncpoint.matching.evidence.swapped_names import exchange
-from syncpoint.matching.evidence.transpositions import pair_turned
+from syncpoint.matching.evidence.downstream_agreement import agree_after
+from syncpoint.matching.fingerprints import MARGIN
 from syncpoint.matching.graph import Slot
-from syncpoint.matching.layouts import add_views
-from syncpoint.matching.matchers.structure import MARGIN, walk
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.op_kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
-from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
-from syncpoint.matching.reasons import add_reasons
+from syncpoint.matching.protocol import EvidenceKind
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
 _STEPS = 5
 """How far from its partner a tensor is looked for."""
-
-
-class FoldMatcher:
-    """Looks at doubtful pairs again, then gives views and reasons."""
-
-    name = "folds"
-
-    def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Moves pairs, never makes one out of nothing."""
-        work = Workspace.of(matching)
-        drop_unlike(work)
-        work.settle()
-        if all(graph.has_edges for graph in work.graphs):
-            rebiased = settle_biases(work)
-            work.settle()
-            moved = _Review(work).run()
-            work.settle()
-            if exchange(work):
-                moved += 1 + _Review(work).run()
-                work.settle()
-            if moved or rebiased:
-                walk(work)
-        elif work.graphs[TARGET].has_edges:
-            _Review(work).unfold()
-            work.settle()
-        add_views(matching, work.layouts)
-        work.settle()
-        if work.graphs[TARGET].has_edges:
-            review = _Review(work)
-            review.drop_moved()
-            work.settle()
-            if work.graphs[REFERENCE].has_edges:
-                pair_turned(work, review.agree_after)
-        part_folded(work)
-        add_reasons(work)
-        return ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +34,9 @@ class _Fold:
     affine: bool
 
 
-class _Review:
+class FoldReview:
+    """Moves or drops pairs whose target op has taken in ops that follow in the reference."""
+
     def __init__(self, work: Workspace) -> None:
         self.work = work
         self.target, self.reference = work.graphs
@@ -113,26 +72,6 @@ class _Review:
         for target, reference in unsettled:
             moved += self._by_place(target, reference)
         return moved
-
-    def drop_moved(self) -> None:
-        """Views and slices of another shape that hold the reference's numbers in an order of axes
-        that no other op needs, while all that follows is equal: a transposition was moved past
-        them. Were it a mistake, it would show in what follows."""
-        order = self.target.position
-        for target, reference in sorted(
-            self.work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
-        ):
-            shapes = self.target.shape(target), self.reference.shape(reference)
-            plain = [[n for n in shape or () if n != 1] for shape in shapes]
-            moves = self.target.class_of(target) in TRANSPARENT | {"slice", "split"}
-            if not moves or plain[0] == plain[1] or self.work.view(target):
-                continue
-            distance, view = self.work.layouts.best(target, reference)
-            if view and distance <= self.prints.tolerance and self.agree_after(target):
-                self.work.unpair(target)
-                why = f"equal through {view}, which what follows undoes"
-                self.work.explain(TARGET, target, f"made from {reference}; {why}")
-                self.work.explain(REFERENCE, reference, f"{target} is {why}")
 
     def unfold(self) -> None:
         """Against a dump that does not say what reads what: an op that was made from the one it

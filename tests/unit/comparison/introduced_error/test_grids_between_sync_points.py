@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from syncpoint.comparison.introduced_error.integer_grids import Grids, grids_behind
+from syncpoint.comparison.introduced_error.grids_between_sync_points import Grids, grids_behind
 from syncpoint.run.model import Edge, Op, OpKey, Quantization, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import in_memory
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from syncpoint.matching.evidence.downstream import agree_after
+from syncpoint.matching.evidence.downstream_agreement import agree_after
 from syncpoint.matching.graph import Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.op_kinds import ACTIVATIONS
 from syncpoint.matching.protocol import EvidenceKind
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
 _NEAR = 16

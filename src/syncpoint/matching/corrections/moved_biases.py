@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.protocol import EvidenceKind
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Kept, Role, TensorKey
 

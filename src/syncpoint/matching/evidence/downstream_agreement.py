@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 _AROUND = 24
 """How many target ops are passed on the way to the next sync points."""

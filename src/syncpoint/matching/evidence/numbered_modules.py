@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import PurePath
 
-from syncpoint.matching.evidence.wrappers import unwrapped
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
+from syncpoint.matching.evidence.source_lines import lines_by_module
+from syncpoint.matching.evidence.wrapper_prefixes import unwrapped
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Op
 
 _NUMBERED = re.compile(r"(?P<type>.+)\$(?P<number>\d+)")
-
-Line = tuple[str, int]
 
 
 def named_modules(work: Workspace) -> dict[str, str]:
@@ -29,9 +27,9 @@ def named_modules(work: Workspace) -> dict[str, str]:
     inside the module that the module around it is named for.
     """
     target, reference = work.graphs[TARGET].ops, work.graphs[REFERENCE].ops
-    mine = _lines(target)
+    mine = lines_by_module(target)
     numbered = {module: found for module in mine if (found := _innermost(module)) is not None}
-    theirs = _lines(reference)
+    theirs = lines_by_module(reference)
     if not numbered:
         return unwrapped(mine, theirs)
     calls = _calls(reference)
@@ -51,16 +49,6 @@ def named_modules(work: Workspace) -> dict[str, str]:
 def _innermost(module: str) -> tuple[str, int] | None:
     found = _NUMBERED.fullmatch(module.rpartition(".")[2])
     return (found["type"], int(found["number"])) if found else None
-
-
-def _lines(ops: Sequence[Op]) -> dict[str, set[Line]]:
-    """By module: the lines that its ops were called for by."""
-    found: dict[str, set[Line]] = {}
-    for op in ops:
-        here = found.setdefault(op.module, set())
-        if op.source:
-            here.add((PurePath(op.source[-1].file).name, op.source[-1].line))
-    return found
 
 
 def _calls(ops: Sequence[Op]) -> dict[str, list[str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from syncpoint.matching.graph import Graph
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.op_kinds import AFFINE
 from syncpoint.matching.protocol import SyncPoint
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import Op, OpKey, Role
 

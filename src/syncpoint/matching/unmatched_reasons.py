@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from syncpoint.matching.evidence.module_instances import named_modules
+from syncpoint.matching.evidence.numbered_modules import named_modules
+from syncpoint.matching.evidence.source_lines import call_of
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matchers.provenance import call_of
-from syncpoint.matching.matching_state import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.matching.op_kinds import TRANSPARENT
+from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role
 

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 
+from syncpoint.matching.fingerprints import chosen
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
+from syncpoint.matching.matchers.output_ops import pair_by_model_output
 from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import OpKey, Role
-
-MARGIN = 10.0
-"""How much further away the second best must be for values to choose the best."""
-FLOOR = 1e-7
-"""Distances below are rounding of rounding: as good as nothing."""
 
 _READING_PAIRED = "same kind, reading paired tensors"
 
@@ -39,37 +35,9 @@ class StructureMatcher:
         work = Workspace.of(matching)
         if all(graph.has_edges for graph in work.graphs):
             walk(work)
-            if _pair_ends(work):
+            if pair_by_model_output(work):
                 walk(work)
         return ()
-
-
-def _pair_ends(work: Workspace) -> bool:
-    """Ops of one kind that make the same output of the model. Where everything before an output
-    is off and fused beyond recognition, the output is still what it is."""
-    done = False
-    for pair in list(work.matching.pairs):
-        if pair.target.role is not Role.MODEL_OUTPUT or pair.reference.role is not pair.target.role:
-            continue
-        mine, theirs = (
-            _end(graph, key.op)
-            for graph, key in zip(work.graphs, (pair.target, pair.reference), strict=True)
-        )
-        if mine is None or theirs is None or mine[1:] != theirs[1:]:
-            continue
-        said = "same kind, making the same output of the model"
-        done |= work.pair(mine[0], theirs[0], said, 0.85)
-    return done
-
-
-def _end(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
-    """The only result of an op with its number of elements, and what kind of op computed it:
-    behind views, and a product where it adds the bias of one."""
-    at = graph.position.get(op, -1)
-    made = graph.outputs(at) if at >= 0 else []
-    if len(made) != 1:
-        return None
-    return made[0], graph.kind_of(graph.root(made[0])), graph.count(made[0])
 
 
 def _whole(graph: Graph, slot: Slot) -> Slot:
@@ -299,19 +267,3 @@ class Walk:
 
     def _unknown(self, target: Slot, reference: Slot) -> bool:
         return target not in self._labels[TARGET] and reference not in self._labels[REFERENCE]
-
-
-def chosen(table: list[list[float]], tolerance: float) -> list[tuple[int, int]]:
-    """The pairs of rows and columns that are equal, while every other in the row and in the
-    column is at least ten times further away."""
-    found = []
-    columns = list(zip(*table, strict=True))
-    for i, row in enumerate(table):
-        for j, best in enumerate(row):
-            if not best <= tolerance:
-                continue
-            rivals = [d for k, d in enumerate(row) if k != j]
-            rivals += [d for k, d in enumerate(columns[j]) if k != i]
-            if min(rivals, default=inf) >= MARGIN * max(best, FLOOR):
-                found.append((i, j))
-    return found

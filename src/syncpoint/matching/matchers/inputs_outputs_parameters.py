@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from syncpoint.matching.evidence.wrappers import unwrapped
+from syncpoint.matching.evidence.wrapper_prefixes import unwrapped
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.run.model import Part, Role, Tensor
 
