@@ -25,7 +25,7 @@ from syncpoint.runtimes.protocol import (
     Session,
 )
 from syncpoint.runtimes.registry import runtime, runtimes
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from syncpoint.runtimes.protocol import Array, Inputs, Tree
 
 def read_run_inputs(path: Path) -> list[Inputs]:
     """The inputs of the run in a folder, one `Inputs` for each sample."""
-    from syncpoint.run.open_run import open_run
+    from syncpoint.run.storage.open_run import open_run
 
     found = recorded_inputs(open_run(path))
     if not found:
