@@ -149,7 +149,7 @@ class NumpyEvaluator:
             return None
 
 
-class Either:
+class FallbackEvaluator:
     """The reference's own model, and what it cannot run on its own by our ops: runtimes have no
     float64 for some."""
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from syncpoint.comparison.rows import End, Introduced, Row
-from syncpoint.diagnosis.guilt import ValueChecks, find_guilty
+from syncpoint.diagnosis.guilty_ops import ValueChecks, find_guilty
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import OpKey, Role, TensorKey
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, region_edges
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.proof import Proof
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, of_norm
 from syncpoint.diagnosis.weights.effect_on_readers import Effect, effect_of
 from syncpoint.diagnosis.weights.guess_and_prove import hidden, unpaired
@@ -27,6 +27,7 @@ from syncpoint.diagnosis.weights.recorded_parameters import (
     holds_integers,
     is_beyond_rounding,
     overflowed,
+    reference_parameters_behind,
 )
 from syncpoint.diagnosis.weights.relations import likeness, related
 from syncpoint.metrics.verdict import Verdict
@@ -52,14 +53,14 @@ class Weights:
         yield from self._recorded(case, rows)
         named = {row.reference.key.op for row in rows}
         for row in case.guilty[:8]:
-            local = case.local(row)
-            if local is not None:
-                yield from self._hidden(case, local, named)
+            experiment = case.experiment(row)
+            if experiment is not None:
+                yield from self._hidden(case, experiment, named)
 
     # Parameters that both sides show
 
     def _differing(self, case: Case) -> list[Row]:
-        read = {e.op for row in case.guilty for e in region_edges(case, row)}
+        read = {e.op for row in case.guilty for e in reference_parameters_behind(case, row)}
         found = []
         for row in case.rows:
             if row.target.key.role is not Role.PARAMETER or row.verdict is Verdict.NONE:
@@ -80,7 +81,7 @@ class Weights:
                 yield found
 
     def _other_model(self, case: Case, rows: list[Row]) -> Finding:
-        touched = [row for row in case.guilty if region_edges(case, row)]
+        touched = [row for row in case.guilty if reference_parameters_behind(case, row)]
         return Finding(
             cause=self.name,
             kind="other-checkpoint",
@@ -140,11 +141,17 @@ class Weights:
     # Parameters that the target does not show
 
     def _shown(
-        self, case: Case, local: Local, edge: Edge, name: str, mine: Values, proof: Proof
+        self,
+        case: Case,
+        experiment: RegionExperiment,
+        edge: Edge,
+        name: str,
+        mine: Values,
+        proof: Proof,
     ) -> Finding:
         """A parameter of the target that is paired with none, since it is like none."""
-        row, label = local.row, str(edge.op)
-        theirs = np.asarray(local.inputs[edge], np.float64)
+        row, label = experiment.row, str(edge.op)
+        theirs = np.asarray(experiment.inputs[edge], np.float64)
         relation = (
             related(theirs, mine, equality_floor(row)) if mine.shape == theirs.shape else None
         )
@@ -161,23 +168,25 @@ class Weights:
             _next(kind, label),
         )
 
-    def _hidden(self, case: Case, local: Local, named: set[OpKey]) -> Iterator[Finding]:
-        known = equal_parameters(case, local)
+    def _hidden(
+        self, case: Case, experiment: RegionExperiment, named: set[OpKey]
+    ) -> Iterator[Finding]:
+        known = equal_parameters(case, experiment)
         edges = [
             edge
-            for op in local.ops
-            for edge in local.parameters(op)
+            for op in experiment.ops
+            for edge in experiment.parameters(op)
             if edge.op not in named and edge not in known
         ]
         if not edges:
             return
-        row = local.row
-        shown = unpaired(case, local, edges)
+        row = experiment.row
+        shown = unpaired(case, experiment, edges)
         if shown is not None:
             edge, name, mine, proven = shown
-            yield self._shown(case, local, edge, name, mine, proven)
+            yield self._shown(case, experiment, edge, name, mine, proven)
             return
-        found = hidden(case, local, edges)
+        found = hidden(case, experiment, edges)
         if found is None:
             return
         label = str(found.edge.op)

@@ -3,7 +3,7 @@ that stop at the greatest one there is, integers that end too early."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case, Values
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, number, share
 from syncpoint.diagnosis.numerics.clipping import Clipped, clipped, cut_short
 from syncpoint.diagnosis.numerics.integer_kernels import Saturation, saturation
@@ -99,14 +99,14 @@ class Overflow:
         broken = broken_before(case, row.target.key)
         if broken is not None and (broken.constant or broken.op.key != row.target.key.op):
             return self._before(case, head, row, broken, places)
-        local = case.local(row)
-        if local is None:
+        experiment = case.experiment(row)
+        if experiment is None:
             return self._beyond(head, row, theirs, places, 0.85)
-        if np.isfinite(local.truth[places]).all():
+        if np.isfinite(experiment.truth[places]).all():
             sure = 0.6 if follows_broken(case, row, theirs[places]) else 0.95
-            told = self._beyond(head, row, local.truth, places, sure)
-            return self._inside(head, local, places) if told.kind == head.kind else told
-        return self._lost(case, head, local, places)
+            told = self._beyond(head, row, experiment.truth, places, sure)
+            return self._inside(head, experiment, places) if told.kind == head.kind else told
+        return self._lost(case, head, experiment, places)
 
     def _before(
         self, case: Case, head: Finding, row: Row, broken: Broken, places: Places
@@ -131,13 +131,15 @@ class Overflow:
                 evidence=(*head.evidence, said),
                 next=f"write a number that {long_name('f16')} holds, such as -6e4 for a mask",
             )
-        if not broken.overflows:
+        if broken.greatest is None:
             said = f"{label} ({broken.op.type}) is where it begins: {broken.count:,} elements"
             told = replace(head, ops=(label, *head.ops), evidence=(*head.evidence, said))
-            local = case.local(row)
-            whole = local is not None and np.isfinite(local.truth[places]).all()
-            best = best_inside(local, row.target.dtype, places) if local and whole else None
-            return _told_inside(told, local, *best) if local and best else told
+            experiment = case.experiment(row)
+            whole = experiment is not None and np.isfinite(experiment.truth[places]).all()
+            best = (
+                best_inside(experiment, row.target.dtype, places) if experiment and whole else None
+            )
+            return _told_inside(told, experiment, *best) if experiment and best else told
         unguarded = kind == "exp"
         return replace(
             head,
@@ -145,7 +147,11 @@ class Overflow:
             title=f"{label} overflows {long_name(broken.dtype)}",
             confidence=0.95,
             ops=(label, *head.ops),
-            evidence=(*head.evidence, broken.told),
+            evidence=(
+                *head.evidence,
+                f"{label} would reach {number(broken.greatest)}; {long_name(broken.dtype)} ends at"
+                f" {number(DTYPES[broken.dtype].max)}",
+            ),
             next=f"subtract the greatest value before {label}, as softmax does"
             if unguarded
             else f"keep {label} in float32 or bfloat16, or scale its input down",
@@ -188,20 +194,22 @@ class Overflow:
             else f"keep {row.target.label} in float32 or bfloat16",
         )
 
-    def _inside(self, head: Finding, local: Local, places: Places) -> Finding:
+    def _inside(self, head: Finding, experiment: RegionExperiment, places: Places) -> Finding:
         """The result fits, something on the way to it does not."""
-        dtype = local.row.target.dtype
-        best = best_inside(local, dtype, places)
+        dtype = experiment.row.target.dtype
+        best = best_inside(experiment, dtype, places)
         if best is None:
-            most = float(np.abs(local.truth[places]).max())
+            most = float(np.abs(experiment.truth[places]).max())
             said = f"in float64 they are at most {number(most)}, which {long_name(dtype)} holds"
             return replace(head, evidence=(*head.evidence, said))
-        return _told_inside(head, local, *best)
+        return _told_inside(head, experiment, *best)
 
-    def _lost(self, case: Case, head: Finding, local: Local, places: Places) -> Finding:
+    def _lost(
+        self, case: Case, head: Finding, experiment: RegionExperiment, places: Places
+    ) -> Finding:
         """The reference's op breaks on these inputs too: they are to blame."""
-        row = local.row
-        lost = lost_upstream(case, local)
+        row = experiment.row
+        lost = lost_upstream(case, experiment)
         if lost is not None:
             name = long_name(lost.row.target.dtype)
             label = lost.row.target.label
@@ -247,13 +255,13 @@ class Overflow:
     # Ends of the range without NaN
 
     def _ends(self, case: Case, row: Row) -> Finding | None:
-        local = case.local(row)
-        if local is None:
+        experiment = case.experiment(row)
+        if experiment is None:
             return None
-        cut = clipped(case, local)
+        cut = clipped(case, experiment)
         if cut is not None:
-            return self._clipped(case, row, cut, local.noise)
-        return self._saturated(case, local) if is_float(row.target.dtype) else None
+            return self._clipped(case, row, cut, experiment.noise)
+        return self._saturated(case, experiment) if is_float(row.target.dtype) else None
 
     def _clipped(self, case: Case, row: Row, cut: Clipped, noise: float | None = None) -> Finding:
         taken = (
@@ -278,18 +286,18 @@ class Overflow:
             f" {number(cut.greatest)} at least",
         )
 
-    def _saturated(self, case: Case, local: Local) -> Finding | None:
+    def _saturated(self, case: Case, experiment: RegionExperiment) -> Finding | None:
         """Values that stop at the greatest one, and zeros that an overflow inside left."""
-        row, dtype = local.row, local.row.target.dtype
+        row, dtype = experiment.row, experiment.row.target.dtype
         top = DTYPES[dtype].max
-        stopped = (np.abs(local.target) >= top) & (np.abs(local.truth) > ceiling(dtype))
-        stopped = local.without_masked(stopped)
+        stopped = (np.abs(experiment.target) >= top) & (np.abs(experiment.truth) > ceiling(dtype))
+        stopped = experiment.without_masked(stopped)
         name = long_name(dtype)
-        if stopped.any() and np.isfinite(local.target).all():
-            error = local.counted(local.error)
-            rest = finite_rms(np.where(local.counted(stopped), 0.0, error))
+        if stopped.any() and np.isfinite(experiment.target).all():
+            error = experiment.counted(experiment.error)
+            rest = finite_rms(np.where(experiment.counted(stopped), 0.0, error))
             if rest**2 <= 0.2 * finite_rms(error) ** 2:
-                most = float(np.abs(local.truth[stopped]).max())
+                most = float(np.abs(experiment.truth[stopped]).max())
                 return finding_at(
                     case,
                     row,
@@ -303,10 +311,10 @@ class Overflow:
                     ),
                     next=f"keep {row.target.label} in float32 or bfloat16, or scale earlier",
                 )
-        gone = (local.target == 0) & (np.abs(local.truth) > 8 * local.noise)
-        count, total = int(gone.sum()), local.counted(gone).size
-        if local.noise and count and count >= 0.01 * total:
-            best = best_inside(local, dtype, gone)
+        gone = (experiment.target == 0) & (np.abs(experiment.truth) > 8 * experiment.noise)
+        count, total = int(gone.sum()), experiment.counted(gone).size
+        if experiment.noise and count and count >= 0.01 * total:
+            best = best_inside(experiment, dtype, gone)
             if best is not None and best[0].certain:
                 head = finding_at(
                     case,
@@ -317,7 +325,7 @@ class Overflow:
                     confidence=0.9,
                     evidence=(f"{count:,} of {total:,} elements became 0",),
                 )
-                return _told_inside(head, local, *best)
+                return _told_inside(head, experiment, *best)
         return None
 
     def _kernels(self, case: Case, kernels: Saturation) -> Finding:
@@ -326,9 +334,9 @@ class Overflow:
             kernels.rows[0],
             self.name,
             kind="int16-saturation",
-            title=f"{kernels.kernel.key} saturates: sums of two products do not fit 16 bits",
+            title=f"{kernels.worst.kernel.key} saturates: sums of two products do not fit 16 bits",
             confidence=0.93 if kernels.proven else 0.65,
-            evidence=kernels.evidence,
+            evidence=_describe_kernels(kernels),
             next="quantize the weights with reduce_range=True (7 bits), or use uint8 weights;"
             " a processor with VNNI is not affected",
             missing=()
@@ -336,7 +344,7 @@ class Overflow:
             else ("the target run op by op, without integer kernels: name its model",),
             level=Level.CAUSE if kernels.proven else Level.SUSPECT,
         )
-        labels = (str(kernels.kernel.key), *(row.target.label for row in kernels.rows))
+        labels = (str(kernels.worst.kernel.key), *(row.target.label for row in kernels.rows))
         return replace(
             first,
             ops=tuple(dict.fromkeys(labels)),
@@ -345,17 +353,35 @@ class Overflow:
         )
 
 
+def _describe_kernels(kernels: Saturation) -> Iterator[str]:
+    worst = kernels.worst
+    yield (
+        f"{share(worst.over, 1)} of the pairs of neighbouring weights of {worst.kernel.key} add up"
+        f" to more than 128, at most {number(worst.most)}"
+    )
+    yield "with values of up to 255 the sum of two products is then beyond 16 bits"
+    if worst.rmse_in_floats is not None and worst.row.introduced is not None:
+        yield (
+            f"the same integers added up in floats introduce {number(worst.rmse_in_floats)} in"
+            f" place of {number(worst.row.introduced.rmse)}"
+        )
+    if len(kernels.rows) > 1:
+        yield f"{len(kernels.rows)} ops are hit"
+
+
 def _first_broken(case: Case) -> list[Row]:
     """The guilty rows with NaN or inf, else the first such output."""
     rows = [row for row in case.guilty if is_non_finite(row)]
     return rows[:_MOST] or [row for row in case.result.outputs if is_non_finite(row)][:1]
 
 
-def _told_inside(head: Finding, local: Local, one: Inside, _: float, precise: float) -> Finding:
-    row = local.row
+def _told_inside(
+    head: Finding, experiment: RegionExperiment, one: Inside, _: float, precise: float
+) -> Finding:
+    row = experiment.row
     name = long_name(row.target.dtype)
     top = number(DTYPES[row.target.dtype].max)
-    own = one.op.key == local.ops[-1].key
+    own = one.op.key == experiment.ops[-1].key
     label = row.target.label if own else f"{one.op.key} (seen at {row.target.label})"
     cures = {
         "softmax": f"subtract the greatest score before exp in {label}",

@@ -55,10 +55,10 @@ def costs(case: Case, rows: Iterable[Row]) -> list[Cost]:
     for row in rows if whole is not None and total else ():
         if len(found) == _MOST or monotonic() - begun > _SHARE * case.seconds:
             break
-        local, plain = case.local(row), case.values("reference", row)
-        if local is None or plain is None or local.error.shape != plain.shape:
+        experiment, plain = case.experiment(row), case.values("reference", row)
+        if experiment is None or plain is None or experiment.error.shape != plain.shape:
             continue
-        hurt = plain + local.error
+        hurt = plain + experiment.error
         at = row.reference.key
         made = case.replayed(
             "reference", {at: hurt}, "the reference with the error of single ops of the target"

@@ -11,12 +11,12 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.precision_gain import Cost, costs
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, number
 from syncpoint.diagnosis.numerics.accumulators import Narrow, is_noise, narrow
 from syncpoint.diagnosis.numerics.coarser_ops import few_coarser
 from syncpoint.diagnosis.numerics.narrowing import Narrowed, narrowed
-from syncpoint.diagnosis.numerics.quantization_noise import COARSE, noise
 from syncpoint.diagnosis.numerics.ranges import Uneven, Wasted, row_behind, uneven, wasted
 from syncpoint.diagnosis.numerics.scales import Misread, misread, weight_ratio
 from syncpoint.metrics.limits import coarsest, precision_name
@@ -26,6 +26,11 @@ from syncpoint.run.model import Role
 
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
 _MOST = 8
+_COARSE = ("int8", "int4", "fp8")
+"""Presets of what has so few bits that every op is heard."""
+_NAMED = 3
+_WORTH = 0.5
+"""An op is worth leaving in higher precision if the outputs gain so many decibels by it."""
 
 
 class Precision:
@@ -37,39 +42,39 @@ class Precision:
     def look(self, case: Case) -> Iterable[Finding]:
         """What guilty ops lost to bits, else what all of them lost together."""
         for row in case.guilty[:_MOST]:
-            local = case.local(row)
-            found = self._lost(case, local) if local is not None else None
+            experiment = case.experiment(row)
+            found = self._lost(case, experiment) if experiment is not None else None
             if found is not None:
                 yield found
         outputs = [row for row in case.result.outputs if row.verdict in _OFF]
         preset = coarsest([row.preset for row in case.computed])
-        if preset in COARSE and (outputs or case.guilty):
+        if preset in _COARSE and (outputs or case.guilty):
             yield from self._quantized(case, outputs)
         yield from self._few_coarse(case, outputs)
 
     # One op
 
-    def _lost(self, case: Case, local: Local) -> Finding | None:
-        one = misread(case, local)
+    def _lost(self, case: Case, experiment: RegionExperiment) -> Finding | None:
+        one = misread(case, experiment)
         if one is not None:
-            return self._misread(case, local, one)
-        coarse = narrowed(local)
+            return self._misread(case, experiment, one)
+        coarse = narrowed(experiment)
         if coarse is not None:
-            return self._narrowed(case, local.row, coarse)
-        total = narrow(local) if local.row.preset not in COARSE else None
-        if total is not None and (total.reproduces or is_noise(local.row, total)):
-            return self._accumulator(case, local.row, total)
+            return self._narrowed(case, experiment.row, coarse)
+        total = narrow(experiment) if experiment.row.preset not in _COARSE else None
+        if total is not None and (total.reproduces or is_noise(experiment.row, total)):
+            return self._accumulator(case, experiment.row, total)
         return None
 
-    def _misread(self, case: Case, local: Local, one: Misread) -> Finding:
-        row = local.row
+    def _misread(self, case: Case, experiment: RegionExperiment, one: Misread) -> Finding:
+        row = experiment.row
         what = one.what
         if what == "weight":
-            size = weight_ratio(case, one, local)
+            size = weight_ratio(case, one, experiment)
             if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
                 what = "input"
         at = f" of {one.tensor.key.op}" if one.tensor is not None else ""
-        allowed = f" (rounding allows {number(local.noise)})" if local.noise else ""
+        allowed = f" (rounding allows {number(experiment.noise)})" if experiment.noise else ""
         if one.shift:
             steps = f", {number(one.shift / one.step)} steps" if one.step else ""
             said: tuple[str, ...] = (
@@ -94,7 +99,7 @@ class Precision:
                 )
             kind, title = "scale", f"{row.target.label} reads its {what} with a wrong scale"
             cure = f"compare the scale{at} with that of the model it was made from"
-        good = local.noise > 0 and one.left <= 4 * local.noise
+        good = experiment.noise > 0 and one.left <= 4 * experiment.noise
         return finding_at(case, row, self.name, kind, title, 0.94 if good else 0.8, said, cure)
 
     def _narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
@@ -146,7 +151,7 @@ class Precision:
         found += [self._wasted(case, one) for one in list(wasted(case))[:3]]
         yield from (f for f in found if f is not None)
         if not found and not case.guilty and outputs and not sure:
-            yield noise(case, outputs)
+            yield _report_quantization_noise(case, outputs)
 
     def _uneven(self, case: Case, one: Uneven) -> Finding | None:
         readers = [
@@ -240,3 +245,84 @@ def _weight(case: Case, one: Narrow) -> Level:
 def _introduced(row: Row) -> str:
     sqnr = row.introduced.sqnr if row.introduced is not None else None
     return f"what {row.target.label} adds is {sqnr:.1f} dB below its values" if sqnr else ""
+
+
+def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
+    """As good as the bits allow, and not good enough: the ops that cost the outputs most, by
+    experiment where the reference can be run so, else by what each adds."""
+    lossy = _find_lossy(case)
+    measured = costs(case, lossy)
+    worth = [cost for cost in measured if cost.gain >= _WORTH][:_NAMED]
+    worst = [cost.row for cost in worth] or lossy[:_NAMED]
+    named = worst or outputs
+    is_moderate = all(row.verdict is Verdict.MODERATE for row in outputs)
+    return finding_at(
+        case,
+        named[0],
+        "precision",
+        "noise",
+        "quantization costs more than the output can bear",
+        0.8,
+        [
+            "every op loses what its integers cost, and no more",
+            *_loss(lossy[:_NAMED]),
+            *_cost(measured, worth),
+            *_share_of_compression(case),
+        ],
+        _next(worst, measured, worth),
+        missing=() if measured else (_MISSING,),
+        level=Level.NOTE if is_moderate else Level.CAUSE,
+        ops=[row.target.label for row in named],
+        reference_ops=[row.reference.label for row in named],
+        rows={row.target.key: row for row in (*outputs, *worst)}.values(),
+    )
+
+
+def _find_lossy(case: Case) -> list[Row]:
+    """The ops that lose something to few bits, the worst first."""
+    known = [row for row in case.computed if row.target.key.role is Role.OUTPUT]
+    return sorted((row for row in known if _is_lossy(row)), key=_decibels)
+
+
+def _is_lossy(row: Row) -> bool:
+    made = row.introduced
+    return made is not None and made.preset in _COARSE and made.sqnr is not None and made.rmse > 0
+
+
+def _share_of_compression(case: Case) -> list[str]:
+    """Whether an output's error is mostly compression, where a run in between tells."""
+    through = case.result.through
+    parts = [p for p in through.parts if p.output and p.mostly] if through is not None else []
+    return [f"{p.target}: the error is mostly {p.mostly}" for p in parts[:1]]
+
+
+_MISSING = "the reference's model, to measure what each op costs the output (--reference-model)"
+
+
+def _loss(worst: list[Row]) -> list[str]:
+    if not worst:
+        return []
+    names = ", ".join(f"{row.target.label} {_decibels(row):.1f} dB" for row in worst)
+    return [f"signal over noise of what each adds: {names}"]
+
+
+def _cost(measured: list[Cost], worth: list[Cost]) -> list[str]:
+    if worth:
+        said = ", ".join(f"{c.row.target.label} {c.gain:.1f} dB" for c in worth)
+        return [f"what the outputs gain with one op, and what it reads, in float: {said}"]
+    if measured:
+        return [f"with any one of {len(measured)} ops in float the outputs gain less than 0.5 dB"]
+    return []
+
+
+def _next(worst: list[Row], measured: list[Cost], worth: list[Cost]) -> str:
+    names = ", ".join(row.target.label for row in worst)
+    if measured and not worth:
+        return "no few ops are to blame: quantize finer (by channel, more bits), or fewer layers"
+    if worth:
+        return f"leave {names} in float"
+    return f"leave {names or 'the worst ops'} in float, and see what the output gains"
+
+
+def _decibels(row: Row) -> float:
+    return (row.introduced.sqnr or 0.0) if row.introduced is not None else 0.0

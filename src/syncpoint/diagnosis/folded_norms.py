@@ -16,14 +16,14 @@ from syncpoint.runtimes.protocol import Region
 
 if TYPE_CHECKING:
     from syncpoint.diagnosis.case import Case
-    from syncpoint.diagnosis.experiments.region import Local
+    from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 
 _FLOATS = ("f64", "f32", "tf32", "f16", "bf16")
 _ROUNDINGS = 32
 """A norm that was folded into weights costs no more."""
 
 
-def without_folds(case: Case, rows: list[Row]) -> tuple[list[Row], dict[TensorKey, OpKey]]:
+def drop_folded_norms(case: Case, rows: list[Row]) -> tuple[list[Row], dict[TensorKey, OpKey]]:
     """The rows without those that only look guilty: a product that took in the norm behind
     it is held against the product alone where values could not tell, and what reads it then
     lacks the norm. The tool's doing, not the model's. Beside it the products that are to be looked
@@ -58,10 +58,10 @@ def _norm_behind(case: Case, row: Row) -> Op | None:
 def _is_folded(case: Case, row: Row, norm: Op) -> tuple[bool, bool]:
     """Whether the target's tensor is about what the norm gives, and whether it is that to what
     its precision allows."""
-    local = case.local(row)
-    if local is None or case.evaluator is None or case.reference is None:
+    experiment = case.experiment(row)
+    if experiment is None or case.evaluator is None or case.reference is None:
         return False, False
-    fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: local.truth}
+    fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: experiment.truth}
     for edge in norm.inputs[1:]:
         tensor = case.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
         if tensor is not None and tensor.kept is Kept.VALUES:
@@ -71,29 +71,33 @@ def _is_folded(case: Case, row: Row, norm: Op) -> tuple[bool, bool]:
         (made,) = case.evaluator.evaluate(region, fed, "f64")
     except (SyncpointError, ValueError):
         return False, False
-    if made is None or made.shape != local.target.shape:
+    if made is None or made.shape != experiment.target.shape:
         return False, False
-    error, own = (_distance(local, v) for v in (made, local.truth))
+    error, own = (_distance(experiment, v) for v in (made, experiment.truth))
     unit = (
         DTYPES[{"tf32": "f16"}.get(row.preset, row.preset)].unit if row.preset in _FLOATS else 0.02
     )
-    size = float(np.sqrt(np.mean(np.square(local.counted(made)))))
+    size = float(np.sqrt(np.mean(np.square(experiment.counted(made)))))
     return bool(error <= 0.02 * own), bool(error <= _ROUNDINGS * unit * size)
 
 
-def _distance(local: Local, value: NDArray[Any]) -> float:
+def _distance(experiment: RegionExperiment, value: NDArray[Any]) -> float:
     """Root mean square of what the target is off from a result."""
-    return float(np.sqrt(np.mean(np.square(local.counted(local.target - value)))))
+    return float(np.sqrt(np.mean(np.square(experiment.counted(experiment.target - value)))))
 
 
 def _lacks(case: Case, row: Row, norm: Op) -> bool:
     """Whether a row is off for want of a norm that was applied before it."""
-    local = case.local(row)
-    if local is None or len(local.ops) < 2 or norm.key not in {op.key for op in local.ops}:
+    experiment = case.experiment(row)
+    if (
+        experiment is None
+        or len(experiment.ops) < 2
+        or norm.key not in {op.key for op in experiment.ops}
+    ):
         return False
-    given = local.values.get(norm.inputs[0])
-    made = local.replaced(norm, given) if given is not None else None
-    if made is None or made.shape != local.target.shape:
+    given = experiment.values.get(norm.inputs[0])
+    made = experiment.replaced(norm, given) if given is not None else None
+    if made is None or made.shape != experiment.target.shape:
         return False
-    error, own = (_distance(local, v) for v in (made, local.truth))
+    error, own = (_distance(experiment, v) for v in (made, experiment.truth))
     return bool(error <= 0.02 * own)

@@ -10,8 +10,13 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.finding_text import finding_at, of_norm
 from syncpoint.diagnosis.large_tensor_samples import comparable
-from syncpoint.diagnosis.processing.inputs import explain_input
-from syncpoint.diagnosis.processing.outputs import is_firm, left_over, output_floor, output_relation
+from syncpoint.diagnosis.processing.input_relations import explain_input
+from syncpoint.diagnosis.processing.output_relations import (
+    is_firm,
+    left_over,
+    output_floor,
+    output_relation,
+)
 from syncpoint.diagnosis.weights.relations import Relation, distance
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import ReasonCode, Verdict

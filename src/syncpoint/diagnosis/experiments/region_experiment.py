@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(KeptElements):
+class RegionExperiment(KeptElements):
     """A region of reference ops between sync points, and what the target made of it."""
 
     row: Row

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from syncpoint.diagnosis.processing.inputs import input_relation
-from syncpoint.diagnosis.processing.outputs import output_relation
+from syncpoint.diagnosis.processing.input_relations import input_relation
+from syncpoint.diagnosis.processing.output_relations import output_relation
 
 rng = np.random.default_rng(5)
 MEAN = np.array([0.485, 0.456, 0.406])[None, :, None, None]

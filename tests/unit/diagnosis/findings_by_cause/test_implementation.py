@@ -8,7 +8,7 @@ import pytest
 from helpers.small_runs import run
 from syncpoint.comparison.engine import compare
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.causes.implementation import Implementation
+from syncpoint.diagnosis.findings_by_cause.implementation import Implementation
 from syncpoint.run.model import RunInfo
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from syncpoint.diagnosis.causes.precision import _weight
+from syncpoint.diagnosis.findings_by_cause.precision import _weight
 from syncpoint.metrics.verdict import Verdict
 
 

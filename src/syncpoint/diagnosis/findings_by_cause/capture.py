@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.execution.buffers import alone, garbage, holder, unread, was_read
+from syncpoint.diagnosis.execution.recording_faults import alone, garbage, holder, unread, was_read
 from syncpoint.diagnosis.finding_text import finding_at
 from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.metrics.verdict import Verdict

@@ -14,7 +14,7 @@ from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.execution.random_ops import draws
 from syncpoint.diagnosis.experiments.proof import Proof, against, proof
-from syncpoint.diagnosis.experiments.region import Local, wide
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment, wide
 from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.run.reader import Run
 
@@ -38,10 +38,16 @@ class Extra:
     proof: Proof
 
 
-def extra(case: Case, local: Local) -> Extra | None:
+def extra(case: Case, experiment: RegionExperiment) -> Extra | None:
     """The ops that explain what the target's op gave; None where none do."""
-    given = [e for e in local.region.inputs if e in local.inputs and _is_sure(case, local, e)]
-    for tried, found in enumerate(chain(_added(case, local, given), _dropped(local, given))):
+    given = [
+        e
+        for e in experiment.region.inputs
+        if e in experiment.inputs and _is_sure(case, experiment, e)
+    ]
+    for tried, found in enumerate(
+        chain(_added(case, experiment, given), _dropped(experiment, given))
+    ):
         if tried >= _TRIED or not case.has_time:
             return None
         if found is not None and found.proof.exact and not any(draws(op) for op in found.ops):
@@ -49,18 +55,18 @@ def extra(case: Case, local: Local) -> Extra | None:
     return None
 
 
-def _is_sure(case: Case, local: Local, edge: Edge) -> bool:
+def _is_sure(case: Case, experiment: RegionExperiment, edge: Edge) -> bool:
     """Whether what the region reads here is what the reference's op read: a pair that is in doubt,
     or off by itself, proves nothing of the ops in between."""
     if edge.role is Role.PARAMETER:
         return False
-    part = local.row.target.key.part
+    part = experiment.row.target.key.part
     row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, part))
     return row is not None and row.confidence >= _SURE and not row.guilty
 
 
-def _added(case: Case, local: Local, given: list[Edge]) -> Iterator[Extra | None]:
-    run, end = case.target, local.row.target.key
+def _added(case: Case, experiment: RegionExperiment, given: list[Edge]) -> Iterator[Extra | None]:
+    run, end = case.target, experiment.row.target.key
     if run is None:
         return
     compared = {row.target.key.op for row in case.computed} - {end.op}
@@ -73,21 +79,21 @@ def _added(case: Case, local: Local, given: list[Edge]) -> Iterator[Extra | None
             row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, end.part))
             if value is None or row is None or row.target.key.op not in reads:
                 continue
-            if value.shape == local.inputs[edge].shape:
-                made = proof(local, {edge: value})
+            if value.shape == experiment.inputs[edge].shape:
+                made = proof(experiment, {edge: value})
                 yield Extra(True, tuple(ops), edge, made) if made is not None else None
 
 
-def _dropped(local: Local, given: list[Edge]) -> Iterator[Extra | None]:
-    for op in local.ops[:-1]:
-        made = local.output(op)
-        ops = _within(local, op)
+def _dropped(experiment: RegionExperiment, given: list[Edge]) -> Iterator[Extra | None]:
+    for op in experiment.ops[:-1]:
+        made = experiment.output(op)
+        ops = _within(experiment, op)
         reads = {edge for one in ops for edge in one.inputs}
         for edge in given if made is not None else ():
-            value = local.inputs[edge]
+            value = experiment.inputs[edge]
             if made is None or edge not in reads or made.shape != value.shape:
                 continue
-            left = against(local, local.replaced(op, wide(value)))
+            left = against(experiment, experiment.replaced(op, wide(value)))
             yield Extra(False, tuple(ops), edge, left) if left is not None else None
 
 
@@ -105,11 +111,11 @@ def _behind(run: Run, at: OpKey, compared: set[OpKey]) -> list[Op]:
     return [op for op in run.ops if op.key in found]
 
 
-def _within(local: Local, op: Op) -> list[Op]:
+def _within(experiment: RegionExperiment, op: Op) -> list[Op]:
     """The op and those of the region that it is made from."""
     wanted = {op.key}
     found = []
-    for one in reversed(local.ops):
+    for one in reversed(experiment.ops):
         if one.key in wanted:
             found.append(one)
             wanted |= {edge.op for edge in one.inputs}

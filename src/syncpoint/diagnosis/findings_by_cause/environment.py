@@ -46,8 +46,8 @@ class Environment:
             return
         proven: list[tuple[Row, Proof]] = []
         for row in guilty[:6]:
-            local = case.local(row)
-            found = rounded_product(local) if local is not None else None
+            experiment = case.experiment(row)
+            found = rounded_product(experiment) if experiment is not None else None
             if found is None:
                 return
             proven.append((row, found))
@@ -92,8 +92,8 @@ class Environment:
     def _flushed(self, case: Case) -> Iterator[Finding]:
         """Numbers below the least normal one are zero in the target."""
         for row in case.guilty[:8]:
-            local = case.local(row)
-            lost = flushed(local) if local is not None else None
+            experiment = case.experiment(row)
+            lost = flushed(experiment) if experiment is not None else None
             if lost is None:
                 continue
             yield self._proven(

@@ -12,8 +12,12 @@ from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.execution.overwritten import made_between, makers_behind, prove_overwritten
-from syncpoint.diagnosis.execution.shared_memory import find_overlaps
+from syncpoint.diagnosis.execution.overwritten_values import (
+    find_overlaps,
+    made_between,
+    makers_behind,
+    prove_overwritten,
+)
 from syncpoint.diagnosis.finding_text import finding_at, of_norm
 from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.run.model import OpKey, Role, Tensor, TensorKey
@@ -83,11 +87,11 @@ class Memory:
     def _later(self, case: Case, run: Run, row: Row) -> Finding | None:
         """The op's result is that of another value in place of one that it reads: of a tensor
         that was made between the two."""
-        local = case.local(row)
-        if local is None or run.op(row.target.key.op) is None:
+        experiment = case.experiment(row)
+        if experiment is None or run.op(row.target.key.op) is None:
             return None
         reads = makers_behind(case, run, row)
-        for edge, value in local.inputs.items():
+        for edge, value in experiment.inputs.items():
             maker = case.by_reference.get(
                 TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
             )
@@ -96,7 +100,7 @@ class Memory:
             if reads and maker.target.key.op not in reads:
                 continue  # The graph says itself that it reads something else.
             for other in made_between(case, run, maker, row, value.shape, reads)[-_CANDIDATES:]:
-                shown = prove_overwritten(case, local, edge, value, other)
+                shown = prove_overwritten(case, experiment, edge, value, other)
                 if shown is None:
                     continue
                 label = maker.target.label

@@ -10,15 +10,15 @@ from typing import Any
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.unfused import can_be_unfused, fusing_runtime
+from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, fusing_runtime
 from syncpoint.diagnosis.finding_text import finding_at
-from syncpoint.diagnosis.processing.extra_ops import Extra, extra
+from syncpoint.diagnosis.processing.one_sided_ops import Extra, extra
 from syncpoint.diagnosis.variants.search import (
     Explained,
     below_rounding,
     find_variant,
 )
-from syncpoint.diagnosis.weights.recorded_parameters import read_behind
+from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratios import ratio_text
 from syncpoint.metrics.verdict import Verdict
@@ -59,8 +59,8 @@ class Implementation:
                 if not _is_told(case, row, best) and not _in_fusion(case, row, best):
                     _add_variant(variants, row, best)
             elif not _is_broken(case, row):
-                local = case.local(row)
-                more = extra(case, local) if local is not None else None
+                experiment = case.experiment(row)
+                more = extra(case, experiment) if experiment is not None else None
                 if more is not None:
                     yield self._extra(case, row, more)
                 else:
@@ -81,8 +81,8 @@ class Implementation:
             if row.target.dtype in ("f16", "bf16") and op_class(row.reference.type) in _SUBTLE
         ]
         for row in coarse[:_QUIET]:
-            local = case.local(row)
-            found = below_rounding(local) if local is not None else []
+            experiment = case.experiment(row)
+            found = below_rounding(experiment) if experiment is not None else []
             if found:
                 yield row, found[0]
 
@@ -247,7 +247,7 @@ def _cause(case: Case, row: Row, best: Explained) -> str:
     it is can be told only where the target shows its weights."""
     if not best.hypothesis.kind.startswith("weight-"):
         return best.hypothesis.cause
-    shown = read_behind(case, row.target.key)
+    shown = target_parameters_behind(case, row.target.key)
     close = {r.target.key for r in case.rows if r.verdict is Verdict.CLOSE}
     return best.hypothesis.cause if shown and close.issuperset(shown) else "weights"
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import syncpoint as sp
 from models.calls import Calls
-from syncpoint.diagnosis.experiments.sampling import LARGE
+from syncpoint.diagnosis.variants.screening import LARGE
 
 
 def real(*shape, seed=1):

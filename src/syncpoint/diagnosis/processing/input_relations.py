@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.processing.known_scales import normalisation_named, scale_named
-from syncpoint.diagnosis.processing.tokens import of_integers
+from syncpoint.diagnosis.processing.known_normalizations import normalisation_named, scale_named
+from syncpoint.diagnosis.processing.token_relations import of_integers
 from syncpoint.diagnosis.weights.relations import Relation, distance, likeness
 
 Values = NDArray[np.float64]

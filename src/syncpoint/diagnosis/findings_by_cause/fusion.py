@@ -10,7 +10,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.unfused import (
+from syncpoint.diagnosis.experiments.unfused_target import (
     can_be_unfused,
     counterpart,
     culprit,
