@@ -1,1 +1,1 @@
-"""The classes of cause, one file each."""
+"""The findings of each class of cause: titles, evidence and next steps."""
