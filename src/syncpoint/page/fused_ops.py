@@ -15,7 +15,7 @@ from syncpoint.page.labels import label_of
 from syncpoint.page.op_columns import ops_of, reference_ops
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.schema import RegionOp, Side
-from syncpoint.run.storage.tables import OP_KEY
+from syncpoint.run.storage.table_columns import OP_KEY
 
 _SCHEMA = {
     **{"row": pl.Int64, "label": pl.String, "file": pl.String, "line": pl.Int64},

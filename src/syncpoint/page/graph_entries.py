@@ -26,7 +26,7 @@ from syncpoint.page.op_columns import (
 )
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.schema import Side
-from syncpoint.run.storage.tables import OP_KEY
+from syncpoint.run.storage.table_columns import OP_KEY
 
 _NOT_RECORDED = "not recorded"
 _KEY = [*OP_KEY, CLASS]

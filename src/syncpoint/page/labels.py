@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from syncpoint.run.storage.tables import OP_KEY
+from syncpoint.run.storage.table_columns import OP_KEY
 
 NAMING = ("graph", "path", "op", "iteration", "call", "name", "role", "index")
 """What the name of an end is made of."""

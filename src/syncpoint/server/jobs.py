@@ -18,8 +18,7 @@ from typing import Any
 
 from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import is_comparison
-from syncpoint.errors import InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
 from syncpoint.page.schema import Problem
 from syncpoint.server.comparison_request import Plan
 from syncpoint.server.output_folders import clear_output_folder, create_output_folder

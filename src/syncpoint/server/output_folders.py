@@ -10,9 +10,9 @@ from pathlib import Path
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
 from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import SyncpointError
-from syncpoint.files.outputs import write_errors
-from syncpoint.run.open_run import open_run
+from syncpoint.files.write_errors import write_errors
 from syncpoint.run.storage.journal import read_journal
+from syncpoint.run.storage.open_run import open_run
 
 
 def free_output_path(out: Path, name: str) -> Path:

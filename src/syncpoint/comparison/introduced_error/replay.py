@@ -31,7 +31,7 @@ from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 Value = Callable[[TensorKey, tuple[int, ...]], NDArray[Any] | None]
 """What is put in the place of a tensor of the target; None leaves it."""

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.checksums import FileRecord, damaged
-from syncpoint.files.safe_access import one_line, read_whole
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.file_checksums import FileRecord, damaged
+from syncpoint.files.untrusted_files import read_whole
 from syncpoint.run.storage.table_probe import is_every_table_probed, probe
 
 if TYPE_CHECKING:

@@ -78,6 +78,13 @@ def reinterpret(array: Array, dtype: DType) -> Array:
         raise _unfit(array, dtype) from error
 
 
+def byte_range(dtype: DType, start: int, stop: int) -> tuple[int, int, int]:
+    """First byte, end byte, and elements to skip in the first byte, of an element window."""
+    first = start * dtype.bits // 8
+    skip = start - first * 8 // dtype.bits
+    return first, dtype.nbytes(stop), skip
+
+
 def _unfit(array: Array, dtype: DType) -> InputError:
     return InputError(
         f"an array whose bytes can be taken as {dtype}",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.lock import AnotherWriter
+from syncpoint.files.writer_lock import AnotherWriter
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.dtypes import from_numpy as dtype_of

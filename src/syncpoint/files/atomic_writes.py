@@ -316,3 +316,36 @@ def _renameat2() -> Rename | None:
     )
     rename: Rename = call
     return rename
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file appears with all of `data` or, if anything fails, stays as it was."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+class replacing:  # noqa: N801  # reads as a verb where it is used: with replacing(path) as ...
+    """Gives a temporary path; on success syncs it and renames it to `path`.
+
+    For files in folders of our own: a link at `path` is replaced, never followed. Where another
+    writer of the same path is at work, each writes its own file, and the last one stays; with
+    `new` the first one stays, and the others get a FileExistsError.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self._path = path
+        self._new = new
+
+    def __enter__(self) -> Path:
+        if self._new and os.path.lexists(self._path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._path))
+        if not self._path.is_symlink() and self._path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self._path))
+        self._partial = Partial(self._path)
+        return self._partial.path
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._partial.discard()
+        else:
+            self._partial.publish(new=self._new)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.errors import FormatError
-from syncpoint.files.checksums import DamagedFile, damaged
+from syncpoint.files.file_checksums import DamagedFile, damaged
 
 
 @pytest.mark.parametrize("name", ["run.json", "a damaged: b.json"])

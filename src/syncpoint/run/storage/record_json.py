@@ -10,35 +10,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import (
     Edge,
     Frame,
     Kept,
-    Observer,
     Op,
     OpKey,
-    OtherOutput,
     Part,
     Quantization,
     Role,
-    RunInfo,
     Statistics,
     Tensor,
     TensorKey,
 )
-from syncpoint.run.storage.shards import SHARD_NAME
-
-_MAX_RANK = 64
-"""What NumPy can hold."""
-_MAX_COUNT = 1 << 60
-"""More elements than any machine has; keeps products of hostile shapes within bounds."""
+from syncpoint.run.storage.record_checks import check_op_key, check_tensor
 
 T = TypeVar("T")
 
@@ -64,7 +54,15 @@ def op_key_to_json(key: OpKey) -> list[Any]:
 def op_key_from_json(body: list[Any]) -> OpKey:
     """Inverse of `op_key_to_json`."""
     op, call, graph, path, iteration = body
-    return check_op_key(OpKey(_text(op), _int(call), _text(graph), _text(path), _int(iteration)))
+    return check_op_key(
+        OpKey(
+            expect_text(op),
+            expect_int(call),
+            expect_text(graph),
+            expect_text(path),
+            expect_int(iteration),
+        )
+    )
 
 
 def op_to_json(op: Op) -> dict[str, Any]:
@@ -86,16 +84,18 @@ def op_from_json(body: Mapping[str, Any]) -> Op:
     """Inverse of `op_to_json`."""
     return Op(
         key=op_key_from_json(body["key"]),
-        type=_text(body["type"]),
+        type=expect_text(body["type"]),
         inputs=tuple(
-            Edge(op_key_from_json(key), _int(index), Role(role))
+            Edge(op_key_from_json(key), expect_int(index), Role(role))
             for key, index, role in body["inputs"]
         ),
-        attributes=_mapping(body["attributes"]),
-        module=_text(body["module"]),
-        module_type=_text(body["module_type"]),
-        source=tuple(Frame(_text(f), _int(n), _text(w)) for f, n, w in body["source"]),
-        origins=tuple(_text(o) for o in body["origins"]),
+        attributes=expect_object(body["attributes"]),
+        module=expect_text(body["module"]),
+        module_type=expect_text(body["module_type"]),
+        source=tuple(
+            Frame(expect_text(f), expect_int(n), expect_text(w)) for f, n, w in body["source"]
+        ),
+        origins=tuple(expect_text(o) for o in body["origins"]),
         random=bool(body["random"]),
     )
 
@@ -132,25 +132,28 @@ def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
     strides, address = body["strides"], body["address"]
     tensor = Tensor(
         key=TensorKey(
-            op_key_from_json(op), Role(role), _int(index), Part(*(_int(p) for p in body["part"]))
+            op_key_from_json(op),
+            Role(role),
+            expect_int(index),
+            Part(*(expect_int(p) for p in body["part"])),
         ),
-        dtype=_text(body["dtype"]),
-        shape=tuple(_int(d) for d in body["shape"]),
+        dtype=expect_text(body["dtype"]),
+        shape=tuple(expect_int(d) for d in body["shape"]),
         kept=Kept(body["kept"]),
-        strides=None if strides is None else tuple(_int(s) for s in strides),
-        layout=_text(body["layout"]),
-        device=_text(body["device"]),
-        alias_of=_text(body["alias_of"]),
+        strides=None if strides is None else tuple(expect_int(s) for s in strides),
+        layout=expect_text(body["layout"]),
+        device=expect_text(body["device"]),
+        alias_of=expect_text(body["alias_of"]),
         quantization=quantization_from_json(body["quantization"]),
         requires_grad=body["requires_grad"],
-        address=None if address is None else _int(address),
-        shard=_text(body["shard"]),
-        offset=_int(body["offset"]),
-        nbytes=_int(body["nbytes"]),
+        address=None if address is None else expect_int(address),
+        shard=expect_text(body["shard"]),
+        offset=expect_int(body["offset"]),
+        nbytes=expect_int(body["nbytes"]),
         statistics=statistics_from_json(body["statistics"]),
-        digest=_text(body["digest"]),
-        digest_kind=_text(body["digest_kind"]),
-        name=_text(body["name"]),
+        digest=expect_text(body["digest"]),
+        digest_kind=expect_text(body["digest_kind"]),
+        name=expect_text(body["name"]),
     )
     check_tensor(tensor)
     return tensor
@@ -195,47 +198,11 @@ def quantization_from_json(body: Mapping[str, Any] | None) -> Quantization | Non
     axis = body["axis"]
     return Quantization(
         scale=tuple(float(s) for s in body["scale"]),
-        zero_point=tuple(_int(z) for z in body["zero_point"]),
-        axis=None if axis is None else _int(axis),
-        block=_int(body["block"]),
+        zero_point=tuple(expect_int(z) for z in body["zero_point"]),
+        axis=None if axis is None else expect_int(axis),
+        block=expect_int(body["block"]),
         table=tuple(float(t) for t in body["table"]),
     )
-
-
-def info_to_json(info: RunInfo) -> dict[str, Any]:
-    """The facts of a run, by the names of RunInfo's fields."""
-    body: dict[str, Any] = {f.name: getattr(info, f.name) for f in fields(RunInfo)}
-    body["options"] = dict(info.options)
-    body["environment"] = dict(info.environment)
-    body["other_outputs"] = {name: o.to_json() for name, o in info.other_outputs.items()}
-    body["record"] = info.record.value
-    body["notes"] = list(info.notes)
-    if info.observer is not None:
-        body["observer"] = {"equal": info.observer.equal, "detail": info.observer.detail}
-    return body
-
-
-def info_from_json(body: Mapping[str, Any]) -> RunInfo:
-    """Inverse of `info_to_json`; fields that a file leaves out have their defaults."""
-    known: dict[str, Any] = {}
-    for field in fields(RunInfo):
-        if field.name in body:
-            known[field.name] = body[field.name]
-    for name in ("model", "runtime", "runtime_version", "device", "precision", "fusion", "missing"):
-        known[name] = _text(known.get(name, ""))
-    known["options"] = _mapping(known.get("options", {}))
-    known["environment"] = {k: str(v) for k, v in _mapping(known.get("environment", {})).items()}
-    others = _mapping(known.get("other_outputs", {}))
-    known["other_outputs"] = {k: OtherOutput.from_json(str(v)) for k, v in others.items()}
-    known["record"] = Kept(known.get("record", Kept.VALUES))
-    known["notes"] = tuple(_text(n) for n in known.get("notes", ()))
-    observer = known.get("observer")
-    if observer is not None:
-        known["observer"] = Observer(bool(observer["equal"]), _text(observer.get("detail", "")))
-    # Runs that are older than this fact: one runtime compiled.
-    known["compiled"] = known.get("compiled", known["runtime"] == "inductor") is True
-    known["complete"] = known.get("complete", False) is True
-    return RunInfo(**known)
 
 
 def parsed(parse: Callable[[Any], T], body: object, where: str) -> T:
@@ -251,59 +218,22 @@ def parsed(parse: Callable[[Any], T], body: object, where: str) -> T:
         raise FormatError(f"a record of schema 1 in {where}", found) from error
 
 
-def check_op_key(key: OpKey) -> OpKey:
-    """A key as a recorder makes it."""
-    if key.call < 0 or key.iteration < 0:
-        raise FormatError("call and iteration not below 0", f"{key.call} and {key.iteration}")
-    return key
-
-
-def check_tensor(tensor: Tensor) -> None:
-    """The rules between the columns of a tensor; breaking one is a FormatError."""
-    dtype = DTYPES.get(tensor.dtype)
-    if dtype is None:
-        raise _broken(tensor, "a known dtype", repr(tensor.dtype))
-    shape = tensor.shape
-    if len(shape) > _MAX_RANK or (shape and min(shape) < 0):
-        raise _broken(tensor, f"at most {_MAX_RANK} axes, none negative", str(tensor.shape)[:80])
-    # Zeros are left out: an empty axis must not hide the absurd size of another.
-    count = prod(shape)
-    if count > _MAX_COUNT or (count == 0 and prod(filter(None, shape)) > _MAX_COUNT):
-        raise _broken(tensor, "a size that a machine can hold", f"shape {str(tensor.shape)[:80]}")
-    if tensor.offset < 0 or tensor.nbytes < 0 or tensor.key.index < 0:
-        raise _broken(
-            tensor,
-            "offset, nbytes and index not below 0",
-            f"{tensor.offset}, {tensor.nbytes} and {tensor.key.index}",
-        )
-    if tensor.kept is Kept.VALUES:
-        whole = dtype.nbytes(count)
-        if tensor.nbytes != whole:
-            found = f"nbytes {tensor.nbytes}"
-            raise _broken(tensor, f"{whole} bytes of {dtype} in shape {tensor.shape}", found)
-        if whole and not SHARD_NAME.fullmatch(tensor.shard):
-            raise _broken(tensor, "a shard named tensors-NNNNN.safetensors", repr(tensor.shard))
-    elif tensor.nbytes or tensor.shard:
-        raise _broken(tensor, f"no bytes of a tensor kept as {tensor.kept}", f"{tensor.nbytes}")
-
-
-def _broken(tensor: Tensor, expected: str, found: str) -> FormatError:
-    return FormatError(f"{expected} for {tensor.key}", found)
-
-
-def _text(value: object) -> str:
+def expect_text(value: object) -> str:
+    """Return `value` if it is a string, else raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not text")
     return value
 
 
-def _int(value: object) -> int:
+def expect_int(value: object) -> int:
+    """Return `value` if it is an integer, else raise TypeError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not an integer")
     return value
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def expect_object(value: object) -> dict[str, Any]:
+    """Return `value` if it is a JSON object, else raise TypeError."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not an object")
     return value

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from syncpoint.errors import CaptureError, InputError
-from syncpoint.supervision.channel import scratch_folder
-from syncpoint.workflow.resolve import runtime_options
+from syncpoint.supervision.scratch_folder import scratch_folder
+from syncpoint.workflow.resolve_sides import runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.protocol import Inputs, Session
-    from syncpoint.workflow.resolve import ResolvedSide
+    from syncpoint.workflow.resolve_sides import ResolvedSide
 
 
 def second_execution(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:

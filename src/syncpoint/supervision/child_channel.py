@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 _MAX_TEXT = 300
@@ -89,8 +88,6 @@ def finish(code: int) -> None:
     _channel.send(finished=code)
 
 
-def scratch_folder() -> TemporaryDirectory[str]:
-    """A temporary folder that the supervisor removes if this process cannot."""
-    folder = TemporaryDirectory(prefix="syncpoint-")
-    _channel.send(scratch=folder.name)
-    return folder
+def register_scratch_folder(folder: str) -> None:
+    """Ask the supervisor to remove this temporary folder if this process cannot."""
+    _channel.send(scratch=folder)

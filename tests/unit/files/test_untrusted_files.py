@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from syncpoint.errors import FormatError
-from syncpoint.files import safe_access as access
-from syncpoint.files.safe_access import inside
+from syncpoint.files import untrusted_files
+from syncpoint.files.untrusted_files import inside
 
 PARTS = ("plain", "out", "up", "within", "file", "missing", "loop", "..", ".", "")
 
@@ -63,7 +63,7 @@ def test_absolute_names_and_steps_up_do_not_pass(root):
 
 def test_names_without_links_need_no_resolving(root, monkeypatch):
     asked = []
-    monkeypatch.setattr(access.Path, "resolve", lambda path: asked.append(path) or path)
+    monkeypatch.setattr(untrusted_files.Path, "resolve", lambda path: asked.append(path) or path)
     assert inside(root, "plain/plain/file") == root / "plain/plain/file"
     assert not asked
     inside(root, "within/file")

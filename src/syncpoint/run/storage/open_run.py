@@ -11,19 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.checksums import UNVERIFIED
-from syncpoint.files.lock import is_locked
-from syncpoint.files.safe_access import folder, one_line
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.sealed_json import UNVERIFIED
+from syncpoint.files.untrusted_files import folder
+from syncpoint.files.writer_lock import is_locked
 from syncpoint.run.model import Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.records import info_from_json, op_from_json, parsed, tensor_from_json
-from syncpoint.run.storage.folder import RESTORE, RUN_JSON, RunDocument, read_run_json
+from syncpoint.run.storage.checked_parquet import ParquetTable
 from syncpoint.run.storage.journal import JOURNAL, read_journal
-from syncpoint.run.storage.parquet import ParquetTable
+from syncpoint.run.storage.record_json import op_from_json, parsed, tensor_from_json
+from syncpoint.run.storage.run_json import (
+    RESTORE,
+    RUN_JSON,
+    RunDocument,
+    info_from_json,
+    read_run_json,
+)
 from syncpoint.run.storage.source_code import Sources
+from syncpoint.run.storage.table_columns import OPS, TENSORS
 from syncpoint.run.storage.table_reader import read_ops, read_tensors
-from syncpoint.run.storage.tables import OPS, TENSORS
 from syncpoint.run.value_store import FileStore, JournalStore
 
 

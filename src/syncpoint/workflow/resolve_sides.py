@@ -21,7 +21,7 @@ from syncpoint.workflow.recorded_model import attach_session
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.protocol import Inputs
-    from syncpoint.workflow.request import ComparisonRequest, ComparisonSettings
+    from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
 
 ROLES = ("reference", "target")
 """In the order in which models are captured."""
