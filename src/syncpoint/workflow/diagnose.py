@@ -216,7 +216,7 @@ def _replayed(
     """What the model gives on the recorded inputs with other values in some places."""
     import numpy as np
 
-    from syncpoint.comparison.introduced_error.replay import replayed
+    from syncpoint.comparison.introduced_error.replay_calculation import replayed
     from syncpoint.comparison.operands import dequantized, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays
