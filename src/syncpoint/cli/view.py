@@ -18,7 +18,7 @@ def view(
 ) -> None:
     """Show a comparison in the browser, until Ctrl-C."""
     from syncpoint.page.open_comparison import name_of
-    from syncpoint.server.comparison_library import Library
+    from syncpoint.server.open_comparisons import Library
     from syncpoint.server.run_server import serve
 
     library, name = Library([comparison]), name_of(comparison)

@@ -29,13 +29,14 @@ from syncpoint.files.file_checksums import damaged
 from syncpoint.files.sealed_json import Document
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
+from syncpoint.page.encoding import json_number
 from syncpoint.page.open_comparison import name_of
-from syncpoint.page.schema import Level, Number, Problem, number
+from syncpoint.page.schema import Level, Number, Problem
 from syncpoint.reports.divergence_message import qualified
 from syncpoint.run.storage.journal import first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.cleanup import has_numbers
+from syncpoint.server.output_folders import has_measurements
 from syncpoint.server.session_memory import Memory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
@@ -165,7 +166,7 @@ class PastList:
         try:
             size = (path / PROGRESS_LOG).stat().st_size
             if self._logs.get(path, (-1, False))[0] != size:
-                self._logs[path] = (size, has_numbers(path))
+                self._logs[path] = (size, has_measurements(path))
             return self._logs[path][1]
         except OSError:
             return False
@@ -257,7 +258,7 @@ def _output(frame: pl.DataFrame) -> Number:
     least = outputs["psnr"].min()
     if (outputs["verdict"] == "none").any() or not isinstance(least, float) or math.isnan(least):
         return None
-    return number(least)
+    return json_number(least)
 
 
 def _first(path: Path, frame: pl.DataFrame, verdict: str) -> str:
