@@ -6,7 +6,7 @@ import os
 import sys
 
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 after_interrupt = "what was finished stays usable"
 """What to say to somebody who interrupts the command; a command may know better."""
@@ -80,7 +80,7 @@ def _tell_of_crash(error: BaseException) -> int:
 
     from syncpoint.supervision.crash_file import write_crash_file
 
-    words = visible(" ".join(str(error).split())[:200])
+    words = make_visible(" ".join(str(error).split())[:200])
     event = f"{type(error).__name__}: {words}" if words else type(error).__name__
     if isinstance(error, MemoryError):
         sys.stderr.write(f"syncpoint: memory ran out; free some, or record less ({event})\n")
@@ -94,4 +94,4 @@ def _tell_of_crash(error: BaseException) -> int:
 
 
 def _say_interrupted() -> None:
-    sys.stderr.write(f"syncpoint: interrupted; {visible(after_interrupt)}\n")
+    sys.stderr.write(f"syncpoint: interrupted; {make_visible(after_interrupt)}\n")

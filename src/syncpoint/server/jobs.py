@@ -20,7 +20,7 @@ from typing import Any
 
 from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
-from syncpoint.errors import InputError, one_line
+from syncpoint.errors import InputError, describe_error
 from syncpoint.files.write_errors import write_errors
 from syncpoint.page.schema import Problem
 from syncpoint.server.cleanup import worth_keeping
@@ -287,7 +287,9 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                job.problem = Problem(expected="the comparison to be made", found=one_line(error))
+                job.problem = Problem(
+                    expected="the comparison to be made", found=describe_error(error)
+                )
             with self._changed:
                 self._settle(job)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
-from syncpoint.errors import CaptureError, InputError, one_line
+from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock
 from syncpoint.server.cleanup import place_for_looks
 from syncpoint.server.comparison_request import Plan
@@ -39,7 +39,7 @@ class Glimpses:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
-                raise InputError(f"a comparison at {folder.name}", one_line(error)) from error
+                raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
             if key not in self._known:
                 if self._place is None:
                     self._place, self._lock = place_for_looks()
