@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from syncpoint.errors import InputError
-from syncpoint.run.dtypes import Kind, dtype
-from syncpoint.runtimes.inputs.shapes import Shape, refuse_missing_shapes, shapes_by_name
+from syncpoint.run.dtypes import Kind, parse_dtype
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 
 _INTEGERS_BELOW = 10
@@ -29,7 +28,7 @@ def generate_inputs(
 
 
 def _filled(kind: str, shape: Shape, generator: np.random.Generator) -> Array:
-    element = dtype(shape.dtype)
+    element = parse_dtype(shape.dtype)
     if kind == "zeros":
         return np.zeros(shape.dims, element.numpy)
     if kind == "ones":

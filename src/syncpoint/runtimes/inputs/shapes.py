@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from syncpoint.errors import InputError, NoShape
-from syncpoint.run.dtypes import dtype
+from syncpoint.run.dtypes import parse_dtype
 from syncpoint.runtimes.protocol import InputSpec
 
 
@@ -28,7 +28,7 @@ def parse_shape(text: str) -> tuple[str, Shape]:
         dims = (-1,)
     if any(n < 0 for n in dims):
         raise InputError("a shape such as x=1,3,224,224 or ids=1,16:i64", repr(text))
-    return name.strip(), Shape(dims, dtype(kind).name if kind else "f32")
+    return name.strip(), Shape(dims, parse_dtype(kind).name if kind else "f32")
 
 
 def shapes_by_name(
