@@ -8,6 +8,7 @@ import numpy as np
 
 from syncpoint.errors import InputError
 from syncpoint.run.dtypes import Kind, parse_dtype
+from syncpoint.runtimes.inputs.shapes import Shape, refuse_missing_shapes, shapes_by_name
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 
 _INTEGERS_BELOW = 10
