@@ -19,7 +19,8 @@ from syncpoint.files.checksums import damaged
 from syncpoint.files.lock import RunLock
 from syncpoint.files.outputs import write_errors
 from syncpoint.files.partial import sync
-from syncpoint.reducing.data_files import Place, Stamp
+from syncpoint.reducing.data_file_readers import Place
+from syncpoint.reducing.file_access import Stamp
 from syncpoint.run.model import Statistics
 from syncpoint.run.records import parsed, statistics_from_json, statistics_to_json
 from syncpoint.run.storage.journal import JournalWriter, frame, read_journal

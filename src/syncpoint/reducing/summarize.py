@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics import Operand
 from syncpoint.metrics import statistics as describe
-from syncpoint.reducing.data_files import read_into
+from syncpoint.reducing.file_access import read_into
 from syncpoint.run.digests import OURS, hasher
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Statistics, Tensor
