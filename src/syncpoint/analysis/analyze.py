@@ -21,10 +21,10 @@ from syncpoint.analysis.runs import Maker
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 from syncpoint.run.model import Role
 from syncpoint.runtimes.inputs.generate import Shape
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 _MOST_CONTRIBUTIONS = 5
 

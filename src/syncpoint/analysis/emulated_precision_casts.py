@@ -11,7 +11,7 @@ from syncpoint.analysis.runs import Maker, Runs
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.inputs.generate import Shape
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 
 def explain_by_rounding(

@@ -20,7 +20,7 @@ from syncpoint.errors import InputError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Part
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
-from syncpoint.workflow.resolve import open_recording
+from syncpoint.workflow.resolve_sides import open_recording
 
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice

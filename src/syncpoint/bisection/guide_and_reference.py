@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.errors import Unsupported
 from syncpoint.workflow.capture import capture
-from syncpoint.workflow.resolve import runtime_options
+from syncpoint.workflow.resolve_sides import runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run

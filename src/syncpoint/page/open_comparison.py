@@ -31,7 +31,7 @@ from syncpoint.comparison.storage.comparison_folder import (
 from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.dumps.registry import find, open_recognized
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.checksums import Document
+from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset

@@ -22,8 +22,7 @@ from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
 from syncpoint.dumps.npz import data_start
-from syncpoint.errors import FormatError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
 from syncpoint.reducing.file_access import opened
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.dumps.npy_header import MAGIC
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line, open_regular
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Tensor
 
 Stamp = tuple[int, int, int]

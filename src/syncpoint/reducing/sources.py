@@ -20,8 +20,9 @@ from syncpoint.dumps.registry import find, named, open_as
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
-from syncpoint.files.lock import is_locked
-from syncpoint.files.safe_access import parse_json, read_whole
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_json
+from syncpoint.files.writer_lock import is_locked
 from syncpoint.reducing.data_file_readers import (
     Place,
     Unit,
@@ -33,8 +34,8 @@ from syncpoint.reducing.data_file_readers import (
 from syncpoint.reducing.file_access import Stamp, first_bytes, stamp, walk
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.folder import RUN_JSON
 from syncpoint.run.storage.journal import JOURNAL
+from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.run.storage.shards import partial_name
 from syncpoint.run.value_store import FileStore
 

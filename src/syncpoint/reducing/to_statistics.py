@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import replacing
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.assemble_run import VALUES, assemble
 from syncpoint.reducing.data_file_readers import NothingToReduce, Place, Unit
 from syncpoint.reducing.file_access import Stamp, check_unchanged, opened, remove, stamp
@@ -25,9 +25,9 @@ from syncpoint.reducing.progress_journal import Ledger, Record
 from syncpoint.reducing.result import Reduced, counted, size_of
 from syncpoint.reducing.sources import Source, recognised
 from syncpoint.reducing.summarize import measure, windows
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Role, Tensor
-from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
 
 _BATCH_FILES = 64

@@ -13,7 +13,7 @@ import syncpoint as sp
 from syncpoint.cli.app import app
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
 from syncpoint.diagnosis import diagnose
-from syncpoint.diagnosis.causes.weights import Weights
+from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
@@ -107,7 +107,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 import syncpoint as sp
-from syncpoint.diagnosis.causes.weights import Weights
+from syncpoint.diagnosis.findings_by_cause.weights import Weights
 
 target, reference, out, mark = sys.argv[1:]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 
 
 def unused_paths(

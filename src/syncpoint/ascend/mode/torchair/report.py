@@ -24,8 +24,8 @@ from syncpoint.ascend.mode.torchair.report_rows import Line
 from syncpoint.ascend.sheets import MAX_ROWS, write_sheet
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import InputError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import replacing
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.write_errors import write_errors
 from syncpoint.spreadsheet_text import as_cell, csv_file
 
 Columns = Columns26 | ColumnsSeed | ColumnsSummary
