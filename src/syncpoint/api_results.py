@@ -16,7 +16,7 @@ from syncpoint.workflow.compare_request import choose_limits
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.server.embedded import View
+    from syncpoint.server.server_thread import View
 
 
 class RunReferences:
@@ -114,10 +114,10 @@ class Comparison(Result):
     def quiet_text(self) -> str:
         """What `--quiet` prints: inputs that differ, files that could not be read or verified, and
         the headline."""
-        from syncpoint.foreign_text import visible
+        from syncpoint.foreign_text import make_visible
         from syncpoint.reports.divergence_message import quiet_lines
 
-        return "\n".join(map(visible, quiet_lines(self)))
+        return "\n".join(map(make_visible, quiet_lines(self)))
 
     def diagnosis_text(self) -> str:
         """What `syncpoint diagnose` prints: the symptom, the causes, and what to do next."""
@@ -140,8 +140,8 @@ class Comparison(Result):
     def to_html(self, path: str | Path) -> Path:
         """The page and all it shows in one file, for a browser without network or server. Tensors
         are previewed where the runs are at hand or on disk."""
+        from syncpoint.page.html_report import write
         from syncpoint.page.open_comparison import Opened, ResultInMemory
-        from syncpoint.page.report import write
 
         source = ResultInMemory(self, Path(path).stem, self.run_references.alive())
         return write(Opened(source), Path(path))
@@ -149,7 +149,7 @@ class Comparison(Result):
     def view(self, port: int | None = None, browser: bool = True) -> View:
         """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
         from syncpoint.page.open_comparison import ResultInMemory
-        from syncpoint.server.embedded import view
+        from syncpoint.server.server_thread import view
 
         name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
         return view(ResultInMemory(self, name, self.run_references.alive()), port, browser)

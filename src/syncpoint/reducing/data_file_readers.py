@@ -22,7 +22,7 @@ from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
 from syncpoint.dumps.npz import data_start
-from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.reducing.file_access import opened
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -100,7 +100,7 @@ def pt_unit(root: Path, file: str) -> Unit:
                     start = data_start(handle, member, f"{member.filename[:80]!r} of {path}")
                     holes.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise FormatError(f"a file of torch.save at {path}", one_line(error)) from error
+        raise FormatError(f"a file of torch.save at {path}", describe_error(error)) from error
     return Unit(file=file, path=path, run=run, tensors=(tensor,), pieces=_rest(path, holes))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.dumps.npy_header import MAGIC
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Tensor
 
@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[int]:
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
     try:
         yield handle
     finally:
@@ -79,7 +79,7 @@ def check_unchanged(path: Path, handle: int, before: Stamp) -> None:
     try:
         now = path.lstat()
     except OSError as error:
-        raise FormatError(f"{path.name} until it is read", one_line(error)) from error
+        raise FormatError(f"{path.name} until it is read", describe_error(error)) from error
     if stamp(os.fstat(handle)) != before or stamp(now) != before:
         raise FormatError(f"{path.name} to stay as it is while it is read", "it changed")
 
@@ -90,7 +90,7 @@ def walk(root: Path) -> Iterator[tuple[str, Stamp]]:
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a folder may go while we look
-            raise InputError(f"readable folders in {root}", one_line(error)) from error
+            raise InputError(f"readable folders in {root}", describe_error(error)) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):
         base = Path(parent).relative_to(root)

@@ -11,14 +11,14 @@ from helpers.saved_comparisons import array_of, compared, row_of, write_run
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.errors import InputError
-from syncpoint.page import tensors
-from syncpoint.page.details import detail
+from syncpoint.page import tensor_values
 from syncpoint.page.distributions import distribution
 from syncpoint.page.heatmaps import Wish, heatmap
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
+from syncpoint.page.row_details import detail
 from syncpoint.page.source_code import source
-from syncpoint.page.tensors import axis_names, blocks
+from syncpoint.page.tensor_values import axis_names, blocks
 from syncpoint.run.model import Frame, Kept, Quantization
 from syncpoint.run.reader import Run
 
@@ -222,7 +222,7 @@ def test_large_tensors_are_read_in_pieces_to_the_same_numbers(tmp_path, monkeypa
     t, r = pair((70, 90), np.float16)
     opened = compared(tmp_path, [("a", t)], [("a", r)])
     monkeypatch.setattr("syncpoint.comparison.measuring._LARGE", 100)
-    monkeypatch.setattr(tensors, "BLOCK", 1 << 9)
+    monkeypatch.setattr(tensor_values, "BLOCK", 1 << 9)
     monkeypatch.setattr("syncpoint.page.heatmaps.BLOCK", 1 << 9)
     check(opened, "a", r, t, Wish(rows=20, columns=20))
     check(opened, "a", r.T, t.T, Wish(row_axis=1, column_axis=0, rows=20, columns=20))
@@ -235,7 +235,7 @@ def test_the_worst_elements_are_those_of_a_sort(tmp_path, monkeypatch):
     off = np.abs(t.astype(np.float64) - r)
     places = np.lexsort((np.arange(off.size), -off.reshape(-1)))
     for size in (1 << 16, 50):
-        monkeypatch.setattr(tensors.blocks, "__defaults__", (size,))
+        monkeypatch.setattr(tensor_values.blocks, "__defaults__", (size,))
         found = distribution(opened, 0).worst
         wanted = [list(map(int, np.unravel_index(at, off.shape))) for at in places[: len(found)]]
         assert [w.index for w in found] == wanted
@@ -246,7 +246,7 @@ def test_the_worst_elements_are_those_of_a_sort(tmp_path, monkeypatch):
 def test_ties_go_to_the_lowest_index_whatever_the_threads_do(tmp_path, monkeypatch):
     r = np.zeros((100, 100), np.float32)
     opened = compared(tmp_path, [("a", r + 1)], [("a", r)])
-    monkeypatch.setattr(tensors.blocks, "__defaults__", (70,))
+    monkeypatch.setattr(tensor_values.blocks, "__defaults__", (70,))
     for _ in range(5):
         found = distribution(opened, 0).worst
         assert [w.index for w in found] == [[0, i] for i in range(24)]

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.metrics.verdict import ReasonCode
+from syncpoint.page.encoding import json_number
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.row_query import Query, Selection
+from syncpoint.page.row_selection import RowQuery, RowSelection
+from syncpoint.page.row_states import GUILTS, LEVELS
 from syncpoint.page.schema import (
     Found,
     GroupBrief,
     GroupCell,
     RowBrief,
     RowWindow,
-    UnmatchedBrief,
-    UnmatchedWindow,
-    number,
 )
-from syncpoint.page.table import GUILTS, LEVELS, Table
+from syncpoint.page.table import Table
 
-_TELLING = (
-    ReasonCode.DAMAGED,
-    ReasonCode.SHAPE,
-    ReasonCode.UNREADABLE,
-    ReasonCode.AMBIGUOUS,
-    ReasonCode.NO_COUNTERPART,
-)
-"""Reasons in the order in which they are listed; all others follow."""
 _CELLS = 24
 """Cells of a group row; each is the worst of its bin."""
 
 
-def window(opened: Opened, query: Query, offset: int, limit: int) -> RowWindow:
+def window(opened: Opened, query: RowQuery, offset: int, limit: int) -> RowWindow:
     """Lines `offset` to `offset + limit` of the list."""
     table = opened.table
     found = table.select(query)
@@ -51,7 +38,7 @@ def window(opened: Opened, query: Query, offset: int, limit: int) -> RowWindow:
 
 
 def _grouped(
-    table: Table, query: Query, found: Selection, offset: int, limit: int
+    table: Table, query: RowQuery, found: RowSelection, offset: int, limit: int
 ) -> tuple[list[RowBrief | GroupBrief], int]:
     items: list[RowBrief | GroupBrief] = []
     at = 0
@@ -68,7 +55,7 @@ def _grouped(
     return items, at
 
 
-def locate(opened: Opened, query: Query, row: int) -> Found:
+def locate(opened: Opened, query: RowQuery, row: int) -> Found:
     """Where a row stands in the list, its group taken as open."""
     table = opened.table
     found = table.select(query)
@@ -90,14 +77,14 @@ def locate(opened: Opened, query: Query, row: int) -> Found:
 def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]:
     """Rows as lines."""
     levels = table.levels(metric)[rows]
-    scores, bounded = (column[rows] for column in table.shown(metric))
-    fills, ticks = table.bars(metric, rows)
+    scores, bounded = (column[rows] for column in table.scores_or_bounds(metric))
+    fills, ticks = table.bar_lengths(metric, rows)
     frame = table.frame[rows.tolist()].select(
         "target_type", "target_role", "verdict", "reason", "reason_code", "basis", "same_bytes"
     )
     labels, references = table.labels(rows), table.labels(rows, "reference")
     modules, groups = (column.gather(rows).to_list() for column in (table.modules, table.groups))
-    parts = table.parts(rows)
+    parts = table.part_labels(rows)
     made = []
     for at, (kind, role, verdict, reason, code, basis, same) in enumerate(frame.iter_rows()):
         row, score, tick = int(rows[at]), float(scores[at]), float(ticks[at])
@@ -115,10 +102,10 @@ def briefs(table: Table, metric: str, rows: NDArray[np.int64]) -> list[RowBrief]
                 level=LEVELS[levels[at]],
                 verdict=verdict,
                 guilt=GUILTS[table.guilts[row]],
-                score=None if score != score else number(score),
+                score=None if score != score else json_number(score),
                 bound=bool(bounded[at]),
                 same_bytes=same if basis == "digest" else None,
-                bad=int(table.bad[row]),
+                bad=int(table.mismatched[row]),
                 fill=float(fills[at]),
                 ticks=[] if tick != tick else [0.5, tick],
                 reason=reason if verdict == "none" else "",
@@ -134,12 +121,12 @@ def group_brief(
 ) -> GroupBrief:
     """A group as one line: its worst sync point, and at most so many cells."""
     rows = rows[np.argsort(table.order[rows], kind="stable")]
-    worst_first, places = table.severity(metric)
+    worst_first, places = table.severity_ranks(metric)
     own = places[rows]
     worst = int(worst_first[own.min()])
     cells = [worst_first[piece.min()] for piece in np.array_split(own, min(len(own), _CELLS))]
     levels, guilts = table.levels(metric), table.guilts
-    scores, bounded = table.shown(metric)
+    scores, bounded = table.scores_or_bounds(metric)
     score = float(scores[worst])
     return GroupBrief(
         group=name,
@@ -147,7 +134,7 @@ def group_brief(
         open=is_open,
         level=LEVELS[levels[worst]],
         guilt=GUILTS[guilts[worst]],
-        score=None if score != score else number(score),
+        score=None if score != score else json_number(score),
         bound=bool(bounded[worst]),
         same_bytes=_same_bytes(table, worst),
         cells=[GroupCell(level=LEVELS[levels[c]], guilt=GUILTS[guilts[c]]) for c in cells],
@@ -157,28 +144,3 @@ def group_brief(
 def _same_bytes(table: Table, row: int) -> bool | None:
     basis, same = table.frame["basis"][row], table.frame["same_bytes"][row]
     return bool(same) if basis == "digest" and same is not None else None
-
-
-def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWindow:
-    """A piece of the list of what stayed without a partner, the telling ones first."""
-    wanted = text.lower()
-    said = [
-        lonely
-        for lonely in opened.about["unmatched"]
-        if wanted in f"{lonely['op']}\n{lonely['module']}".lower()
-    ]
-    ranks = {code.value: rank for rank, code in enumerate(_TELLING)}
-    said.sort(
-        key=lambda one: (
-            not one["counted"],
-            one["side"] != "target",
-            ranks.get(one["reason"], len(ranks)),
-        )
-    )
-    items = [unmatched_brief(one) for one in said[offset : offset + limit]]
-    return UnmatchedWindow(total=len(said), offset=offset, items=items)
-
-
-def unmatched_brief(lonely: Mapping[str, Any]) -> UnmatchedBrief:
-    """A tensor without a partner as a line of that list."""
-    return UnmatchedBrief(**{name: lonely[name] for name in UnmatchedBrief.model_fields})

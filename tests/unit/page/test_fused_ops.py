@@ -5,8 +5,8 @@ import pytest
 
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
-from syncpoint.page.details import detail
 from syncpoint.page.open_comparison import Opened
+from syncpoint.page.row_details import detail
 from syncpoint.page.source_code import source
 from syncpoint.run.model import Edge, Frame, Op, OpKey, RunInfo
 from syncpoint.run.reader import Run

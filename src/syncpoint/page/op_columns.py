@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from syncpoint.page.labels import label_of
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.table import Table
 from syncpoint.run.model import OpKey
@@ -19,20 +20,10 @@ CLASS = "class"
 """What may share a name with an op and is none: "i" for a model input, else "o"."""
 KEY = "key"
 """The key of an op and its class in one column."""
-_KEY_SCHEMA: dict[str, Any] = {
+KEY_SCHEMA: dict[str, Any] = {
     **{"op": pl.String, "call": pl.Int64, "graph": pl.String},
     **{"path": pl.String, "iteration": pl.Int64},
 }
-
-
-def label_of(before: str = "") -> pl.Expr:
-    """`str(OpKey)` of a whole column."""
-    op, call, graph, path, iteration = (pl.col(f"{before}{name}") for name in OP_KEY)
-    around = [pl.when(place == "").then(None).otherwise(place) for place in (graph, path)]
-    name = pl.concat_str([*around, op], separator="/", ignore_nulls=True)
-    for sign, own in (("^", iteration), ("#", call)):
-        name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
-    return name.alias("label")
 
 
 def key_of() -> pl.Expr:
@@ -125,7 +116,7 @@ def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
     ).unique("label", keep="first", maintain_order=True)
     if side == "target":
         keys = [op for op, _ in opened.about["edges"]]
-        frame = pl.DataFrame(keys, schema=_KEY_SCHEMA, orient="row").with_columns(label_of())
+        frame = pl.DataFrame(keys, schema=KEY_SCHEMA, orient="row").with_columns(label_of())
         columns = said.select(*OP_KEY, "type", "module")
         frame = frame.join(columns, on=OP_KEY, how="left", nulls_equal=True, maintain_order="left")
         frame = frame.join(lonely, on="label", how="left", maintain_order="left")
@@ -152,15 +143,6 @@ def ops_known(opened: Opened, side: str, ends: pl.DataFrame) -> pl.DataFrame:
         ]
     )
     return found.with_columns(pl.lit("o").alias(CLASS)).with_columns(key_of())
-
-
-def edges_known(opened: Opened, side: str) -> pl.DataFrame:
-    """What the ops read, as far as the comparison knows: nothing of the reference."""
-    said = opened.about["edges"] if side == "target" else []
-    flat = [(*op, "output", *reader) for reader, inputs in said for op in inputs]
-    schema = {**_KEY_SCHEMA, "role": pl.String}
-    schema |= {f"to_{name}": kind for name, kind in _KEY_SCHEMA.items()}
-    return pl.DataFrame(flat, schema=schema, orient="row")
 
 
 def orders_of(opened: Opened, labels: set[str]) -> list[int]:

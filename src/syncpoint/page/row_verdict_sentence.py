@@ -1,26 +1,18 @@
-"""Whose fault: the sentence a reader wants first, and the op that the error came from."""
+"""Whose fault a row is, in a headline and a few sentences."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from syncpoint.metrics.limits import precision_name
+from syncpoint.page.error_source import OP_FIELDS, PART_FIELDS, Op, came_from, first_divergence
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import first_divergence
-from syncpoint.page.table import GUILTS
+from syncpoint.page.row_states import GUILTS
 from syncpoint.reports.number_format import metric_text, ratio_text
-
-Op = tuple[Any, ...]
-_OP = ("op", "call", "graph", "path", "iteration")
-_PART = ("sample", "step", "rank")
-_MOST_STEPS = 200_000
-"""Ops that are looked at on the way back; a search that long is no answer to a click."""
 
 
 @dataclass(frozen=True)
@@ -99,49 +91,6 @@ def _guilt_unknown(opened: Opened, row: int, flat: Mapping[str, Any]) -> str:
     return f"{text} Introduced error was not measured, so guilt is not known."
 
 
-def came_from(opened: Opened, row: int, flat: Mapping[str, Any]) -> tuple[int | None, str]:
-    """The nearest op upstream that makes error, or that is known to be the first that is off."""
-    table = opened.table
-    wanted = [GUILTS.index("guilty"), GUILTS.index("first-non-finite")]
-    makers = set(np.flatnonzero(np.isin(table.guilts, wanted)).tolist())
-    makers |= set(first_divergence(opened))
-    makers.discard(row)
-    if not makers:
-        return None, ""
-    part = tuple(flat[f"target_{name}"] for name in _PART)
-    ops: dict[Op, int] = {}
-    frame = table.frame[sorted(makers)]
-    keys = frame.select([f"target_{name}" for name in (*_OP, *_PART)]).rows()
-    for maker, key in zip(sorted(makers), keys, strict=True):
-        if key[len(_OP) :] == part:
-            ops.setdefault(key[: len(_OP)], maker)
-    start: Op = tuple(flat[f"target_{name}"] for name in _OP)
-    found = _upstream(opened.edges, start, ops)
-    if found is not None and found != row:
-        apart = int(table.order[row] - table.order[found])
-        return found, f"{apart} sync point{'s' if apart != 1 else ''} before"
-    if not opened.knows_reads:
-        return None, ""  # a dump that does not say what its ops read
-    # Across the steps of a loop only the order tells.
-    before = [maker for maker in makers if table.order[maker] < table.order[row]]
-    if not before:
-        return None, ""
-    return max(before, key=lambda maker: int(table.order[maker])), "the last one off before it"
-
-
-def _upstream(edges: Mapping[Op, list[Op]], start: Op, wanted: Mapping[Op, int]) -> int | None:
-    queue, seen = deque([start]), {start}
-    while queue and len(seen) < _MOST_STEPS:
-        op = queue.popleft()
-        if op in wanted and op != start:
-            return wanted[op]
-        for before in edges.get(op, ()):
-            if before not in seen:
-                seen.add(before)
-                queue.append(before)
-    return None
-
-
 def _made_here(opened: Opened, flat: Mapping[str, Any]) -> str:
     psnr = _inputs_psnr(opened, flat)
     adds = f"his op adds {ratio_text(flat['introduced_ratio'])} what {_precision(flat)} allows."
@@ -154,19 +103,19 @@ def _made_here(opened: Opened, flat: Mapping[str, Any]) -> str:
 
 def _inputs_psnr(opened: Opened, flat: Mapping[str, Any]) -> tuple[str, float] | None:
     """How far off what an op was given is: the worst of its inputs."""
-    start: Op = tuple(flat[f"target_{name}"] for name in _OP)
+    start: Op = tuple(flat[f"target_{name}"] for name in OP_FIELDS)
     before = opened.edges.get(start)
     if not before:
         return None
     frame = opened.table.frame
-    part = [pl.col(f"target_{name}") == flat[f"target_{name}"] for name in _PART]
+    part = [pl.col(f"target_{name}") == flat[f"target_{name}"] for name in PART_FIELDS]
     rows = frame.lazy().filter(
         pl.col("target_role") == "output",
         pl.col("target_op").is_in([op[0] for op in before]),
         *part,
     )
     worst: tuple[str, float] | None = None
-    keys = [f"target_{name}" for name in _OP]
+    keys = [f"target_{name}" for name in OP_FIELDS]
     for *key, verdict, psnr in rows.select(*keys, "verdict", "psnr").collect().iter_rows():
         known = tuple(key) in set(before) and psnr is not None and verdict != "none"
         if known and (worst is None or psnr < worst[1]):

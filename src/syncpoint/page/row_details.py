@@ -21,9 +21,11 @@ from syncpoint.metrics.limits import (
     limits_in_force,
     precision_name,
 )
+from syncpoint.page.encoding import json_number
+from syncpoint.page.fused_ops import region_of
+from syncpoint.page.navigator import briefs
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.regions import region_of
-from syncpoint.page.rows import briefs
+from syncpoint.page.row_verdict_sentence import fault
 from syncpoint.page.schema import (
     EndInfo,
     ErrorBars,
@@ -33,9 +35,7 @@ from syncpoint.page.schema import (
     RowDetail,
     Side,
     StatisticRow,
-    number,
 )
-from syncpoint.page.verdict_sentence import fault
 from syncpoint.run.model import Frame, Kept, Op, Role, Statistics, Tensor, TensorKey
 
 _UNITS = {"f32": -24, "tf32": -11, "f16": -11, "bf16": -8, "fp8": -4}
@@ -90,7 +90,7 @@ def detail(opened: Opened, row: int, metric: str) -> RowDetail:
         statistics=_statistics(opened, flat) if flat["basis"] == Kept.STATISTICS else [],
         same_bytes=flat["same_bytes"],
         error_histogram=[(int(at), int(count)) for at, count in histogram],
-        rms=number(rms) if rms else None,
+        rms=json_number(rms) if rms else None,
         rounding=_UNITS.get(flat["preset"]),
         precision=precision_name(flat["preset"]),
         notes=[str(note) for note in flat["notes"] or ()],
@@ -163,7 +163,7 @@ def _recorded(
 def _told(statistics: Statistics) -> dict[str, Number]:
     names = ("count", "min", "max", "mean", "std", "l2", "nan", "inf", "zero")
     known = {name: getattr(statistics, name) for name in names}
-    return {name: number(value) for name, value in known.items() if not isnan(value)}
+    return {name: json_number(value) for name, value in known.items() if not isnan(value)}
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -176,21 +176,21 @@ def _bars(opened: Opened, flat: Mapping[str, Any]) -> ErrorBars:
     close, large = limits.introduced if limits else (0.0, 0.0)
 
     def share(rmse: float | None) -> Number:
-        return number(rmse / peak) if rmse is not None and peak else None
+        return json_number(rmse / peak) if rmse is not None and peak else None
 
     expected = flat["expected_rmse"]
     expected_psnr = None
     if expected is not None and peak:
         expected_psnr = 20 * log10(peak / expected) if expected else float("inf")
     return ErrorBars(
-        peak=number(peak),
+        peak=json_number(peak),
         total=share(flat["rmse"]),
-        total_psnr=number(flat["psnr"]),
+        total_psnr=json_number(flat["psnr"]),
         introduced=share(flat["introduced_rmse"]),
-        introduced_psnr=number(flat["introduced_psnr"]),
+        introduced_psnr=json_number(flat["introduced_psnr"]),
         expected=share(expected),
-        expected_psnr=number(expected_psnr),
-        ratio=number(flat["introduced_ratio"]),
+        expected_psnr=json_number(expected_psnr),
+        ratio=json_number(flat["introduced_ratio"]),
         close_ratio=close,
         large_ratio=large,
         preset=preset,
@@ -216,7 +216,7 @@ def _metric(
     if numbers is not None and limits is not None and flat["verdict"] != "none":
         if not limits.exact:
             found = [bound(name, numbers, limits, at) for at in (0, 1)]
-            bounds = [number(x) for x in found if x is not None]
+            bounds = [json_number(x) for x in found if x is not None]
         if bounds or (limits.exact and name == "exact"):
             level = judge_metric(name, numbers, limits).value  # type: ignore[assignment]
         if name == "mismatched" and numbers["mismatched"]:
@@ -224,7 +224,7 @@ def _metric(
     value = flat[name]
     return MetricValue(
         id=name,
-        value=number(float(value)) if value is not None else None,
+        value=json_number(float(value)) if value is not None else None,
         level=level,
         limits=bounds,
         text=_text(name, flat),
@@ -249,12 +249,14 @@ def _statistics(opened: Opened, flat: Mapping[str, Any]) -> list[StatisticRow]:
     rows = []
     for name in ("max", "min", "mean", "std", "l2", "nan", "inf"):
         pair = [getattr(both[side], name, None) for side in ("reference", "target")]
-        known = [None if x is None or isnan(x) else number(x) for x in pair]
+        known = [None if x is None or isnan(x) else json_number(x) for x in pair]
         relative = flat.get(f"{name}_rel_diff")
         if relative is None and known == [None, None]:
             continue
         rows.append(
-            StatisticRow(name=name, reference=known[0], target=known[1], relative=number(relative))
+            StatisticRow(
+                name=name, reference=known[0], target=known[1], relative=json_number(relative)
+            )
         )
     return rows
 

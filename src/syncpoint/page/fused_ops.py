@@ -8,11 +8,12 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import polars as pl
 
-from syncpoint.errors import SyncpointError
+from syncpoint.page.labels import label_of
+from syncpoint.page.op_columns import ops_of, reference_ops
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.ops import label_of, ops_of, reference_ops
 from syncpoint.page.schema import RegionOp, Side
 from syncpoint.run.storage.table_columns import OP_KEY
 
@@ -59,26 +60,6 @@ def region_of(opened: Opened, row: int) -> list[RegionOp]:
     ]
 
 
-def lines_of(opened: Opened, side: Side, file: str) -> pl.DataFrame:
-    """row, line: the lines of a file that the pieces of sync points came from."""
-    found = regions(opened).filter((pl.col("file") == file) & (pl.col("line") > 0))
-    if side == "target" and found.height and not _same_file(opened, file):
-        found = found.clear()
-    return found.select("row", "line")
-
-
-def _same_file(opened: Opened, file: str) -> bool:
-    """Whether both runs carry the same text: then the lines of one are those of the other."""
-    texts = []
-    for side in ("target", "reference"):
-        run = opened.run(side)
-        try:
-            texts.append(run.source_text(file) if run is not None else None)
-        except SyncpointError:
-            return False
-    return texts[0] is not None and texts[0] == texts[1]
-
-
 def _regions(opened: Opened) -> pl.DataFrame:
     frame = opened.table.frame
     said = frame.select(
@@ -119,3 +100,36 @@ def _by_origin(rows: pl.DataFrame, target: pl.DataFrame, ops: pl.DataFrame) -> p
     )
     partner = pl.col("label").list.contains(pl.col("own"))
     return grouped.filter(partner & (pl.col("label").list.len() > 1)).select("row", "label")
+
+
+def add_fused(
+    opened: Opened, side: Side, entries: pl.DataFrame, pairs: pl.DataFrame
+) -> pl.DataFrame:
+    """How many ops of the reference a sync point stands for, and which ops without one of their
+    own it stands for on this side."""
+    frame = opened.table.frame
+    regions = frame["introduced_region"]
+    fused = np.ones(entries.height, np.int64)
+    into = np.full(entries.height, -1, np.int64)
+    ends = pairs["entry"].to_numpy()
+    sizes = regions.list.len().fill_null(0).cast(pl.Int64).gather(pairs["row"]).to_numpy()
+    alone = entries.select("label", "kind", "reason", "whole").with_row_index("entry")
+    alone = alone.filter((pl.col("reason") != "") & (pl.col("kind") != "i"))
+    if side == "target":
+        np.maximum.at(fused, ends, sizes)
+        pieces = alone.drop_nulls("whole")
+        stands = pl.DataFrame({"end": ends[:0], "whole": pl.Series([], dtype=pl.String)})
+        if len(pieces):
+            whole = frame.select(label_of("reference_")).to_series().gather(pairs["row"])
+            stands = pl.DataFrame({"end": ends, "whole": whole})
+            stands = stands.unique("whole", keep="first", maintain_order=True)
+        found = pieces.join(stands, on="whole", how="inner")
+    else:
+        many = np.flatnonzero(sizes > 1)
+        flat = pl.DataFrame({"end": ends[many], "label": regions.gather(pairs["row"][many])})
+        flat = flat.explode("label").unique("label", keep="first", maintain_order=True)
+        found = flat.join(alone, on="label", how="inner")
+    into[found["entry"].to_numpy()] = found["end"].to_numpy()
+    one = pl.lit(1, pl.Int64)
+    entries = entries.drop("whole")
+    return entries.with_columns(pl.Series("fused", fused), pl.Series("into", into), count=one)

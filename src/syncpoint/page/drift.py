@@ -1,59 +1,19 @@
-"""Every sync point in a few bytes, for the graphs, the minimap and the drift strip."""
+"""What the drift strip shows: groups, flags, limits, and where target tensors are missing."""
 
 from __future__ import annotations
-
-import base64
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, bound
+from syncpoint.page.op_columns import orders_of
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.ops import orders_of
-from syncpoint.page.schema import Drift, DriftFlag, DriftGroup, RowStates
-from syncpoint.page.table import GUILTS
+from syncpoint.page.row_states import GUILTS
+from syncpoint.page.schema import Drift, DriftFlag, DriftGroup
 from syncpoint.reports.number_format import ratio_text
 
-_LEVELS = np.frombuffer(b"cmln", np.uint8)
-_GUILTS = np.frombuffer(b".gfiaou", np.uint8)
-_BAD = np.frombuffer(b".b", np.uint8)
-_BOUNDS = np.frombuffer(b".bsd", np.uint8)
-_INTRODUCED = ("psnr", "sqnr", "rmse", "rel_l2", "max_abs")
 _FLAGS = 12
-
-
-def packed(values: NDArray[np.float64] | NDArray[np.int64], kind: str) -> str:
-    """An array as text."""
-    with np.errstate(over="ignore"):
-        return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
-
-
-def states(opened: Opened, metric: str) -> RowStates:
-    """Level, guilt and score of every row by one metric."""
-    table = opened.table
-    scores, bounded = table.shown(metric)
-    introduced = ""
-    if metric in _INTRODUCED:
-        column = table.frame[f"introduced_{metric}"].fill_null(np.nan).to_numpy()
-        introduced = packed(column, "<f4")
-    return RowStates(
-        metric=metric,
-        levels=_LEVELS[table.levels(metric)].tobytes().decode(),
-        guilts=_GUILTS[table.guilts].tobytes().decode(),
-        bad=_BAD[(table.bad > 0).astype(np.int64)].tobytes().decode(),
-        scores=packed(scores, "<f4"),
-        bounds=_BOUNDS[_bounds(opened, bounded)].tobytes().decode(),
-        introduced=introduced,
-        orders=packed(table.order, "<u4"),
-    )
-
-
-def _bounds(opened: Opened, bounded: NDArray[np.bool_]) -> NDArray[np.int64]:
-    frame = opened.table.frame
-    digest = (frame["basis"] == "digest").to_numpy()
-    same = frame["same_bytes"].fill_null(False).to_numpy()
-    return np.where(digest, np.where(same, 2, 3), bounded.astype(np.int64))
 
 
 def drift(opened: Opened, metric: str) -> Drift:

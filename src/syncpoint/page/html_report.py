@@ -19,22 +19,25 @@ import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.outputs import write_output
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.page import (
     BUILT,
-    details,
     distributions,
     graphs,
     heatmaps,
     overview,
-    rows,
+    row_details,
     source_code,
 )
+from syncpoint.page.drift import drift
+from syncpoint.page.encoding import pack_array
 from syncpoint.page.heatmaps import Wish
+from syncpoint.page.navigator import briefs
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.row_query import Query
+from syncpoint.page.row_selection import RowQuery
+from syncpoint.page.row_states import pack_states
 from syncpoint.page.schema import Side
-from syncpoint.page.sync_point_states import drift, packed, states
+from syncpoint.page.unmatched_list import unmatched
 
 PREVIEWS = 24
 """Sync points whose tensors are shown: where the runs part, and the worst."""
@@ -61,7 +64,7 @@ def html(opened: Opened) -> str:
     script, style = (_built(name) for name in ("app.js", "app.css"))
     held = json.dumps(data(opened), allow_nan=False, separators=(",", ":"))
     told = base64.b64encode(zlib.compress(held.encode(), 9)).decode()
-    title = escape(visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
+    title = escape(make_visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
     # A script ends at the first `</script`, wherever it stands.
     script = script.replace("</script", "<\\/script")
     return (
@@ -97,7 +100,7 @@ def data(opened: Opened) -> dict[str, Any]:
     every = np.arange(table.size)
     shown = _shown(opened, whole.first_divergence)
     described = every if table.size <= _MOST_DETAILS else shown
-    lonely = rows.unmatched(opened, "", 0, 5_000)
+    lonely = unmatched(opened, "", 0, 5_000)
     return {
         "overview": {
             **whole.model_dump(),
@@ -105,12 +108,12 @@ def data(opened: Opened) -> dict[str, Any]:
                 {**metric.model_dump(), "choosable": metric.id in names} for metric in whole.metrics
             ],
         },
-        "rows": [brief.model_dump() for brief in rows.briefs(table, "psnr", every)],
-        "search": table.haystack.to_list(),
+        "rows": [brief.model_dump() for brief in briefs(table, "psnr", every)],
+        "search": table.search_texts.to_list(),
         "metrics": {name: _columns(opened, name) for name in names},
         "unmatched": [one.model_dump() for one in lonely.items],
         "details": {
-            str(row): details.detail(opened, int(row), "psnr").model_dump() for row in described
+            str(row): row_details.detail(opened, int(row), "psnr").model_dump() for row in described
         },
         "heatmaps": dict(_heatmaps(opened, shown)),
         "distributions": dict(_distributions(opened, shown)),
@@ -122,7 +125,7 @@ def data(opened: Opened) -> dict[str, Any]:
 def _shown(opened: Opened, first: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Where the runs part, the outputs, then the worst."""
     table = opened.table
-    worst = table.select(Query()).rows
+    worst = table.select(RowQuery()).rows
     off = worst[table.levels("psnr")[worst] != 0]
     outputs = np.flatnonzero(table.frame["output"].to_numpy())
     order = [*first, *off[: PREVIEWS // 2].tolist(), *outputs[:4].tolist(), *off.tolist()]
@@ -132,13 +135,13 @@ def _shown(opened: Opened, first: list[int]) -> np.ndarray[Any, np.dtype[np.int6
 
 def _columns(opened: Opened, metric: str) -> dict[str, Any]:
     table = opened.table
-    fills, ticks = table.bars(metric, np.arange(table.size))
+    fills, ticks = table.bar_lengths(metric, np.arange(table.size))
     return {
-        "states": states(opened, metric).model_dump(),
+        "states": pack_states(opened, metric).model_dump(),
         "drift": drift(opened, metric).model_dump(),
-        "fills": packed(fills, "<f4"),
-        "ticks": packed(ticks, "<f4"),
-        "rank": packed(table.rank(metric), "<u4"),
+        "fills": pack_array(fills, "<f4"),
+        "ticks": pack_array(ticks, "<f4"),
+        "rank": pack_array(table.similarity_ranks(metric), "<u4"),
     }
 
 

@@ -11,10 +11,10 @@ from helpers.reseal_checksums import reseal
 from helpers.session_server import write_dumps
 from syncpoint.errors import FormatError
 from syncpoint.page.open_comparison import Opened
-from syncpoint.run.storage.journal import JournalWriter, frame
+from syncpoint.run.storage.journal import JournalWriter, encode_frame
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_library import Library
-from syncpoint.server.history import PastList
+from syncpoint.server.open_comparisons import Library
+from syncpoint.server.past_comparisons import PastList
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def test_each_line_says_what_the_comparison_says(place):
 
 def test_a_long_comparison_is_read_by_its_head(place, monkeypatch):
     whole = listed(place)
-    monkeypatch.setattr("syncpoint.server.history._HEAD", 1500)
+    monkeypatch.setattr("syncpoint.server.past_comparisons._HEAD", 1500)
     file = place / "off.cmp" / "comparison.json"
     about = json.loads(file.read_text())
     reseal(file.parent, unmatched=[*about["unmatched"], {"padding": "x" * 5000}])
-    monkeypatch.setattr("syncpoint.server.history._EXACT_ROWS", 0)
+    monkeypatch.setattr("syncpoint.server.past_comparisons._EXACT_ROWS", 0)
     found = listed(place)["off"]
     assert found.problem is None
     assert found.model_copy(update={"first": whole["off"].first}) == whole["off"]
@@ -89,7 +89,7 @@ def test_a_damaged_file_is_named_with_the_cure(place):
 def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):
     (place / "begun.cmp").mkdir()
     sides = {"target": "models/net.py:shipped", "reference": "reference.npz"}
-    JournalWriter(place / "begun.cmp" / "progress.log", frame("asked", sides)).close()
+    JournalWriter(place / "begun.cmp" / "progress.log", encode_frame("asked", sides)).close()
     found = listed(place)["begun"]
     assert (found.target, found.reference) == ("net.py:shipped", "reference.npz")
     assert not found.can_resume

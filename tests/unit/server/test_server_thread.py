@@ -16,12 +16,12 @@ from torch import nn
 
 import syncpoint as sp
 from syncpoint.comparison.storage import comparison_folder
+from syncpoint.page.html_report import data
 from syncpoint.page.open_comparison import Opened, ResultInMemory
 from syncpoint.page.overview import overview
-from syncpoint.page.report import data
-from syncpoint.page.tensors import values_of
+from syncpoint.page.tensor_values import values_of
 from syncpoint.server import run_server as serving
-from syncpoint.server.request_checks import HEADER
+from syncpoint.server.access_guard import HEADER
 
 
 def small_net(scale=1.0):

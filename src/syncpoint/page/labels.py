@@ -1,8 +1,10 @@
-"""What the ends of sync points are called, as whole columns."""
+"""The names of ops and of the ends of sync points, as whole columns."""
 
 from __future__ import annotations
 
 import polars as pl
+
+from syncpoint.run.storage.table_columns import OP_KEY
 
 NAMING = ("graph", "path", "op", "iteration", "call", "name", "role", "index")
 """What the name of an end is made of."""
@@ -36,3 +38,13 @@ def labels_of(frame: pl.DataFrame, side: str) -> pl.Series:
         .otherwise(pl.lit(""))
     )
     return frame.select(text.alias(f"{side}_label")).to_series()
+
+
+def label_of(before: str = "") -> pl.Expr:
+    """`str(OpKey)` of a whole column."""
+    op, call, graph, path, iteration = (pl.col(f"{before}{name}") for name in OP_KEY)
+    around = [pl.when(place == "").then(None).otherwise(place) for place in (graph, path)]
+    name = pl.concat_str([*around, op], separator="/", ignore_nulls=True)
+    for sign, own in (("^", iteration), ("#", call)):
+        name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
+    return name.alias("label")

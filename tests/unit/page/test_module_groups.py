@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.page.grouping import groups_of
+from syncpoint.page.module_groups import groups_of
 
 
 def test_numbered_blocks_are_groups():
