@@ -107,7 +107,7 @@ class Comparison(Result):
     def to_text(self, metric: str = "psnr", sort: str = "similarity", rows: int = 24) -> str:
         """What `syncpoint compare` prints: `sort` is similarity (the worst first) or operation (as
         executed), and 0 `rows` are all."""
-        from syncpoint.reports.terminal import as_text
+        from syncpoint.reports.terminal_report import as_text
 
         return as_text(self, metric=metric, sort=sort, rows=rows)
 

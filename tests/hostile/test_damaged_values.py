@@ -20,7 +20,7 @@ from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run

@@ -19,7 +19,7 @@ from syncpoint.analysis.nearer_to_float64 import (
 from syncpoint.analysis.result import NEARER, AnalysisResult
 from syncpoint.analysis.runs import Maker, Runs
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.judging import is_excused
+from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE

@@ -18,7 +18,7 @@ from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
 from syncpoint.workflow.resolve import open_recording, runtime_options
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.judge_rows import Choice
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs.generate import Shape
     from syncpoint.runtimes.protocol import Cutter, Session

@@ -15,7 +15,7 @@ from typing import Any
 from syncpoint.bisection.result import Bisected, Culprit, Cut
 from syncpoint.bisection.search import Search, State
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import Choice, judge_row
+from syncpoint.comparison.judge_rows import Choice, judge_row
 from syncpoint.comparison.measuring import Sides, paired
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError

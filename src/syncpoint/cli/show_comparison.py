@@ -22,7 +22,7 @@ def show_comparison(
     as `head` does, must not cost a file."""
     from syncpoint.reports.console import Console
     from syncpoint.reports.divergence_message import quiet_lines
-    from syncpoint.reports.terminal import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison
 
     written = [] if saved is None else [f"comparison {saved}"]
     if files.csv is not None:

@@ -14,16 +14,16 @@ from syncpoint.comparison.coverage import Account
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
 from syncpoint.comparison.introduced_error.local import add_introduced
 from syncpoint.comparison.introduced_error.replay import add_replayed
-from syncpoint.comparison.judging import AUTO, Choice, check_choice, judge_rows
+from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import Sides, build_sides, measured, rows
-from syncpoint.comparison.nothing_to_compare import left_out_warnings, note_left_out
 from syncpoint.comparison.operands import operand_of
-from syncpoint.comparison.reordered import note_reordered
 from syncpoint.comparison.result import Lonely, Result
+from syncpoint.comparison.row_notes import note_reordered
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.same_inputs import note_same_input
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.comparison.unmatched import Accounts, account, is_other_name, role_of_name
+from syncpoint.comparison.warning_texts import left_out_warnings, note_left_out
 from syncpoint.comparison.worst_slices import add_worst_slices
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.matching.confirm import Confirmation, SecondExecution

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from syncpoint.comparison.judging import Choice, judge_row
+from syncpoint.comparison.judge_rows import Choice, judge_row
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import Pair
 from syncpoint.run.events import NULL_SINK, Event, EventSink, FanOut, OpsRecorded

@@ -26,9 +26,9 @@ from syncpoint.comparison.operands import (
     view_reason,
 )
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.statistics_pairs import basis_of, by_digest, by_statistics, unlike_bytes
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.comparison.tensor_precision import Precisions
-from syncpoint.comparison.without_values import basis_of, by_digest, by_statistics, unlike_bytes
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.matching.masks import Mask
 from syncpoint.matching.protocol import SyncPoint

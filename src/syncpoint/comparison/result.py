@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from syncpoint.comparison.coverage import Account, Coverage, count_missing, required_share
 from syncpoint.comparison.findings import Diagnosis, Finding
-from syncpoint.comparison.judging import (
+from syncpoint.comparison.judge_rows import (
     AUTO,
     Choice,
     check_choice,

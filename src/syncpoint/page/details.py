@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.comparison.statistics_pairs import statistics_of
 from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.comparison.without_values import statistics_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from syncpoint.analysis.nearer_to_float64 import OutputTruth
 from syncpoint.analysis.result import NEARER, AnalysisResult
-from syncpoint.comparison.judging import is_excused
+from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.result import badness
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
@@ -26,7 +26,7 @@ from syncpoint.reports.number_format import (
     run_text,
     short_source,
 )
-from syncpoint.reports.terminal import COLOURS
+from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import shape_text
 from syncpoint.run.model import Role
 

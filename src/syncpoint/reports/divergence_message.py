@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.judging import GIVEN, limits_of
+from syncpoint.comparison.judge_rows import GIVEN, limits_of
 from syncpoint.comparison.result import Result, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED

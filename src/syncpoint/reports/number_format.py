@@ -6,7 +6,7 @@ from math import isinf
 from typing import Any
 
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.ratios import ratio_text as ratio_text
+from syncpoint.metrics.ratio_text import ratio_text as ratio_text
 
 
 def metric_text(metric: str, value: Any) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.mixed_comparison import mixed
-from syncpoint.comparison.judging import limits_of
+from syncpoint.comparison.judge_rows import limits_of
 from syncpoint.comparison.result import badness
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS, bound, judge_metric

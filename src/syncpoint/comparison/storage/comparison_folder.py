@@ -19,10 +19,10 @@ import polars as pl
 
 from syncpoint.comparison.error_split import Through
 from syncpoint.comparison.findings import Diagnosis
-from syncpoint.comparison.judging import AUTO, Choice
+from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.result import Lonely, Result
 from syncpoint.comparison.rows import Row
-from syncpoint.comparison.storage.document_check import broken_key
+from syncpoint.comparison.storage.comparison_json import broken_key
 from syncpoint.comparison.storage.older_schemas import upgrade_document, upgrade_table
 from syncpoint.comparison.storage.sync_point_table import (
     ADDED_COLUMNS,

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import is_excused, judge_row
+from syncpoint.comparison.judge_rows import is_excused, judge_row
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Pair, measure, operand
 from syncpoint.metrics.limits import (

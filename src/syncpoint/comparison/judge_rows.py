@@ -12,8 +12,8 @@ from syncpoint.comparison.rounded_values import is_correctly_rounded, judge_roun
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import InputError
 from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
+from syncpoint.metrics.statistics_bounds import judge_digest, judge_statistics
 from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, ReasonCode, Verdict
-from syncpoint.metrics.without_values import judge_digest, judge_statistics
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"

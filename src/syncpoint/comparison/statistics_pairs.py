@@ -22,8 +22,8 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import FormatError
 from syncpoint.matching.views import Seen, View
 from syncpoint.metrics import statistics
+from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
-from syncpoint.metrics.without_values import compare_statistics, incomparable
 from syncpoint.run.digests import digests_of, is_computable
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Statistics, Tensor

@@ -7,8 +7,8 @@ import syncpoint as sp
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.metrics.limits import PRESETS
+from syncpoint.metrics.statistics_bounds import judge_statistics
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.metrics.without_values import judge_statistics
 from syncpoint.reports.divergence_message import headline, uncovered
 
 X = np.linspace(-1, 1, 200, dtype=np.float32)
