@@ -24,7 +24,8 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
 from syncpoint.files.outputs import write_errors
-from syncpoint.metrics.limits import PRESETS, judge
+from syncpoint.metrics.judge_numbers import judge
+from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run

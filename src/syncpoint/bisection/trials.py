@@ -16,8 +16,9 @@ from syncpoint.bisection.result import Bisected, Culprit, Cut
 from syncpoint.bisection.search import Search, State
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import Choice, judge_row
-from syncpoint.comparison.measuring import Sides, paired
+from syncpoint.comparison.measuring import paired
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.files.outputs import write_errors
 from syncpoint.metrics import Operand, measure

@@ -21,8 +21,7 @@ def show_comparison(
     """Write the files that were asked for, then print: a reader of the output that goes away,
     as `head` does, must not cost a file."""
     from syncpoint.reports.console import Console
-    from syncpoint.reports.divergence_message import quiet_lines
-    from syncpoint.reports.terminal_report import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison, quiet_lines
 
     written = [] if saved is None else [f"comparison {saved}"]
     if files.csv is not None:
@@ -45,7 +44,7 @@ def show_comparison(
 def explain_exit_code(result: Result, fail_on: str) -> int:
     """The exit code of a comparison; where it is not a verdict, say why."""
     from syncpoint.errors import EXIT_UNCOVERED
-    from syncpoint.reports.divergence_message import uncovered
+    from syncpoint.reports.coverage_text import uncovered
 
     code = result.exit_code(fail_on)
     if code == EXIT_UNCOVERED:

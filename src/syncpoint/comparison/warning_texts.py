@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
+from syncpoint.matching.protocol import JUDGED_ROLES
+from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import Role
-
-_MIN_COMPARED_SHARE = 0.1
-"""Below this share of its elements a row says how few of them its verdict rests on."""
-
-
-def note_left_out(rows: Sequence[Row]) -> list[Row]:
-    """The rows with a note where the verdict rests on few of the elements."""
-    return [_noted(row) for row in rows]
-
-
-def _noted(row: Row) -> Row:
-    numbers = row.numbers or {}
-    compared, count = numbers.get("compared"), numbers.get("count")
-    if not compared or not count or compared >= _MIN_COMPARED_SHARE * count:
-        return row
-    note = (
-        f"only {compared:,} of {count:,} elements were compared: the others are NaN, infinite or"
-        " masked on both sides"
-    )
-    return replace(row, notes=(*row.notes, note))
+from syncpoint.run.model import Kept, Role
 
 
 def left_out_warnings(rows: Sequence[Row]) -> list[str]:
@@ -76,3 +58,60 @@ def _is_zero(row: Row) -> bool:
     numbers = row.numbers or {}
     zeros = [numbers.get(f"{side}_zero") for side in ("target", "reference")]
     return bool(numbers.get("count")) and zeros == [numbers["count"]] * 2
+
+
+def values_warnings(made: list[Row]) -> list[str]:
+    """What to say where introduced error is not known for want of values."""
+    computed = [row for row in made if row.target.key.role is Role.OUTPUT and not row.unmeasured]
+    less = sum(row.basis != Kept.VALUES for row in computed)
+    if not less:
+        return []
+    count = "" if less == len(computed) else f" of {less} of {len(computed)} ops"
+    return [
+        f"introduced error{count} is not known: only statistics or digests were kept; record"
+        " values to tell who is guilty from who inherited"
+    ]
+
+
+def mask_warnings(sides: Sides, made: list[Row]) -> list[str]:
+    """How many positions the map masks."""
+    return sides.masks.summary(made) if sides.masks is not None else []
+
+
+def run_warnings(sides: Sides) -> list[str]:
+    """Warnings about the two runs: swapped roles, incomplete, unverified or changed by capture."""
+    said = []
+    coarse = [
+        coarsest([p.of(t) for t in run.tensors if t.key.role in JUDGED_ROLES])
+        for p, run in zip(sides.precisions, (sides.target, sides.reference), strict=True)
+    ]
+    if "exact" not in coarse and coarser(coarse[1], coarse[0]):
+        said.append(
+            f"the reference is {coarse[1]} and the target {coarse[0]}: are the two swapped?"
+        )
+    for name, run in (("target", sides.target), ("reference", sides.reference)):
+        if not run.info.complete:
+            said.append(f"the {name} run is incomplete: {run.info.missing or 'its writer died'}")
+        if run.unverified:
+            said.append(f"the {name} run is unverified: {run.unverified}")
+        if run.info.observer is not None and not run.info.observer.equal:
+            said.append(
+                f"capturing changed the {name}: its outputs differ from an uninstrumented run"
+                f" ({run.info.observer.detail})"
+            )
+    return said
+
+
+def pairing_warnings(sides: Sides, made: list[Row]) -> list[str]:
+    """What to say where values could not choose among the ops that an op may stand for."""
+    ends = [(r.target, r.reference) for r in made if r.target.key.role is Role.OUTPUT]
+    if all((t.key.op, t.type) == (r.key.op, r.type) for t, r in ends):
+        return []
+    for name, run in (("target", sides.target), ("reference", sides.reference)):
+        kept = {t.kept for t in run.tensors if t.key.role is Role.OUTPUT}
+        if kept and Kept.VALUES not in kept:
+            return [
+                f"no values of the {name} were kept: pairs rest on names, origins and structure"
+                " alone, and a fused op may be held against the wrong op of those it stands for"
+            ]
+    return []

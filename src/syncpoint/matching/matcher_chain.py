@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from syncpoint.matching.matchers.boundary import BoundaryMatcher
@@ -64,3 +65,12 @@ def match(
             # The pairs that a matcher of another package yielded before it failed stay.
             MATCHERS.report_failure(matcher.name, error)
     return matching
+
+
+def pairs_summary(matching: Matching) -> str:
+    """The number of pairs by evidence, and of unmatched tensors by side, in words."""
+    evidence = Counter(pair.evidence for pair in matching.pairs)
+    by_evidence = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
+    unmatched = Counter(tensor.side for tensor in matching.unmatched() if tensor.counted)
+    by_side = ", ".join(f"{unmatched[side]} of the {side}" for side in ("target", "reference"))
+    return f"{len(matching.pairs)} pairs ({by_evidence}); unmatched: {by_side}"

@@ -13,14 +13,8 @@ from syncpoint.comparison.statistics_pairs import statistics_of
 from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import (
-    PRESETS,
-    Limits,
-    bound,
-    judge_metric,
-    limits_in_force,
-    precision_name,
-)
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, Limits, bound, limits_in_force, precision_name
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.regions import region_of
 from syncpoint.page.rows import briefs

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.comparison.storage.comparison_folder import lonely_of
+from syncpoint.comparison.storage.comparison_json import lonely_of
 from syncpoint.page.graph_groups import Part, Whole, piece, rolled_up
 from syncpoint.page.grouping import groups_among
 from syncpoint.page.open_comparison import Opened

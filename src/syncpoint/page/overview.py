@@ -29,8 +29,9 @@ from syncpoint.page.schema import (
 from syncpoint.page.sync_point_states import places_before
 from syncpoint.page.table import GUILTS, LEVELS, ROLES, Table
 from syncpoint.reports.checksum_text import verified_text
-from syncpoint.reports.divergence_message import qualified, uncovered
+from syncpoint.reports.coverage_text import uncovered
 from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.verdict_line import qualified
 from syncpoint.run.dtypes import long_name
 
 CHOOSABLE = (

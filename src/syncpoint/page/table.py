@@ -15,13 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import (
-    HIGHER_IS_BETTER,
-    LARGEST_SHARE,
-    Limits,
-    bound,
-    limits_in_force,
-)
+from syncpoint.metrics.judge_numbers import HIGHER_IS_BETTER, LARGEST_SHARE
+from syncpoint.metrics.limits import Limits, bound, limits_in_force
 from syncpoint.page.grouping import groups_of
 from syncpoint.page.row_query import Query, Selection
 from syncpoint.page.schema import Guilt, Level
@@ -317,7 +312,7 @@ class Table:
         return limits.psnr[0] if limits and limits.psnr[0] else 100.0
 
     def _judged(self, metric: str) -> NDArray[np.int8]:
-        """`metrics.limits.judge_metric` on whole columns; a test holds the two together."""
+        """`metrics.judge_numbers.judge_metric` on whole columns; a test holds the two together."""
         by_verdict = self.frame["verdict"].replace_strict(
             _BY_VERDICT, default=NONE, return_dtype=pl.Int8
         )
@@ -379,14 +374,14 @@ class Table:
 
     @cached_property
     def _has_hidden_bulk(self) -> NDArray[np.bool_]:
-        """Which rows have elements that outliers hide; as in `metrics.limits`."""
+        """Which rows have elements that outliers hide; as in `metrics.judge_numbers`."""
         peak, least = self._numbers("peak"), self._numbers("reference_min")
         shares = (least >= 0) & (peak > 0.5) & (peak <= LARGEST_SHARE)
         return ~np.isnan(self._numbers("bulk_sqnr")) & ~shares
 
     @cached_property
     def _hidden_levels(self) -> NDArray[np.int8]:
-        """`metrics.limits.bulk_level` on whole columns."""
+        """`metrics.judge_numbers.bulk_level` on whole columns."""
         (close, moderate), score = self.limits_of("bulk_sqnr"), self._numbers("bulk_sqnr")
         levels = np.where(score >= close, CLOSE, np.where(score >= moderate, MODERATE, LARGE))
         close, moderate = self.limits_of("bulk_max_abs")

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison
+from syncpoint.comparison.storage.comparison_folder import is_comparison
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import SyncpointError
 from syncpoint.files.lock import RunLock, is_locked

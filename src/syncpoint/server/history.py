@@ -14,22 +14,16 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    PROGRESS_LOG,
-    RESTORE,
-    TABLE_NAME,
-    load,
-    open_table,
-    read_about,
-)
-from syncpoint.comparison.storage.sync_point_table import COLUMNS
+from syncpoint.comparison.storage.comparison_folder import load
+from syncpoint.comparison.storage.comparison_json import read_about
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE, TABLE_NAME
+from syncpoint.comparison.storage.sync_point_table import COLUMNS, open_table
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.checksums import Document, damaged
 from syncpoint.files.safe_access import one_line, parse_json, read_whole
 from syncpoint.page.open_comparison import name_of
 from syncpoint.page.schema import Level, Number, Problem, number
-from syncpoint.reports.divergence_message import qualified
+from syncpoint.reports.verdict_line import qualified
 from syncpoint.run.storage.folder import RUN_JSON
 from syncpoint.run.storage.journal import first_frame
 from syncpoint.server.allowed_files import Folders

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.comparison.events import Stage
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.storage.comparison_folder import is_comparison, is_own
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import InputError
 from syncpoint.files.outputs import write_errors
 from syncpoint.files.safe_access import one_line

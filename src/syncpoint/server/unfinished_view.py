@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.files.lock import RunLock
 from syncpoint.files.safe_access import one_line

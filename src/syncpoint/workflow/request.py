@@ -33,7 +33,7 @@ class ComparisonRequest:
     def as_names(self) -> dict[str, Any]:
         """Every part by its name, and for files also when they were written: two requests with
         the same names ask for the same comparison."""
-        from syncpoint.comparison.storage.progress_log import stamp
+        from syncpoint.comparison.storage.run_identity import stamp
 
         names: dict[str, Any] = {}
         for field in fields(self):

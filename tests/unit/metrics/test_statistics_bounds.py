@@ -9,8 +9,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
+from syncpoint.metrics.judge_numbers import judge_statistics
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable, judge_statistics
+from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Statistics
 from syncpoint.run.statistics import statistics

@@ -41,10 +41,10 @@ from syncpoint.comparison.introduced_error.true_values import (
     with_marks_of,
 )
 from syncpoint.comparison.masking import blanked
-from syncpoint.comparison.measuring import Sides, is_computed
 from syncpoint.comparison.operands import as_real, dequantized, fitted, operand_of
 from syncpoint.comparison.rounded_values import rounded
-from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.rows import Introduced, Row, is_computed
+from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.comparison.tensor_precision import Between
 from syncpoint.errors import SyncpointError

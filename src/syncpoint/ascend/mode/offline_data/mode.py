@@ -21,7 +21,7 @@ from syncpoint.ascend.mode.offline_data.report_rows import DeviceColumns, lines
 from syncpoint.ascend.mode.reporting import unused_paths, warn_of_ops
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
-from syncpoint.comparison.events import Progress, sink_for
+from syncpoint.comparison.event_sinks import Progress, sink_for
 from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage.comparison_folder import save

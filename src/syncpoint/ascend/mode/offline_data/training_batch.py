@@ -8,7 +8,7 @@ from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, latest, leaves, rul
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import Outcome, compare_offline
 from syncpoint.ascend.mode.offline_data.options import Asked
-from syncpoint.comparison.events import Progress
+from syncpoint.comparison.event_sinks import Progress
 from syncpoint.comparison.judge_rows import Choice
 from syncpoint.errors import InputError
 
