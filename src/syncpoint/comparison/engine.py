@@ -10,8 +10,8 @@ from syncpoint.comparison.build_rows import rows
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
 from syncpoint.comparison.first_non_finite import mark_first_non_finite
-from syncpoint.comparison.introduced_error.local import add_introduced
-from syncpoint.comparison.introduced_error.replay import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_introduced
+from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import measured
 from syncpoint.comparison.result import Result
@@ -35,11 +35,11 @@ from syncpoint.comparison.warning_texts import (
 )
 from syncpoint.comparison.worst_slices import add_worst_slices
 from syncpoint.errors import Unsupported
-from syncpoint.matching.confirm import Confirmation, SecondExecution
 from syncpoint.matching.masks import Mask
-from syncpoint.matching.matcher_chain import chain, match, pairs_summary
+from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import Matcher, Matching
+from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import TensorKey
@@ -102,7 +102,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
             done=len(matching.pairs),
             total=0,
             finished=True,
-            text=pairs_summary(matching),
+            text=summarize(matching),
         )
     )
     if options.log is not None:

@@ -14,10 +14,10 @@ from syncpoint.dumps.array_store import ArrayStore, Lay, chunks
 from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAGIC, MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.atomic_writes import partial_of
 from syncpoint.files.outputs import output_folder
-from syncpoint.files.partial import partial_of
-from syncpoint.files.safe_access import folder, inside, one_line, open_regular
+from syncpoint.files.untrusted_files import folder, inside, open_regular
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run

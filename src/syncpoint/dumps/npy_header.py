@@ -9,8 +9,7 @@ from math import prod
 
 import numpy as np
 
-from syncpoint.errors import FormatError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 

@@ -14,8 +14,9 @@ from syncpoint.dumps.array_store import ArrayStore, Deflated, Lay, chunks
 from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line, open_regular, replacing
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey

@@ -13,7 +13,7 @@ from pathlib import Path
 from syncpoint.dumps.environment_file import with_environment
 from syncpoint.dumps.protocol import API, DumpFormat, Saves
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 from syncpoint.plugins import Seam
 from syncpoint.run.reader import Run
 

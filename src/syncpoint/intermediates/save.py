@@ -18,8 +18,7 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.dumps.aimodelintermediates.op_records import run_facts
 from syncpoint.dumps.aimodelintermediates.writer import SUFFIX, IntermediatesWriter
-from syncpoint.errors import CaptureError, InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import CaptureError, InputError, one_line
 from syncpoint.intermediates.all_tensors import Complete
 from syncpoint.intermediates.coreai_mappings import mappings_of
 from syncpoint.intermediates.run_nodes import category_of, output_names, walk

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from syncpoint.matching.matchers.boundary import BoundaryMatcher
 from syncpoint.matching.matchers.compiled import CompiledMatcher
-from syncpoint.matching.matchers.folds import FoldMatcher
+from syncpoint.matching.matchers.graph_edges import StructureMatcher
+from syncpoint.matching.matchers.inputs_outputs_parameters import BoundaryMatcher
 from syncpoint.matching.matchers.map_file import MapFile, MapMatcher
-from syncpoint.matching.matchers.names import NameMatcher
+from syncpoint.matching.matchers.names_and_order import NameMatcher
 from syncpoint.matching.matchers.output_ops import OutputOpMatcher
+from syncpoint.matching.matchers.pair_review import ReviewMatcher
 from syncpoint.matching.matchers.provenance import ProvenanceMatcher
-from syncpoint.matching.matchers.structure import StructureMatcher
 from syncpoint.matching.matchers.values import ValueMatcher
 from syncpoint.matching.protocol import API, Matcher, Matching, PairConfirmation, Side
 from syncpoint.plugins import Seam
@@ -26,7 +26,7 @@ _CHAIN: tuple[type[Matcher], ...] = (
     OutputOpMatcher,
     StructureMatcher,
     ValueMatcher,
-    FoldMatcher,
+    ReviewMatcher,
 )
 """In this order: the strongest evidence first."""
 MATCHERS: Seam[Matcher] = Seam(
@@ -67,10 +67,10 @@ def match(
     return matching
 
 
-def pairs_summary(matching: Matching) -> str:
-    """The number of pairs by evidence, and of unmatched tensors by side, in words."""
+def summarize(matching: Matching) -> str:
+    """How many pairs, by what evidence, and how many tensors are left without a partner."""
     evidence = Counter(pair.evidence for pair in matching.pairs)
-    by_evidence = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
+    by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
     unmatched = Counter(tensor.side for tensor in matching.unmatched() if tensor.counted)
-    by_side = ", ".join(f"{unmatched[side]} of the {side}" for side in ("target", "reference"))
-    return f"{len(matching.pairs)} pairs ({by_evidence}); unmatched: {by_side}"
+    alone = ", ".join(f"{unmatched[side]} of the {side}" for side in ("target", "reference"))
+    return f"{len(matching.pairs)} pairs ({by}); unmatched: {alone}"

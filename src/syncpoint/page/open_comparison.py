@@ -28,7 +28,7 @@ from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_of
 from syncpoint.dumps.registry import find, open_recognized
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.checksums import Document
+from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset

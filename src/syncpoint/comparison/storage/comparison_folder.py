@@ -30,19 +30,15 @@ from syncpoint.comparison.storage.sync_point_table import (
     read_rows,
 )
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.checksums import (
-    damaged,
-    files_to_json,
-    sealed,
-)
-from syncpoint.files.lock import LOCK, sole_writer
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.partial import Partial, partial_of
-from syncpoint.files.safe_access import write_atomically
+from syncpoint.files.atomic_writes import Partial, partial_of, write_atomically
+from syncpoint.files.file_checksums import damaged, files_to_json
+from syncpoint.files.sealed_json import sealed
+from syncpoint.files.write_errors import write_errors
+from syncpoint.files.writer_lock import LOCK, sole_writer
 from syncpoint.foreign_text import encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.run.model import OpKey
-from syncpoint.run.storage.tables import write_parquet
+from syncpoint.run.storage.table_writer import write_parquet
 
 
 def save(result: Result, path: Path, overwrite: bool = False) -> Path:

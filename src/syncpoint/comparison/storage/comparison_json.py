@@ -19,9 +19,9 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE
 from syncpoint.comparison.storage.older_schemas import upgrade_document
 from syncpoint.comparison.unmatched import UnmatchedTensor
-from syncpoint.errors import InputError
-from syncpoint.files.checksums import UNVERIFIED, Document, damaged, read_document
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
+from syncpoint.files.file_checksums import damaged
+from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document
 from syncpoint.matching.masks import masks_as_data
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from syncpoint.files.checksums import Document
+from syncpoint.files.sealed_json import Document
 from syncpoint.metrics.statistics_bounds import ENDS
 from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode
 

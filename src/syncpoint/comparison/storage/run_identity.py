@@ -6,7 +6,7 @@ from pathlib import Path
 
 import xxhash
 
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import one_line
 from syncpoint.run.reader import Run
 
 

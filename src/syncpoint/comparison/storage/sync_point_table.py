@@ -16,15 +16,15 @@ import polars as pl
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.storage.file_names import JSON_NAME, RESTORE, TABLE_NAME
 from syncpoint.comparison.storage.older_schemas import upgrade_table
-from syncpoint.errors import InputError
-from syncpoint.files.checksums import Document, damaged
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
+from syncpoint.files.file_checksums import damaged
+from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import encodable
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode, Verdict
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
-from syncpoint.run.storage.parquet import ParquetTable
-from syncpoint.run.storage.tables import TENSOR_KEY
+from syncpoint.run.storage.checked_parquet import ParquetTable
+from syncpoint.run.storage.table_columns import TENSOR_KEY
 
 _END: dict[str, Any] = {
     "op": pl.String,

@@ -12,13 +12,12 @@ from syncpoint.dumps.aimodelintermediates.store import NarrowingStore
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.flat_names import Entry
 from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, InputError, one_line
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
-from syncpoint.run.records import parsed
+from syncpoint.run.storage.record_json import parsed
 
 _BUILT_IN = re.compile(r"<built-in function (\w+)>")
 

@@ -19,10 +19,10 @@ from syncpoint.dumps.aimodelintermediates.op_records import parse_run_facts
 from syncpoint.dumps.aimodelintermediates.writer import METADATA, SUFFIX
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.partial import SUFFIX as PARTIAL
+from syncpoint.files.atomic_writes import SUFFIX as PARTIAL
 from syncpoint.run.model import RunInfo
 from syncpoint.run.reader import Run
-from syncpoint.run.records import parsed
+from syncpoint.run.storage.record_json import parsed
 
 _UNPLACED = (
     "the file does not say which model output is which; they are compared as the ops that made them"

@@ -40,7 +40,7 @@ from syncpoint.runtimes.protocol import (
     Replacement,
 )
 from syncpoint.runtimes.session import BaseSession
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
