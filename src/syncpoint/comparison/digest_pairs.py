@@ -9,7 +9,7 @@ from syncpoint.comparison.operands import shapes_reason, view_reason, without_on
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.views import Seen, View
 from syncpoint.metrics.verdict import NO_REASON, Reason
-from syncpoint.run.digests import digests_of, is_computable
+from syncpoint.run.digests import compute_digests, is_computable
 from syncpoint.run.model import Kept, Tensor
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def has_same_digest(sides: Sides, row: Row, target: Tensor, reference: Tensor) -
         theirs = sides.reference.digests(reference, kind)
     elif target.kept is Kept.VALUES:
         turned = view.apply(sides.target.values(target))
-        mine = digests_of(kind, target.dtype, lambda: [turned])
+        mine = compute_digests(kind, target.dtype, lambda: [turned])
         theirs = sides.reference.digests(reference, kind)
     else:
         undone = view.undo(sides.reference.values(reference), target.shape)
         if undone is None:
             raise ValueError(row.view)  # such a pair has no kind in common
-        theirs = digests_of(kind, target.dtype, lambda: [undone])
+        theirs = compute_digests(kind, target.dtype, lambda: [undone])
         mine = sides.target.digests(target, kind)
     return bool(mine & theirs)

@@ -29,7 +29,7 @@ from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Statistics, Tensor
-from syncpoint.run.statistics import scaled
+from syncpoint.run.statistics import scale_statistics
 
 if TYPE_CHECKING:
     from syncpoint.comparison.sides import Sides
@@ -69,7 +69,7 @@ def by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> 
 
 def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statistics | str:
     """The statistics of the real numbers, or why there are none. Those of stored integers are
-    scaled where one scale holds for all of them."""
+    scale_statistics where one scale holds for all of them."""
     run = (sides.target, sides.reference)[side]
     whole = is_whole_view(View(view), tensor.shape)
     if tensor.kept is Kept.VALUES:
@@ -91,7 +91,7 @@ def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statist
         return found
     if len(quantization.scale) != 1 or len(quantization.zero_point) != 1 or quantization.table:
         return "statistics of integers with several scales, or with a table"
-    return scaled(found, quantization.scale[0], quantization.zero_point[0])
+    return scale_statistics(found, quantization.scale[0], quantization.zero_point[0])
 
 
 def _are_masked(

@@ -14,10 +14,10 @@ from syncpoint.dumps.array_store import ArrayStore, Lay, chunks
 from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAGIC, MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, one_line
-from syncpoint.files.atomic_writes import partial_of
+from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.files.atomic_writes import final_name_of
 from syncpoint.files.outputs import output_folder
-from syncpoint.files.untrusted_files import folder, inside, open_regular
+from syncpoint.files.untrusted_files import open_regular, path_inside, require_folder
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
@@ -50,7 +50,7 @@ class NpyFolder:
         if path.is_file():
             root, names = path.parent, [path.name]
         else:
-            root = folder(path, "a folder of .npy files")
+            root = require_folder(path, "a folder of .npy files")
             names = sorted(_files(path), key=_natural)
             if not names:
                 raise InputError(f".npy files in {path}", "none", "check the path")
@@ -69,7 +69,7 @@ class NpyFolder:
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
         with output_folder(path) as temporary:
             for (name, tensor), header in zip(values, headers, strict=True):
-                file_path = inside(temporary, escaped(name) + _SUFFIX)
+                file_path = path_inside(temporary, escaped(name) + _SUFFIX)
                 file_path.parent.mkdir(parents=True, exist_ok=True)
                 with file_path.open("xb") as file:
                     file.write(header)
@@ -99,7 +99,7 @@ def _files(root: Path) -> Iterator[str]:
     """Relative paths of the .npy files; links to folders are not followed, and folders that
     another conversion has not finished are not looked into."""
     for parent, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not partial_of(name)]
+        folders[:] = [name for name in folders if not final_name_of(name)]
         base = Path(parent).relative_to(root)
         for file in files:
             if file.endswith(_SUFFIX):
@@ -118,11 +118,11 @@ def _natural(name: str) -> list[tuple[int, str | int]]:
 
 def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
     """One file, by its header; what is not an array of numbers is a FormatError."""
-    path = inside(root, name)
+    path = path_inside(root, name)
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file at {path}", one_line(error)) from error
+        raise FormatError(f"a readable file at {path}", describe_error(error)) from error
     try:
         size = os.fstat(handle).st_size
         header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))

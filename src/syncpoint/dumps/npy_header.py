@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 
@@ -57,7 +57,7 @@ def parse_header(start: bytes, where: str) -> NpyHeader:
             else:
                 raise ValueError(f"version {version}, where 1 to 3 are known")
     except Exception as error:  # its parser raises whatever the tokenizer and dtype() do
-        raise FormatError(f"a .npy header in {where}", one_line(error)[:120]) from error
+        raise FormatError(f"a .npy header in {where}", describe_error(error)[:120]) from error
     dtype = _element(found, where)
     nonzero = [d for d in shape if d]
     if len(shape) > 64 or any(d < 0 for d in shape) or prod(nonzero) > _MAX_COUNT:

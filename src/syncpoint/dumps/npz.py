@@ -14,7 +14,7 @@ from syncpoint.dumps.array_store import ArrayStore, Deflated, Lay, chunks
 from syncpoint.dumps.flat_names import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.digests import CRC32
@@ -66,9 +66,9 @@ class NpzFile:
             with open_zip(path) as (handle, members):
                 return _open(path, handle, members)
         except OSError as error:
-            raise InputError(f"a readable file at {path}", one_line(error)) from error
+            raise InputError(f"a readable file at {path}", describe_error(error)) from error
         except BROKEN_ZIP as error:
-            raise FormatError(f"a sound zip archive at {path}", one_line(error)) from error
+            raise FormatError(f"a sound zip archive at {path}", describe_error(error)) from error
 
     def save(self, run: Run, path: Path) -> None:
         """Uncompressed, each array aligned so that it can be mapped."""
@@ -176,4 +176,4 @@ def _first_inflated(handle: int, member: zipfile.ZipInfo, start: int, where: str
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, MAX_HEADER)
     except zlib.error as error:
-        raise FormatError(f"deflated bytes in {where}", one_line(error)) from error
+        raise FormatError(f"deflated bytes in {where}", describe_error(error)) from error

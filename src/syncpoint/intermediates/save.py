@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.dumps.aimodelintermediates.op_records import run_facts
 from syncpoint.dumps.aimodelintermediates.writer import SUFFIX, IntermediatesWriter
-from syncpoint.errors import CaptureError, InputError, one_line
+from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.intermediates.all_tensors import Complete
 from syncpoint.intermediates.coreai_mappings import mappings_of
 from syncpoint.intermediates.run_nodes import category_of, output_names, walk
@@ -80,7 +80,7 @@ class Filtered:
             passes = self._passes(node, result)
         except Exception as error:
             raise CaptureError(
-                f"node_filter to judge the node {node.name}", f"it raised {one_line(error)}"
+                f"node_filter to judge the node {node.name}", f"it raised {describe_error(error)}"
             ) from error
         if not passes or not isinstance(result, torch.Tensor):
             return

@@ -15,7 +15,7 @@ from syncpoint.metrics import _kernel
 from syncpoint.metrics.dtype_rules import Rules, rules_of
 from syncpoint.metrics.measurement import Measurement, measured
 from syncpoint.metrics.pair import FileRegion, Operand, Pair
-from syncpoint.run.dtypes import dtype as dtype_of
+from syncpoint.run.dtypes import parse_dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 
 Tier = Literal["base", "relative", "default"]

@@ -21,7 +21,7 @@ from syncpoint.reports.json_report import SCHEMA, as_json, strict
 from syncpoint.reports.name_format import run_text, short_source
 from syncpoint.reports.number_format import counted_more, metric_text, ratio_text
 from syncpoint.reports.terminal_report import COLOURS
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
 _NAMED = 6
@@ -164,7 +164,7 @@ def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
         Text(metric_text("rmse", truth.compiled if truth else None)),
         Text(metric_text("rmse", truth.eager if truth else None)),
         Text(_kernel(analysis, row), style="dim"),
-        Text(f"{shape_text(row.target.shape)} {row.target.dtype}", style="dim"),
+        Text(f"{format_shape(row.target.shape)} {row.target.dtype}", style="dim"),
         Text(row.target.module),
         Text(short_source(row.target.source), style="dim"),
     ]

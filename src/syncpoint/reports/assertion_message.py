@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syncpoint.comparison.result import Result
 from syncpoint.errors import EXIT_UNCOVERED
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.coverage_text import uncovered
 from syncpoint.reports.divergence_message import divergence
@@ -25,4 +25,4 @@ def summary(result: Result, fail_on: str = "large") -> str:
     for row in result.outputs:
         if row.verdict.severity and row not in shown:
             lines += divergence(row, result)
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(make_visible, lines))

@@ -8,7 +8,7 @@ from typing import Any
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row, badness, has_same_bytes
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.reports.checksum_text import verified_line
@@ -21,7 +21,7 @@ from syncpoint.reports.number_format import counted_more, metric_text, ratio_tex
 from syncpoint.reports.terminal_layout import Column, fitted, say, shortened, table_of, without
 from syncpoint.reports.verdict_line import headline, row_text
 from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
 COLOURS = {
@@ -122,7 +122,7 @@ def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]
     columns.append(Column(f"{metric} {CATALOGUE[metric].unit}".strip(), scores, right=True))
     if any(row.introduced for row in result.rows):
         columns.append(Column("introduced", [_introduced(r) for r in chosen], right=True))
-    shapes = [f"{shape_text(r.target.shape)} {r.target.dtype}" for r in chosen]
+    shapes = [f"{format_shape(r.target.shape)} {r.target.dtype}" for r in chosen]
     return [
         *columns,
         Column("type", [Text(_type(r), "dim") for r in chosen]),
@@ -243,4 +243,4 @@ def quiet_lines(result: Result) -> list[str]:
 
 def quiet_text(result: Result) -> str:
     """What `--quiet` prints, as one text."""
-    return "\n".join(map(visible, quiet_lines(result)))
+    return "\n".join(map(make_visible, quiet_lines(result)))

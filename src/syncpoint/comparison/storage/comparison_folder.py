@@ -30,12 +30,12 @@ from syncpoint.comparison.storage.sync_point_table import (
     read_rows,
 )
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.atomic_writes import Partial, partial_of, write_atomically
-from syncpoint.files.file_checksums import damaged, files_to_json
-from syncpoint.files.sealed_json import sealed
+from syncpoint.files.atomic_writes import Partial, final_name_of, write_atomically
+from syncpoint.files.file_checksums import DamagedFileError, files_to_json
+from syncpoint.files.sealed_json import seal_json
 from syncpoint.files.write_errors import write_errors
 from syncpoint.files.writer_lock import LOCK, sole_writer
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.run.model import OpKey
 from syncpoint.run.storage.table_writer import write_parquet
@@ -57,7 +57,7 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
                     record = write_parquet(result.table, table.path)
                     files = files_to_json({TABLE_NAME: record})
                     body = {**about_result(result, path), "files": files}
-                    about.path.write_bytes(sealed(json.dumps(encodable(body), indent=1)))
+                    about.path.write_bytes(seal_json(json.dumps(make_encodable(body), indent=1)))
                     about.publish_after(table)
     except BaseException:
         if fresh:
@@ -101,14 +101,16 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
         about["findings"] = [finding.as_dict() for finding in made.findings]
         text = json.dumps(about, indent=1)
         # What could not be verified gets no checksum now: it would vouch for damage.
-        write_atomically(path / JSON_NAME, sealed(text) if document.is_verified else text.encode())
+        write_atomically(
+            path / JSON_NAME, seal_json(text) if document.is_verified else text.encode()
+        )
     return True
 
 
 def is_own(entry: Path) -> bool:
     """Whether an entry of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
-    name = partial_of(entry.name) or entry.name.removesuffix(".tmp")
+    name = final_name_of(entry.name) or entry.name.removesuffix(".tmp")
     return entry.suffix == ".run" or name in names
 
 
@@ -150,4 +152,4 @@ def load(path: Path) -> Result:
             masks=read_masks(about.get("masks") or {}, str(path / JSON_NAME)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
+        raise DamagedFileError(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error

@@ -19,8 +19,8 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE
 from syncpoint.comparison.storage.older_schemas import upgrade_document
 from syncpoint.comparison.unmatched import UnmatchedTensor
-from syncpoint.errors import InputError, one_line
-from syncpoint.files.file_checksums import damaged
+from syncpoint.errors import InputError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document
 from syncpoint.matching.masks import masks_as_data
 from syncpoint.metrics.limits import Limits
@@ -197,10 +197,12 @@ def read_about(path: Path, before: bytes = b"") -> Document:
     try:
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
     broken = broken_key(document.body, is_whole=not before)
     if broken:
-        raise damaged(path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE)
+        raise DamagedFileError(
+            path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE
+        )
     upgrade_document(document)
     return document
 

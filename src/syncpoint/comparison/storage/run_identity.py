@@ -6,7 +6,7 @@ from pathlib import Path
 
 import xxhash
 
-from syncpoint.errors import one_line
+from syncpoint.errors import describe_error
 from syncpoint.run.reader import Run
 
 
@@ -26,5 +26,5 @@ def stamp(file: Path) -> str:
     try:
         found = file.stat()
     except OSError as error:
-        return one_line(error)
+        return describe_error(error)
     return f"{found.st_size} bytes written at {found.st_mtime_ns / 1e9:.6f}"

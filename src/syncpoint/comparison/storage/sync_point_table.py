@@ -16,10 +16,10 @@ import polars as pl
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.storage.file_names import JSON_NAME, RESTORE, TABLE_NAME
 from syncpoint.comparison.storage.older_schemas import upgrade_table
-from syncpoint.errors import InputError, one_line
-from syncpoint.files.file_checksums import damaged
+from syncpoint.errors import InputError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.sealed_json import Document
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode, Verdict
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
@@ -156,7 +156,7 @@ def frame(rows: list[Row]) -> pl.DataFrame:
             value = cells[name]
             # Polars writes half a character as it is, and then cannot read it.
             if value and not (isinstance(value, str) and value.isascii()):
-                cells[name] = encodable(value)
+                cells[name] = make_encodable(value)
     return pl.DataFrame(flat, schema=COLUMNS, orient="row")
 
 
@@ -297,11 +297,11 @@ def open_table(path: Path, document: Document) -> ParquetTable:
     """The verified table of a comparison, with all its columns and one row a sync point."""
     record = document.files.get(TABLE_NAME)
     if record is None and document.is_verified:
-        raise damaged(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
+        raise DamagedFileError(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
     try:
         table = ParquetTable(path / TABLE_NAME, record, RESTORE)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
     if document.is_verified:
         table.check_rows(document.body.get("rows"))
     newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]

@@ -22,7 +22,7 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.atomic_writes import SUFFIX as PARTIAL
 from syncpoint.run.model import RunInfo
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.record_json import parsed
+from syncpoint.run.storage.record_json import parse_record
 
 _UNPLACED = (
     "the file does not say which model output is which; they are compared as the ops that made them"
@@ -61,7 +61,7 @@ class AimodelIntermediates:
         reading = RunBuilder(metadata)
         info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": self.name})
         if "syncpoint" in body:
-            info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
+            info = parse_record(parse_run_facts, body["syncpoint"], str(metadata))
         mapped = coreai_outputs(body, metadata)
         entries, ordered = listed(body, metadata)
         for entry in entries:
