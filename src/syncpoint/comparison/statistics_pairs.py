@@ -69,7 +69,7 @@ def by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> 
 
 def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statistics | str:
     """The statistics of the real numbers, or why there are none. Those of stored integers are
-    scale_statistics where one scale holds for all of them."""
+    scaled where one scale holds for all of them."""
     run = (sides.target, sides.reference)[side]
     whole = is_whole_view(View(view), tensor.shape)
     if tensor.kept is Kept.VALUES:

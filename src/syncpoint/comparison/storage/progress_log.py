@@ -224,7 +224,7 @@ class ProgressLog:
         return JournalWriter.reopened(self._path, journal.end)
 
     def _take(self, kind: str, body: Any) -> None:
-        """Remember what a encode_frame of an earlier attempt says."""
+        """Remember what a frame of an earlier attempt says."""
         if kind == "runs":
             self._runs = dict(body)
         elif kind == "measured":
@@ -237,7 +237,7 @@ class ProgressLog:
             for target, reference, *facts in body:
                 self._introduced[_key_from_json(target), _key_from_json(reference)] = facts
         else:
-            raise ValueError(f"a encode_frame of the kind {kind[:40]!r}")
+            raise ValueError(f"a frame of the kind {kind[:40]!r}")
         self._begun = self._begun or kind in _RESULTS
 
     def _check_asked(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
