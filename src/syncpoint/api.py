@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run

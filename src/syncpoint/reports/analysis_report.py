@@ -9,8 +9,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.nearer_to_float64 import OutputTruth
-from syncpoint.analysis.result import NEARER, AnalysisResult
+from syncpoint.analysis.float64_distances import NEARER, OutputTruth
+from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.rows import Row, badness
 from syncpoint.errors import EXIT_UNCOVERED
