@@ -23,7 +23,7 @@ from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
 from syncpoint.workflow.resolve_sides import open_recording
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
     from syncpoint.runtimes.inputs.shapes import Shape
 

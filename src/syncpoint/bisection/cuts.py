@@ -15,9 +15,10 @@ from typing import Any
 from syncpoint.bisection.graph_search import State
 from syncpoint.bisection.result import Cut
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import Choice, judge_row
-from syncpoint.comparison.measuring import Sides, paired
+from syncpoint.comparison.judge_rows import Choice, judge_row
+from syncpoint.comparison.measuring import paired
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.files.write_errors import write_errors
 from syncpoint.metrics import Operand, measure

@@ -29,8 +29,8 @@ from syncpoint.ascend.matching.torchair.unmatched_reference import (
     unmatched_tokens,
 )
 from syncpoint.matching.views import View
+from syncpoint.metrics.statistics_bounds import ENDS
 from syncpoint.metrics.verdict import ReasonCode
-from syncpoint.metrics.without_values import ENDS
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 

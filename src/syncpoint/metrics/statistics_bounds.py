@@ -10,14 +10,8 @@ from __future__ import annotations
 from math import inf, isnan, log10, nan, sqrt
 from typing import Any
 
-from syncpoint.metrics.empty_pairs import code_of_statistics
-from syncpoint.metrics.limits import Limits, Numbers
-from syncpoint.metrics.limits import bound as limit
-from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.run.model import Statistics
 
-SAME_BYTES = "same bytes"
-_UNSURE = "statistics agree; that hardly proves equality"
 _FLOAT32 = 2.0**-24
 _LANES = 32
 """Running sums that whoever adds up a tensor has at the least; measured: the norm that torch gives
@@ -115,87 +109,3 @@ def _decibel(signal: float, noise: float) -> float:
     if noise == inf:
         return -inf
     return 20 * log10(signal / noise) if signal else -inf
-
-
-def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
-    """Large or moderate where that is proven; close only says that nothing was seen."""
-    nothing_left = code_of_statistics(numbers)
-    if nothing_left is not None:
-        return Verdict.NONE, Reason(nothing_left)
-    if numbers.get("same_bytes"):
-        return Verdict.CLOSE, Reason(detail=SAME_BYTES)
-    if numbers["mismatched"]:
-        more = f"{numbers['mismatched']} more or fewer non-finite values"
-        return Verdict.LARGE, Reason(detail=more)
-    if numbers["psnr_bound"] is None:
-        return Verdict.NONE, Reason(ReasonCode.EMPTY)
-    verdict, detail = (_judge_equality if limits.exact else _judge_bounds)(numbers, limits)
-    return verdict, Reason(detail=detail)
-
-
-def _ends_apart(numbers: Numbers) -> float:
-    """How far the greatest elements of the two, or the least, are apart."""
-    return max((numbers.get(name) or 0.0) for name in ("max_diff", "min_diff"))
-
-
-def _judge_equality(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
-    """Integers with the same statistics are no more than that, unless their bytes are known."""
-    if numbers["psnr_bound"] < inf or _ends_apart(numbers):
-        return Verdict.LARGE, "unequal"
-    if numbers.get("same_bytes") is False:
-        return Verdict.LARGE, "unequal bytes"
-    return Verdict.CLOSE, _unsure(numbers)
-
-
-def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
-    """The worst that the bounds of psnr, sqnr and the greatest difference prove."""
-    worst, detail = Verdict.CLOSE, _unsure(numbers)
-    for metric in ("psnr", "sqnr"):
-        bound = numbers[f"{metric}_bound"]
-        close, moderate = getattr(limits, metric)
-        if bound < close:
-            verdict = Verdict.MODERATE if bound >= moderate else Verdict.LARGE
-            if verdict.severity > worst.severity:
-                worst, detail = verdict, f"{metric} is at most {bound:.1f} dB"
-    if numbers.get("peak") is not None:
-        # The elements at the ends are at least that far apart, however many others there are.
-        apart = _ends_apart(numbers)
-        bounds = [limit("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
-        level = sum(apart > allowed for allowed in bounds)
-        if level > worst.severity:
-            worst = Verdict.MODERATE if level == 1 else Verdict.LARGE
-            detail = f"max_abs is at least {apart:.3g}, above {bounds[level - 1]:.3g}"
-    return worst, detail
-
-
-def _unsure(numbers: Numbers) -> str:
-    """What may still be wrong where statistics agree."""
-    said = _UNSURE
-    if numbers.get("same_bytes") is False:
-        said = "statistics agree and bytes differ; that hardly proves equality"
-        if _alike(numbers):
-            said = "the same statistics of other bytes: elements may have changed places"
-    for kind, name, lost in (("nan", "NaN", "places"), ("inf", "infinite", "places and signs")):
-        count = numbers.get(f"reference_{kind}") or 0
-        if count > 0:
-            said += f"; {count} {name} on both sides, their {lost} are not kept"
-    return said
-
-
-def _alike(numbers: Numbers) -> bool:
-    """Whether all figures are the same but for the order in which they were summed up. Rounding
-    moves them further, save where it moves next to nothing."""
-    rounding = 1e-13 * (numbers.get("reference_l2") or 0.0)
-    allowed = {"max": 0.0, "min": 0.0, "mean": rounding, "l2": rounding}
-    diffs = [(numbers.get(f"{name}_diff"), most) for name, most in allowed.items()]
-    return all(diff is not None and diff <= most for diff, most in diffs)
-
-
-def judge_digest(numbers: Numbers) -> tuple[Verdict, Reason]:
-    """Equal bytes are close. Unequal ones may differ by anything, and who kept digests asked
-    for equality."""
-    if not numbers["count"]:
-        return Verdict.NONE, Reason(ReasonCode.EMPTY)
-    if numbers["same_bytes"]:
-        return Verdict.CLOSE, Reason(detail=SAME_BYTES)
-    return Verdict.LARGE, Reason(detail="bytes differ; a digest cannot say by how much")

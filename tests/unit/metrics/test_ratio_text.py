@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncpoint.metrics.ratios import ratio_text
+from syncpoint.metrics.ratio_text import ratio_text
 
 
 @pytest.mark.parametrize(

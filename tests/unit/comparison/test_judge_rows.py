@@ -8,20 +8,11 @@ import pytest
 
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import is_excused, judge_row
+from syncpoint.comparison.judge_rows import is_excused, judge_row
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Pair, measure, operand
-from syncpoint.metrics.limits import (
-    PRESETS,
-    bound,
-    coarsest,
-    judge,
-    judge_introduced,
-    judge_metric,
-    load_limits,
-    preset,
-    preset_of,
-)
+from syncpoint.metrics.judge_numbers import judge, judge_introduced, judge_metric
+from syncpoint.metrics.limits import PRESETS, bound, coarsest, load_limits, preset, preset_of
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Role
 

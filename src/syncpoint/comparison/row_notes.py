@@ -6,13 +6,14 @@ but it is the first thing to know about such a pair.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept
@@ -51,3 +52,24 @@ def _is_reordered(sides: Sides, row: Row) -> bool:
     with np.errstate(invalid="ignore"):
         size = np.linalg.norm(theirs)
         return bool(np.isfinite(size) and np.linalg.norm(mine - theirs) <= _EQUAL * size)
+
+
+_MIN_COMPARED_SHARE = 0.1
+"""Below this share of its elements a row says how few of them its verdict rests on."""
+
+
+def note_left_out(rows: Sequence[Row]) -> list[Row]:
+    """The rows with a note where the verdict rests on few of the elements."""
+    return [_noted(row) for row in rows]
+
+
+def _noted(row: Row) -> Row:
+    numbers = row.numbers or {}
+    compared, count = numbers.get("compared"), numbers.get("count")
+    if not compared or not count or compared >= _MIN_COMPARED_SHARE * count:
+        return row
+    note = (
+        f"only {compared:,} of {count:,} elements were compared: the others are NaN, infinite or"
+        " masked on both sides"
+    )
+    return replace(row, notes=(*row.notes, note))

@@ -9,9 +9,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
+from syncpoint.metrics.judge_numbers import judge_statistics
 from syncpoint.metrics.limits import PRESETS
+from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.metrics.without_values import compare_statistics, incomparable, judge_statistics
 from syncpoint.run.model import Statistics
 from syncpoint.run.statistics import compute_statistics
 

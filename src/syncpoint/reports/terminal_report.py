@@ -6,30 +6,21 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from syncpoint.comparison.result import Result, badness, has_same_bytes
-from syncpoint.comparison.rows import Row
+from syncpoint.comparison.result import Result
+from syncpoint.comparison.rows import Row, badness, has_same_bytes
+from syncpoint.foreign_text import make_visible
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.reports.checksum_text import verified_line
 from syncpoint.reports.console import Console, Text
 from syncpoint.reports.diagnosis_report import causes, print_lines
-from syncpoint.reports.divergence_message import (
-    divergence,
-    headline,
-    inputs_lines,
-    is_output,
-    row_text,
-    unreadable_lines,
-    unverified_lines,
-)
-from syncpoint.reports.number_format import (
-    counted_more,
-    metric_text,
-    ratio_text,
-    run_text,
-    short_source,
-)
+from syncpoint.reports.divergence_message import divergence
+from syncpoint.reports.error_split_text import error_split_lines
+from syncpoint.reports.name_format import run_text, short_source
+from syncpoint.reports.number_format import counted_more, metric_text, ratio_text
 from syncpoint.reports.terminal_layout import Column, fitted, say, shortened, table_of, without
+from syncpoint.reports.verdict_line import headline, row_text
+from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
@@ -89,7 +80,7 @@ def print_comparison(
     print_lines(causes(result), console)
     if result.through is not None:
         console.print()
-        for line in result.through.lines():
+        for line in error_split_lines(result.through):
             say(Text(line), console, hang=2)
     console.print()
     say(Text(headline(result), style=COLOURS[result.verdict]), console, hang=2)
@@ -222,7 +213,7 @@ def _what_matters(result: Result) -> Iterator[Text]:
     for row in shown:
         yield Text()
         lines = divergence(row, result)
-        lead = "output " if is_output(row) else ""
+        lead = "output " if row.output else ""
         yield Text(lead + lines[0], style=COLOURS[row.verdict])
         for line in lines[1:]:
             yield Text(line)
@@ -238,3 +229,18 @@ def as_text(result: Result, **options: Any) -> str:
     print_comparison(result, console, **options)
     out = console.file
     return out.getvalue() if isinstance(out, io.StringIO) else ""
+
+
+def quiet_lines(result: Result) -> list[str]:
+    """What `--quiet` prints: the headline, after what must be known beside any verdict."""
+    return [
+        *inputs_lines(result),
+        *unreadable_lines(result),
+        *unverified_lines(result),
+        headline(result),
+    ]
+
+
+def quiet_text(result: Result) -> str:
+    """What `--quiet` prints, as one text."""
+    return "\n".join(map(make_visible, quiet_lines(result)))

@@ -6,14 +6,16 @@ other limits. `judge_rows` adds what only all rows together tell.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from syncpoint.comparison.rounded_values import is_correctly_rounded, judge_rounded
+from syncpoint.comparison.rounded_values import is_correctly_rounded
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import InputError
-from syncpoint.metrics.limits import PRESETS, Limits, judge, judge_introduced
+from syncpoint.metrics.judge_numbers import judge, judge_digest, judge_introduced, judge_statistics
+from syncpoint.metrics.limits import PRESETS, Limits
 from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, ReasonCode, Verdict
-from syncpoint.metrics.without_values import judge_digest, judge_statistics
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
@@ -187,3 +189,21 @@ def overall(rows: list[Row]) -> Verdict:
         return Verdict.MODERATE
     # That both were given the same says nothing of what they made of it.
     return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE
+
+
+_FEW_DIGITS = 0.1
+"""Relative error from which correctly rounded values are worth a look."""
+
+
+def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:
+    """Close, unless the type has hardly a digit left for these values: a model that divides by a
+    value which is now zero, or which has doubled, breaks however correct the rounding was."""
+    vanished = numbers["target_zero"] - numbers["reference_zero"]
+    rounded = f"correctly rounded to {dtype}"
+    if vanished > 0:
+        zeroed = f"{vanished:,} too small for {dtype} became 0"
+        return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
+    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
+        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
+        return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
+    return Verdict.CLOSE, NO_REASON

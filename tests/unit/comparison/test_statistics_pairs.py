@@ -13,12 +13,12 @@ import pytest
 
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.result import is_unproven
+from syncpoint.comparison.rows import is_unproven
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.views import View
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.divergence_message import headline
+from syncpoint.reports.verdict_line import headline
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.model import Kept, Quantization
 from syncpoint.run.statistics import compute_statistics

@@ -6,10 +6,11 @@ import pytest
 import syncpoint as sp
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
+from syncpoint.metrics.judge_numbers import judge_statistics
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.metrics.without_values import judge_statistics
-from syncpoint.reports.divergence_message import headline, uncovered
+from syncpoint.reports.coverage_text import uncovered
+from syncpoint.reports.verdict_line import headline
 
 X = np.linspace(-1, 1, 200, dtype=np.float32)
 NAN, INF = np.full_like(X, np.nan), np.full_like(X, np.inf)

@@ -12,7 +12,7 @@ from helpers.small_runs import run
 from syncpoint.comparison.engine import compare
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.reports.diagnosis_report import print_diagnosis
-from syncpoint.reports.terminal import print_comparison
+from syncpoint.reports.terminal_report import print_comparison
 
 RNG = np.random.default_rng(0)
 TYPES = ("com.microsoft.nchwc.Conv", "aten.relu.default", "aten.add.Tensor", "Gemm")
