@@ -25,7 +25,7 @@ from syncpoint.workflow.resolve_sides import open_recording
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 _GRADUAL = 6.0
 """An op after which the score is less than so many dB lower made no error of its own."""
@@ -37,7 +37,7 @@ def bisect(
     inputs: object,
     target_options: Mapping[str, Any],
     reference_options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
     choice: Choice,
     out: Path | None = None,
     told: Callable[[Cut], None] | None = None,

@@ -24,7 +24,12 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
 from syncpoint.runtimes.torch.edges import Edges
-from syncpoint.runtimes.torch.node_metadata import attribute, attributes, describe, is_op
+from syncpoint.runtimes.torch.node_metadata import (
+    collect_attributes,
+    describe_op,
+    fetch_attribute,
+    is_op,
+)
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 
@@ -58,7 +63,7 @@ class Complete:
             node
             for node in nodes
             if node.op == "get_attr"
-            and isinstance(attribute(module, str(node.target)), torch.Tensor)
+            and isinstance(fetch_attribute(module, str(node.target)), torch.Tensor)
         ]
         targets = {str(node.target) for node in self._fetched}
         self._edges = Edges({target: target for target in targets})
@@ -86,7 +91,7 @@ class Complete:
         for node in self._fetched:
             edge = self._edges.of(node)
             known = self._written.get(edge) if edge is not None else None
-            value = attribute(self._module, str(node.target))
+            value = fetch_attribute(self._module, str(node.target))
             if edge is not None and known is not None and known.version != _version(value):
                 state = Edge(edge.op, role=Role.STATE)
                 if state not in self._written:
@@ -94,9 +99,9 @@ class Complete:
 
     def _outputs(self, node: Node, result: object, env: Mapping[Node, Any]) -> None:
         op: Op | None = replace(
-            describe(node),
+            describe_op(node),
             inputs=self._edges.inputs(node),
-            attributes=attributes(node, lambda n: env.get(n, n)),
+            attributes=collect_attributes(node, lambda n: env.get(n, n)),
         )
         for index, value in enumerate(pytree.tree_leaves(result)):
             if isinstance(value, torch.Tensor):

@@ -12,8 +12,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, describe_error
-from syncpoint.runtimes.torch.in_place_writes import mutates
-from syncpoint.runtimes.torch.node_metadata import frames
+from syncpoint.runtimes.torch.in_place_writes import is_in_place
+from syncpoint.runtimes.torch.node_metadata import find_source_frames
 
 Take = Callable[[Node, Any, Mapping[Node, Any]], None]
 """Takes a node, what it gave, and the values that are at hand."""
@@ -39,7 +39,7 @@ def walk(
             raise CaptureError("room for the intermediates", describe_error(error)) from error
         except Exception as error:
             node = walker.node
-            stack = frames(node) if node is not None else ()
+            stack = find_source_frames(node) if node is not None else ()
             place = f" in {node.name} ({node.target})" if node is not None else ""
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
@@ -103,7 +103,7 @@ def _own_memory(
     the caller's tensors stay as they are; the inputs to run it with."""
     signature = program.graph_signature
     writes = any(
-        mutates(node)
+        is_in_place(node)
         for inner in module.modules()
         if isinstance(inner, GraphModule)
         for node in inner.graph.nodes

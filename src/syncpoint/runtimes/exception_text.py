@@ -12,11 +12,11 @@ def one_line(error: BaseException) -> str:
     if len(message) > 300:
         message = message[:300] + "..."
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    place = raised_at(error)
+    place = find_raising_line(error)
     return f"{text} (at {place})" if place else text
 
 
-def raised_at(error: BaseException) -> str:
+def find_raising_line(error: BaseException) -> str:
     """`file:line` of the innermost frame of the user's code, else of an installed package."""
     installed = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -24,7 +24,7 @@ _REFERENCE = re.compile(
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
 
 
-def is_reference(text: object) -> bool:
+def is_import_path(text: object) -> bool:
     """Whether `text` has the form of a thing this module loads."""
     match = _REFERENCE.match(text) if isinstance(text, str) else None
     if match is None:
@@ -36,7 +36,7 @@ def is_reference(text: object) -> bool:
 def load_object(reference: str) -> Any:  # whatever the user has there
     """The attribute that `reference` names; the current folder is importable."""
     match = _REFERENCE.match(reference)
-    if match is None or not is_reference(reference):
+    if match is None or not is_import_path(reference):
         raise InputError("package.module:attribute or file.py:attribute", repr(reference))
     where, attribute = match["where"], match["attribute"]
     _make_importable(Path.cwd(), first=True)
@@ -45,7 +45,9 @@ def load_object(reference: str) -> Any:  # whatever the user has there
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise InputError(
-                f"the attribute {name!r} in {where}", "no such attribute", _near(found, name)
+                f"the attribute {name!r} in {where}",
+                "no such attribute",
+                _suggest_names(found, name),
             )
         found = getattr(found, name)
     return found
@@ -71,9 +73,9 @@ def _load_module(name: str) -> ModuleType:
                 f"no module named {error.name!r}",
                 "run from the folder that holds it, or name its file: file.py:attribute",
             ) from None
-        raise _import_failed(name, error) from error
+        raise _make_import_error(name, error) from error
     except (Exception, SystemExit) as error:
-        raise _import_failed(name, error) from error
+        raise _make_import_error(name, error) from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -98,15 +100,15 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _import_failed(path.name, error) from error
+        raise _make_import_error(path.name, error) from error
     return module
 
 
-def _import_failed(name: str, error: BaseException) -> CaptureError:
+def _make_import_error(name: str, error: BaseException) -> CaptureError:
     return CaptureError(f"{name} to be imported", f"it raised {one_line(error)}")
 
 
-def _near(holder: object, name: str) -> str:
+def _suggest_names(holder: object, name: str) -> str:
     public = [n for n in dir(holder) if not n.startswith("_")]
     near = difflib.get_close_matches(name, public, n=5, cutoff=0.5)
     if near:

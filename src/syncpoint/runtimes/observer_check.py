@@ -10,7 +10,7 @@ from syncpoint.run.model import Observer
 from syncpoint.runtimes.protocol import Array
 
 
-def same_bits(left: Array, right: Array) -> bool:
+def has_same_bits(left: Array, right: Array) -> bool:
     """Whether two arrays have the same type, shape and bytes."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
@@ -18,9 +18,9 @@ def same_bits(left: Array, right: Array) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def difference(captured: Array, plain: Array) -> str:
+def describe_difference(captured: Array, plain: Array) -> str:
     """How two arrays differ, in words; "" where they have the same bits."""
-    if same_bits(captured, plain):
+    if has_same_bits(captured, plain):
         return ""
     if captured.dtype != plain.dtype or captured.shape != plain.shape:
         return (
@@ -42,7 +42,7 @@ def check_outputs(outputs: Iterable[tuple[str, Array | None, Array]]) -> Observe
     for name, captured, plain in outputs:
         if captured is None:
             return Observer(False, f"{name}: not among the captured values")
-        detail = difference(captured, plain)
+        detail = describe_difference(captured, plain)
         if detail:
             return Observer(False, f"{name}: {detail}")
     return Observer(True)

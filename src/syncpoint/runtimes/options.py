@@ -8,7 +8,7 @@ from typing import Any
 from syncpoint.errors import InputError
 from syncpoint.runtimes.protocol import Option, Runtime
 
-Value = Any
+OptionValue = Any
 """Of an option: text from the command line, or what the text stands for."""
 
 
@@ -24,39 +24,39 @@ def parse_options(runtime: Runtime, texts: Mapping[str, Any]) -> dict[str, Any]:
         )
     options = {name: option.default for name, option in known.items()}
     for name, value in texts.items():
-        options[name] = _parse(known[name], value)
+        options[name] = _parse_value(known[name], value)
     return options
 
 
-def _parse(option: Option, value: Value) -> Value:
+def _parse_value(option: Option, value: OptionValue) -> OptionValue:
     parsed = value
     if isinstance(value, str) and option.type is not str:
-        parsed = _from_text(option, value)
+        parsed = _parse_text(option, value)
     elif not isinstance(value, option.type) and value != option.default:
         if option.type is float and isinstance(value, int) and not isinstance(value, bool):
             parsed = float(value)
         else:
-            raise _refused(option, value)
+            raise _make_value_error(option, value)
     if option.choices and parsed not in option.choices and parsed != option.default:
-        raise _refused(option, value)
+        raise _make_value_error(option, value)
     return parsed
 
 
-def _from_text(option: Option, text: str) -> Value:
+def _parse_text(option: Option, text: str) -> OptionValue:
     if option.type is bool:
         lowered = text.lower()
         if lowered in ("1", "true", "yes", "on"):
             return True
         if lowered in ("0", "false", "no", "off"):
             return False
-        raise _refused(option, text)
+        raise _make_value_error(option, text)
     try:
         return option.type(text)
     except (TypeError, ValueError):
-        raise _refused(option, text) from None
+        raise _make_value_error(option, text) from None
 
 
-def _refused(option: Option, value: Value) -> InputError:
+def _make_value_error(option: Option, value: OptionValue) -> InputError:
     if option.choices:
         wanted = "one of " + ", ".join(repr(choice) for choice in option.choices)
     else:

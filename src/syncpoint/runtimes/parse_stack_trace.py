@@ -7,10 +7,10 @@ import re
 from syncpoint.run.model import Frame
 
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*$', re.M)
-_CALL = re.compile(r"@\d+$")
+_CALL_NUMBER = re.compile(r"@\d+$")
 
 
-def frames_in(trace: str) -> list[Frame]:
+def parse_frames(trace: str) -> list[Frame]:
     """The frames of a stack trace, innermost last, without those of code that has no file."""
     return [
         Frame(m["file"], int(m["line"]), m["function"])
@@ -19,6 +19,6 @@ def frames_in(trace: str) -> list[Frame]:
     ]
 
 
-def without_call(module: str) -> str:
+def strip_call_number(module: str) -> str:
     """The path of a module without the number of the call: `blocks.0` for `blocks.0@1`."""
-    return _CALL.sub("", module)
+    return _CALL_NUMBER.sub("", module)

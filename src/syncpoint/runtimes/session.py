@@ -67,6 +67,6 @@ class BaseSession:
         )
 
 
-def recorder_of_step(recorder: Recorder) -> Recorder:
+def recorder_for_step(recorder: Recorder) -> Recorder:
     """The recorder of the step that a sample stands for, where samples are steps of a sequence."""
     return recorder.for_part(Part(step=max(recorder.part.sample, 0)))

@@ -3,7 +3,7 @@
 import pytest
 
 from syncpoint.errors import CaptureError, InputError
-from syncpoint.runtimes.import_path import is_reference, load_object
+from syncpoint.runtimes.import_path import is_import_path, load_object
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_loaded(in_folder, text, error, message):
 
 
 def test_paths_are_not_taken_for_references():
-    assert is_reference("a.b:c")
-    assert is_reference("dir/a.py:c.d")
+    assert is_import_path("a.b:c")
+    assert is_import_path("dir/a.py:c.d")
     for other in ("model.onnx", "dir/model:x", "random:3", 3, "a:", ":b", "a b:c"):
-        assert not is_reference(other)
+        assert not is_import_path(other)

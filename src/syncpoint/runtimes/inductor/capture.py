@@ -11,33 +11,38 @@ import torch
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor.codegen_hooks import Buffer
-from syncpoint.runtimes.inductor.compile import tensor_nodes
-from syncpoint.runtimes.inductor.graph_calls import GraphCall, Watch, Watched, place
+from syncpoint.runtimes.inductor.compile import find_tensor_nodes
+from syncpoint.runtimes.inductor.graph_calls import (
+    GraphCall,
+    GraphWatch,
+    WatchedModel,
+    storage_address,
+)
 from syncpoint.runtimes.inductor.node_metadata import BufferDescriber
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.arrays import dtype_name, same_bits
-from syncpoint.runtimes.torch.capture import Capture
-from syncpoint.runtimes.torch.ledger import Ledger
-from syncpoint.runtimes.torch.node_metadata import frames, module_of, type_of
-from syncpoint.runtimes.torch.program import Observed
+from syncpoint.runtimes.torch.arrays import dtype_name, has_same_bits
+from syncpoint.runtimes.torch.capture import NodeCapture
+from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.node_metadata import find_module, find_source_frames, op_type
+from syncpoint.runtimes.torch.program import Observations
 
 
-class Recording(Watch):
+class GraphRecording(GraphWatch):
     """A watch that records what it sees."""
 
-    def __init__(self, watched: Watched, recorder: Recorder) -> None:
+    def __init__(self, watched: WatchedModel, recorder: Recorder) -> None:
         super().__init__(watched)
         self.recorder = recorder
         self.computed: Counter[str] = Counter()
         """Elements computed, by floating-point type."""
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, CaptureLedger] = {}
         self._recorded: set[Edge] = set()
         self._places: dict[int, Edge] = {}
         """Memory -> the tensor that was last written there."""
 
     def execute(self, call: GraphCall) -> Tree:
         """Record what the graph is given and what it computes."""
-        ledger = Ledger(call.program.observed, self.recorder)
+        ledger = CaptureLedger(call.program.observed, self.recorder)
         self._ledgers[call.program.edges.graph] = ledger
         for known, value in call.arguments():
             edge = known.edge
@@ -54,13 +59,13 @@ class Recording(Watch):
                 ledger.parameter(edge, value)
         return self.record(call, ledger)
 
-    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+    def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the graph and record what it computes."""
         raise NotImplementedError
 
     def written(self, edge: Edge, value: torch.Tensor) -> None:
         """Remember where a tensor is."""
-        self._places[place(value)] = edge
+        self._places[storage_address(value)] = edge
 
     def count(self, value: torch.Tensor) -> None:
         """Count what was computed, by its type."""
@@ -69,11 +74,11 @@ class Recording(Watch):
 
     def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output under the op that made it."""
-        edge = self._places.get(place(value))
+        edge = self._places.get(storage_address(value))
         if edge is None:
             # Made by Python code between or after the graphs.
             edge = Edge(self.recorder.op(Op(OpKey(f"output_{position}"), "python")))
-        ledger = self._ledgers.get(edge.op.graph) or Ledger(Observed(), self.recorder)
+        ledger = self._ledgers.get(edge.op.graph) or CaptureLedger(Observations(), self.recorder)
         ledger.model_output(edge, position, self.final(value), name)
 
     def final(self, value: torch.Tensor) -> torch.Tensor:
@@ -81,10 +86,10 @@ class Recording(Watch):
         return value
 
 
-class Buffers(Recording):
+class BufferCapture(GraphRecording):
     """The buffers of compiled code, as it is executed."""
 
-    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+    def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the compiled code under torch's hook for intermediate values."""
         from torch._inductor.hooks import intermediate_hook
 
@@ -102,7 +107,7 @@ class Buffers(Recording):
             reads = tuple(edges[read] for read in buffer.reads if read in edges)
             described = describe.op(buffer, value, reads)
             if "value_of" not in described.attributes:
-                copied = _copied(value, [(e, held[e]) for e in reads if e in held])
+                copied = _find_copied_input(value, [(e, held[e]) for e in reads if e in held])
                 described = replace(described, attributes={**described.attributes, **copied})
             edge = Edge(self.recorder.op(described))
             ledger.tensor(edge, value, reads)
@@ -118,18 +123,18 @@ class Buffers(Recording):
         self.count(value)
 
 
-def _copied(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, Any]:
+def _find_copied_input(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, Any]:
     """Whether the buffer has the bits of what the graph was given, in a layout of its own."""
     for edge, given in inputs:
-        if isinstance(given, torch.Tensor) and same_bits(given, value):
+        if isinstance(given, torch.Tensor) and has_same_bits(given, value):
             return {"copy_of": edge.op.op}
     return {}
 
 
-class OpByOp(Recording):
+class OpByOpCapture(GraphRecording):
     """The ops of the graph, one by one, by eager kernels."""
 
-    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+    def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Interpret the graph."""
         fed = [
             value
@@ -138,7 +143,7 @@ class OpByOp(Recording):
         ]
         program = call.program
         assert program.module is not None
-        capture = Capture(ledger, program, program.module, program.edges)
+        capture = NodeCapture(ledger, program, program.module, program.edges)
         results = capture.run(*fed, enable_io_processing=False)
         self.computed.update(ledger.computed)
         for edge, value in zip(capture.results, results, strict=True):
@@ -148,13 +153,13 @@ class OpByOp(Recording):
         return results
 
 
-class Unfused(Recording):
+class UnfusedCapture(GraphRecording):
     """Compiled code that gives back every op."""
 
-    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+    def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the code, record what came on top, and give back what the graph itself gives."""
         program = call.program
-        nodes = tensor_nodes(call.graph.module)
+        nodes = find_tensor_nodes(call.graph.module)
         results = list(call.graph.code(call.inputs))
         wanted = len(results) - len(nodes)
         copies = {node.name: node for node in program.graph.nodes}
@@ -168,15 +173,15 @@ class Unfused(Recording):
             reads = program.edges.inputs(maker)
             if edge.op not in described:
                 described.add(edge.op)
-                module, module_type = module_of(maker)
+                module, module_type = find_module(maker)
                 self.recorder.op(
                     Op(
                         edge.op,
-                        type_of(maker),
+                        op_type(maker),
                         reads,
                         module=module,
                         module_type=module_type,
-                        source=frames(maker),
+                        source=find_source_frames(maker),
                     )
                 )
             ledger.tensor(edge, value, reads)
@@ -185,18 +190,18 @@ class Unfused(Recording):
         return results[:wanted]
 
 
-class Wide(Recording):
+class Float64Capture(GraphRecording):
     """The ops of the graph in float64, beside an execution that gives what the model expects."""
 
-    def __init__(self, watched: Watched, recorder: Recorder) -> None:
+    def __init__(self, watched: WatchedModel, recorder: Recorder) -> None:
         super().__init__(watched, recorder)
         self._twins: dict[int, torch.Tensor] = {}
         """Memory of what a graph gave -> the same in float64, for the graphs that follow."""
 
-    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+    def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the compiled code for its results, and record float64 values."""
         fed = {
-            known.edge: self._twins.get(place(value), value)
+            known.edge: self._twins.get(storage_address(value), value)
             for known, value in call.arguments()
             if isinstance(value, torch.Tensor)
             and known.edge is not None
@@ -208,16 +213,16 @@ class Wide(Recording):
             if edge is None or not isinstance(value, torch.Tensor):
                 continue
             if isinstance(twin, torch.Tensor):
-                self._twins[place(value)] = twin
+                self._twins[storage_address(value)] = twin
                 self.written(edge, value)
         self.computed["f64"] += 1
         return results
 
     def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output where it is one that a graph gave: Python code knows no twin."""
-        if place(value) in self._twins:
+        if storage_address(value) in self._twins:
             super().model_output(position, value, name)
 
     def final(self, value: torch.Tensor) -> torch.Tensor:
         """The twin of a final output."""
-        return self._twins[place(value)].reshape(value.shape)
+        return self._twins[storage_address(value)].reshape(value.shape)

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 
 from syncpoint.errors import Unsupported
 
-_FALLBACK = "use --set backend=aot_eager, or --set fusion=unfused, which need none of it"
+_FALLBACK_CURE = "use --set backend=aot_eager, or --set fusion=unfused, which need none of it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Buffer:
 
 
 @dataclass
-class Generated:
+class GeneratedGraph:
     """What is known of one graph after it was compiled."""
 
     module: GraphModule | None = None
@@ -49,11 +49,11 @@ class Generated:
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
 
-class Emitter:
+class HookEmitter:
     """Adds the calls while code is generated, and keeps what they stand for."""
 
     def __init__(self) -> None:
-        self.generated = Generated()
+        self.generated = GeneratedGraph()
 
     def emit(
         self,
@@ -74,7 +74,7 @@ class Emitter:
             return  # a sub-graph: its buffers have names of their own
         buffer = graph.try_get_buffer(name)
         origin = buffer.get_origin_node() if buffer is not None else None
-        inside = {n for written in writes for n in _origins(graph.try_get_buffer(written))}
+        inside = {n for written in writes for n in _origin_names(graph.try_get_buffer(written))}
         ordered = {node.name: i for i, node in enumerate(graph.module.graph.nodes)}
 
         def in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Emitter:
             name=name,
             kernel=kernel,
             origin=origin.name if isinstance(origin, Node) else "",
-            origins=in_order(_origins(buffer)),
+            origins=in_order(_origin_names(buffer)),
             computes=in_order(inside),
             reads=reads,
         )
@@ -92,7 +92,7 @@ class Emitter:
 
 
 @contextlib.contextmanager
-def emitting(emitter: Emitter) -> Iterator[None]:
+def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
     """While this is open, what inductor generates shows its buffers to the intermediate hook."""
     from torch._inductor.codegen import cpp, cpp_template_kernel, wrapper
     from torch._inductor.ir import Layout, MutationLayoutSHOULDREMOVE
@@ -102,8 +102,8 @@ def emitting(emitter: Emitter) -> Iterator[None]:
     def fused(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_kernel(self: Any, wrapper: Any, kernel_name: str, *more: Any) -> Any:
             result = original(self, wrapper, kernel_name, *more)
-            reads, writes = _reads(self.args), _writes(self.args)
-            for name in _filled(self.args):
+            reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
+            for name in _find_filled_buffers(self.args):
                 emitter.emit(wrapper, name, kernel_name, reads, writes)
             return result
 
@@ -114,8 +114,8 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             from torch._inductor.virtualized import V
 
             result = original(self, name, node)
-            for out in _filled(self.args):
-                reads, writes = _reads(self.args), _writes(self.args)
+            for out in _find_filled_buffers(self.args):
+                reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
                 emitter.emit(V.graph.wrapper_code, out, name, reads, writes)
             return result
 
@@ -126,7 +126,7 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             from torch._inductor.virtualized import V
 
             result = original(self, kernel, out, *more, **named)
-            emitter.emit(self, out, kernel, _names_read(V.graph.try_get_buffer(out)))
+            emitter.emit(self, out, kernel, _find_extern_reads(V.graph.try_get_buffer(out)))
             return result
 
         return helper
@@ -138,7 +138,9 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             writes_elsewhere = isinstance(layout, MutationLayoutSHOULDREMOVE)
             if isinstance(layout, Layout) and not writes_elsewhere:
                 kernel = str(extern_kernel.get_kernel_name())
-                emitter.emit(self, extern_kernel.get_name(), kernel, _names_read(extern_kernel))
+                emitter.emit(
+                    self, extern_kernel.get_name(), kernel, _find_extern_reads(extern_kernel)
+                )
             return result
 
         return helper
@@ -149,7 +151,7 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             maker = node.inputs[0]
             if isinstance(node.layout, Layout) and hasattr(maker, "get_kernel_name"):
                 kernel = str(maker.get_kernel_name())
-                emitter.emit(self, node.get_name(), kernel, _names_read(maker))
+                emitter.emit(self, node.get_name(), kernel, _find_extern_reads(maker))
             return result
 
         return multi_output
@@ -171,7 +173,7 @@ def emitting(emitter: Emitter) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-_PLACES = (
+_REQUIRED_INTERNALS = (
     ("torch._inductor.codegen.cpp", "KernelGroup.call_kernel", ("wrapper", "kernel_name")),
     (
         "torch._inductor.codegen.cpp_template_kernel",
@@ -199,35 +201,35 @@ _PLACES = (
 """Where in torch something is taken hold of, and what its parameters must begin with."""
 
 
-def probe() -> None:
+def check_torch_internals() -> None:
     """Raise if this torch is not made as the capture of compiled code needs it."""
     import importlib
 
     # Its modules import each other in circles; this one is a way in.
     importlib.import_module("torch._inductor.compile_fx")
-    for module, path, parameters in _PLACES:
+    for module, path, parameters in _REQUIRED_INTERNALS:
         try:
             found: Any = importlib.import_module(module)
             for name in path.split("."):
                 found = getattr(found, name)
         except (ImportError, AttributeError):
-            raise _unlike(f"no {module}.{path}") from None
+            raise _unsupported_torch(f"no {module}.{path}") from None
         if not parameters:
             continue
         known = [p for p in inspect.signature(found).parameters if p != "self"]
         if tuple(known[: len(parameters)]) != parameters:
-            raise _unlike(f"{module}.{path} takes {', '.join(known)}")
+            raise _unsupported_torch(f"{module}.{path} takes {', '.join(known)}")
 
 
-def _unlike(found: str) -> Unsupported:
+def _unsupported_torch(found: str) -> Unsupported:
     return Unsupported(
         "a torch whose inductor can be watched, such as 2.13",
         f"torch {torch.__version__}: {found}",
-        _FALLBACK,
+        _FALLBACK_CURE,
     )
 
 
-def _filled(args: Any) -> list[str]:
+def _find_filled_buffers(args: Any) -> list[str]:
     """The buffers that a fused kernel leaves behind. One that was to be written in place and lives
     in the kernel alone is not written: its memory still holds what was there before."""
     from torch._inductor.virtualized import V
@@ -237,7 +239,7 @@ def _filled(args: Any) -> list[str]:
     return [name for name in args.live_output_buffers() if name not in gone]
 
 
-def _reads(args: Any) -> tuple[str, ...]:
+def _find_read_buffers(args: Any) -> tuple[str, ...]:
     """The buffers and graph inputs that a fused kernel is given, written ones included."""
     found = dict.fromkeys(args.input_buffers)
     for inplaced in args.inplace_buffers.values():
@@ -247,7 +249,7 @@ def _reads(args: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _writes(args: Any) -> tuple[str, ...]:
+def _find_written_buffers(args: Any) -> tuple[str, ...]:
     """All buffers that a fused kernel fills, those too that never leave it."""
     found = dict.fromkeys(args.output_buffers)
     for inplaced in args.inplace_buffers.values():
@@ -255,11 +257,11 @@ def _writes(args: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _origins(buffer: Any) -> set[str]:
+def _origin_names(buffer: Any) -> set[str]:
     return {node.name for node in getattr(buffer, "origins", None) or ()}
 
 
-def _names_read(kernel: Any) -> tuple[str, ...]:
+def _find_extern_reads(kernel: Any) -> tuple[str, ...]:
     """The buffers and graph inputs that an extern kernel is given."""
     found: dict[str, None] = {}
     waiting = list(getattr(kernel, "inputs", None) or ())

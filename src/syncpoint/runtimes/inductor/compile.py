@@ -13,8 +13,13 @@ from torch import nn
 from torch.fx import GraphModule
 
 from syncpoint.errors import Unsupported
-from syncpoint.runtimes.inductor.codegen_hooks import Emitter, Generated, emitting, probe
-from syncpoint.runtimes.inductor.config import inductor_config
+from syncpoint.runtimes.inductor.codegen_hooks import (
+    GeneratedGraph,
+    HookEmitter,
+    check_torch_internals,
+    emit_hooks,
+)
+from syncpoint.runtimes.inductor.config import parse_inductor_config
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.silence import silence_torch
 
@@ -27,7 +32,7 @@ class CompiledGraph:
     def __init__(
         self,
         owner: Compilation,
-        generated: Generated,
+        generated: GeneratedGraph,
         code: Callable[[list[Any]], Any],
         wanted: int | None,
     ) -> None:
@@ -96,7 +101,7 @@ class Compilation:
         if listener is not None:
             listener.begin(args, kwargs)
         try:
-            with _caches_off():
+            with _disable_caches():
                 return self._watched(*args, **kwargs)
         finally:
             self._listener = None
@@ -111,7 +116,7 @@ class Compilation:
 
     def _usual(self) -> tuple[Any, dict[str, Any] | None]:
         backend = self._options["backend"]
-        return backend, inductor_config(self._options) if backend == "inductor" else None
+        return backend, parse_inductor_config(self._options) if backend == "inductor" else None
 
     def _watching(self) -> Callable[..., Any]:
         if self._options["backend"] == "aot_eager":
@@ -120,10 +125,10 @@ class Compilation:
 
         inner: Any = self._unfused
         if self._options["fusion"] != "unfused":
-            probe()
+            check_torch_internals()
             inner = self._inner
         return partial(
-            compile_fx, inner_compile=inner, config_patches=inductor_config(self._options)
+            compile_fx, inner_compile=inner, config_patches=parse_inductor_config(self._options)
         )
 
     def _compile(self, backend: Any, options: dict[str, Any] | None = None) -> Callable[..., Any]:
@@ -139,8 +144,8 @@ class Compilation:
 
         if config.cpp_wrapper:
             raise Unsupported("a wrapper in Python", "cpp_wrapper=true", "leave cpp_wrapper out")
-        emitter = Emitter()
-        with emitting(emitter):
+        emitter = HookEmitter()
+        with emit_hooks(emitter):
             code = compile_fx_inner(module, examples, **more)
         if emitter.generated.module is None:
             emitter.generated.module = module  # nothing was computed
@@ -150,11 +155,11 @@ class Compilation:
         """Every op becomes a result of the graph, and so gets memory of its own."""
         from torch._inductor.compile_fx import compile_fx_inner
 
-        wide = _all_outputs(module)
+        wide = _output_all_nodes(module)
         more.pop("static_input_idxs", None)
         code = compile_fx_inner(wide, examples, **more)
         last = next(iter(reversed(module.graph.nodes)))
-        return self._keep(Generated(module), code, len(last.args[0]))
+        return self._keep(GeneratedGraph(module), code, len(last.args[0]))
 
     def _op_by_op(self, module: GraphModule, examples: Any, **more: Any) -> Any:
         from torch._dynamo.backends.debugging import aot_eager
@@ -165,17 +170,17 @@ class Compilation:
                 inputs.clear()
                 return module.forward(*given)
 
-            return self._keep(Generated(module), code)
+            return self._keep(GeneratedGraph(module), code)
 
         return aot_eager(module, examples, fw_compiler=compiler)
 
     def _keep(
-        self, generated: Generated, code: Callable[..., Any], wanted: int | None = None
+        self, generated: GeneratedGraph, code: Callable[..., Any], wanted: int | None = None
     ) -> CompiledGraph:
         return CompiledGraph(self, generated, code, wanted)
 
 
-def tensor_nodes(module: GraphModule) -> list[Any]:
+def find_tensor_nodes(module: GraphModule) -> list[Any]:
     """The ops of a graph that give one tensor, in order."""
     return [
         node
@@ -184,17 +189,17 @@ def tensor_nodes(module: GraphModule) -> list[Any]:
     ]
 
 
-def _all_outputs(module: GraphModule) -> GraphModule:
+def _output_all_nodes(module: GraphModule) -> GraphModule:
     wide = copy.deepcopy(module)
     last = next(iter(reversed(wide.graph.nodes)))
-    extra = tensor_nodes(wide)
+    extra = find_tensor_nodes(wide)
     last.args = ((*last.args[0], *extra),)
     wide.recompile()
     return wide
 
 
 @contextlib.contextmanager
-def _caches_off() -> Iterator[None]:
+def _disable_caches() -> Iterator[None]:
     """Cached code would not show its buffers, and ours is not for others."""
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor

@@ -10,7 +10,7 @@ from typing import Any
 from syncpoint.errors import InputError
 
 
-def inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of inductor that the options ask for."""
     import torch._inductor
     from torch._inductor import config
@@ -36,11 +36,11 @@ def inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
                 repr(name),
                 f"near to it: {', '.join(near)}" if near else "",
             )
-        found[name] = _value(name, value, known[name])
+        found[name] = _parse_value(name, value, known[name])
     return found
 
 
-def _value(name: str, text: str, default: Any) -> Any:
+def _parse_value(name: str, text: str, default: Any) -> Any:
     lowered = text.lower()
     if isinstance(default, bool):
         if lowered in ("true", "1", "yes", "on", "false", "0", "no", "off"):

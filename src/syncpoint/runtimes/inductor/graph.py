@@ -11,14 +11,14 @@ from torch.fx import Graph, GraphModule, Node
 
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.torch.edges import Edges
-from syncpoint.runtimes.torch.node_metadata import attribute
-from syncpoint.runtimes.torch.program import Observed, Program
+from syncpoint.runtimes.torch.node_metadata import fetch_attribute
+from syncpoint.runtimes.torch.program import Observations, TorchProgram
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class Given:
+class PlaceholderSource:
     """What a placeholder of a compiled graph stood for when the graph was called."""
 
     edge: Edge | None
@@ -27,9 +27,9 @@ class Given:
     """How the user knows a model input."""
 
 
-def program_of(
-    module: GraphModule, inputs: list[Any], given: Mapping[str, Given], graph: str
-) -> Program:
+def make_graph_program(
+    module: GraphModule, inputs: list[Any], given: Mapping[str, PlaceholderSource], graph: str
+) -> TorchProgram:
     """The program of a lowered graph. Parameters, which inductor is given as inputs, become
     attributes again, so that they are known by the names the model has for them."""
     copy = Graph()
@@ -61,7 +61,7 @@ def program_of(
             if known.edge is not None:
                 edges[made.name] = known.edge
         if node.op == "get_attr":
-            value = attribute(module, str(node.target))
+            value = fetch_attribute(module, str(node.target))
             name = str(node.target).replace(".", "_")
             setattr(owner, name, value)
             fetched[name] = value
@@ -70,14 +70,14 @@ def program_of(
                 parameters[name] = f"{graph}.{name}" if graph else name
     flat = GraphModule(owner, copy)
     outputs = tuple(f"out[{i}]" for i in range(len(list(flat.graph.nodes)[-1].args[0])))
-    return Program(
+    return TorchProgram(
         graph=flat.graph,
         edges=Edges(parameters, graph, edges),
         attributes=fetched,
         placeholders=tuple(placeholders),
         outputs=outputs,
         module=flat,
-        observed=Observed(),
+        observed=Observations(),
     )
 
 
@@ -85,6 +85,6 @@ def _placeholders(module: GraphModule) -> list[str]:
     return [node.name for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def graph_input(name: str, graph: str) -> Edge:
+def graph_input_edge(name: str, graph: str) -> Edge:
     """The edge of what one compiled graph is given by the Python code between graphs."""
     return Edge(OpKey(name, graph=graph), role=Role.INPUT)

@@ -13,22 +13,26 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
-from syncpoint.runtimes.inductor.graph import Given, graph_input, program_of
+from syncpoint.runtimes.inductor.graph import (
+    PlaceholderSource,
+    graph_input_edge,
+    make_graph_program,
+)
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.evaluate import Evaluator
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator
+from syncpoint.runtimes.torch.program import TorchProgram
 from syncpoint.runtimes.torch.tree_paths import input_path
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedModel:
     """The model whose execution is followed."""
 
     model: nn.Module
     names: tuple[str, ...]
     """Of what it takes by position."""
     compilation: Compilation
-    evaluator: Evaluator
+    evaluator: TorchEvaluator
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,21 @@ class GraphCall:
     graph: CompiledGraph
     inputs: list[Any]
     """As the compiled code takes them, which may empty the list."""
-    program: Program
-    given: Mapping[str, Given]
+    program: TorchProgram
+    given: Mapping[str, PlaceholderSource]
     """What each placeholder stands for, in their order."""
 
-    def arguments(self) -> Iterator[tuple[Given, Any]]:
+    def arguments(self) -> Iterator[tuple[PlaceholderSource, Any]]:
         """What each placeholder stands for, with its value."""
         return zip(self.given.values(), self.inputs, strict=True)
 
 
-class Watch:
+class GraphWatch:
     """Follows one execution: tells the graphs apart, and what each of them is given."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchedModel) -> None:
         self.watched = watched
-        self.programs: dict[str, Program] = {}
+        self.programs: dict[str, TorchProgram] = {}
         """Of the graphs in the order they were called."""
         self._several = len(watched.compilation.graphs) > 1
         self._calls: Counter[CompiledGraph] = Counter()
@@ -74,7 +78,7 @@ class Watch:
         label = self._label(graph)
         names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
         given = {n: self._given(n, v, label) for n, v in zip(names, inputs, strict=True)}
-        program = program_of(graph.module, inputs, given, label)
+        program = make_graph_program(graph.module, inputs, given, label)
         self.programs[label] = program
         return self.execute(GraphCall(graph, inputs, program, given))
 
@@ -92,19 +96,19 @@ class Watch:
             return f"graph{number}.{calls}"
         return f"graph{number}" if self._several or number else ""
 
-    def _given(self, name: str, value: Any, label: str) -> Given:
+    def _given(self, name: str, value: Any, label: str) -> PlaceholderSource:
         """What a placeholder stands for."""
         if not isinstance(value, torch.Tensor):
-            return Given(None)
+            return PlaceholderSource(None)
         found = self._parameters.get(value.data_ptr())
         if found is not None and found[1].shape == value.shape and value.numel():
-            return Given(Edge(OpKey(found[0]), role=Role.PARAMETER))
+            return PlaceholderSource(Edge(OpKey(found[0]), role=Role.PARAMETER))
         found = self._inputs.get(value.data_ptr())
         if found is not None and found[1].shape == value.shape:
-            return Given(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
-        return Given(graph_input(name, label))
+            return PlaceholderSource(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
+        return PlaceholderSource(graph_input_edge(name, label))
 
 
-def place(value: torch.Tensor) -> int:
+def storage_address(value: torch.Tensor) -> int:
     """Where a tensor's memory begins."""
     return value.untyped_storage().data_ptr()

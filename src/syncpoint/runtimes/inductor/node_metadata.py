@@ -11,8 +11,8 @@ from syncpoint.run.model import Edge, Op, Role
 from syncpoint.runtimes.inductor.codegen_hooks import Buffer
 from syncpoint.runtimes.inductor.compile import CompiledGraph
 from syncpoint.runtimes.inductor.graph import aten
-from syncpoint.runtimes.torch.node_metadata import frames, module_of
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.node_metadata import find_module, find_source_frames
+from syncpoint.runtimes.torch.program import TorchProgram
 
 _VIEWS = {
     aten.view.default,
@@ -29,7 +29,7 @@ _VIEWS = {
 """Ops that change neither values nor their order, expanding by nothing included."""
 
 
-def computed(program: Program, name: str) -> Edge | None:
+def find_computed_edge(program: TorchProgram, name: str) -> Edge | None:
     """The op whose value a node has: itself, or the one behind a chain of views."""
     named = {node.name: node for node in program.graph.nodes}
     node = named.get(name)
@@ -45,7 +45,7 @@ def computed(program: Program, name: str) -> Edge | None:
     return None if node is None else program.edges.of(node)
 
 
-def completed(program: Program) -> dict[str, str]:
+def find_completed_ops(program: TorchProgram) -> dict[str, str]:
     """Node -> the op of the model it completes, where it does. Of the nodes that one op was
     decomposed into, the last that computes anything has its value; the others are inside."""
     last: dict[tuple[Any, ...], Node] = {}
@@ -62,12 +62,12 @@ def completed(program: Program) -> dict[str, str]:
 class BufferDescriber:
     """What a buffer is to the graph it was compiled from."""
 
-    def __init__(self, program: Program, graph: CompiledGraph) -> None:
+    def __init__(self, program: TorchProgram, graph: CompiledGraph) -> None:
         self._program = program
         self._nodes = {node.name: node for node in program.graph.nodes}
-        origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
+        origins = (find_computed_edge(program, b.origin) for b in graph.generated.buffers.values())
         self._own = {edge.op.op for edge in origins if edge is not None}
-        self._completed = completed(program)
+        self._completed = find_completed_ops(program)
 
     def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
         """The op that stands for a buffer in the run."""
@@ -87,7 +87,7 @@ class BufferDescriber:
         )
         if node is None:
             return Op(key, kind, reads, attributes=attributes)
-        module, module_type = module_of(node)
+        module, module_type = find_module(node)
         return Op(
             key,
             kind,
@@ -95,22 +95,26 @@ class BufferDescriber:
             attributes=attributes,
             module=module,
             module_type=module_type,
-            source=frames(node),
+            source=find_source_frames(node),
         )
 
     def _made(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
         """The op whose value the buffer holds. Inductor's word is taken only where number of
         elements and type agree: partial sums and the like carry the node of the whole."""
-        made = computed(self._program, buffer.origin)
+        made = find_computed_edge(self._program, buffer.origin)
         if made is None or made.role is not Role.OUTPUT:
             return None
         expected = self._program.expected(made)
-        if expected is None or expected.dtype != value.dtype or not _same_count(expected, value):
+        if (
+            expected is None
+            or expected.dtype != value.dtype
+            or not _has_same_count(expected, value)
+        ):
             return None
         return made
 
 
-def _same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
+def _has_same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
     if any(type(n) is not int for n in expected.shape):
         return True
     return expected.numel() == value.numel()

@@ -71,11 +71,11 @@ class InductorRuntime(TorchRuntime):
         if self.version() is None:
             raise MissingExtra("torch", self.extra, "the runtime inductor")
         from syncpoint.runtimes.inductor.session import InductorSession
-        from syncpoint.runtimes.torch.load_model import subject_of
+        from syncpoint.runtimes.torch.load_model import load_model
 
         defaults = {option.name: option.default for option in self.options()}
         settings = {**defaults, **options}
-        return InductorSession(subject_of(model, settings), settings)
+        return InductorSession(load_model(model, settings), settings)
 
     def can_replace_values(self, options: Mapping[str, Any]) -> bool:
         """Whether inductor compiles: aot_eager has no buffers of its own."""

@@ -13,20 +13,26 @@ from syncpoint.errors import CaptureError, SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.inductor.capture import Buffers, OpByOp, Recording, Unfused, Wide
+from syncpoint.runtimes.inductor.capture import (
+    BufferCapture,
+    Float64Capture,
+    GraphRecording,
+    OpByOpCapture,
+    UnfusedCapture,
+)
 from syncpoint.runtimes.inductor.compile import Compilation, Listener
-from syncpoint.runtimes.inductor.graph_calls import Watch, Watched
-from syncpoint.runtimes.inductor.replay import Replacing, Replay
+from syncpoint.runtimes.inductor.graph_calls import GraphWatch, WatchedModel
+from syncpoint.runtimes.inductor.replay import BufferReplay, ValueReplacement
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, Region, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_numpy
-from syncpoint.runtimes.torch.captured_vs_plain import observed
-from syncpoint.runtimes.torch.environment import environment
-from syncpoint.runtimes.torch.evaluate import choose
-from syncpoint.runtimes.torch.inputs import key_of
-from syncpoint.runtimes.torch.load_model import Subject
-from syncpoint.runtimes.torch.model_errors import OpFailed, place_of
-from syncpoint.runtimes.torch.non_tensors import other_outputs
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.captured_vs_plain import compare_with_plain
+from syncpoint.runtimes.torch.environment import describe_torch_environment
+from syncpoint.runtimes.torch.evaluate import choose_program
+from syncpoint.runtimes.torch.inputs import input_signature
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_errors import OpFailure, describe_op_location
+from syncpoint.runtimes.torch.non_tensors import describe_other_outputs
+from syncpoint.runtimes.torch.program import TorchProgram
 from syncpoint.runtimes.torch.session import TorchSession
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.tree_paths import path_text
@@ -35,7 +41,7 @@ from syncpoint.runtimes.torch.tree_paths import path_text
 class InductorSession(TorchSession):
     """One model, compiled under one set of options. The model given is left as it was."""
 
-    def __init__(self, subject: Subject, options: Mapping[str, Any]) -> None:
+    def __init__(self, subject: LoadedModel, options: Mapping[str, Any]) -> None:
         super().__init__(subject, options)
         if subject.exported is not None or subject.script is not None:
             raise Unsupported(
@@ -44,7 +50,7 @@ class InductorSession(TorchSession):
                 "name the code that makes the model: file.py:attribute",
             )
         self._compilations: dict[Any, Compilation] = {}
-        self._graphs: dict[Part, list[Program]] = {}
+        self._graphs: dict[Part, list[TorchProgram]] = {}
         """The programs that each part ran, one a graph."""
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
@@ -58,24 +64,24 @@ class InductorSession(TorchSession):
         """Capture the ops of the compiled graphs, run one by one with eager kernels."""
         with self._in_effect():
             recorder.note("the ops of the compiled graph, run one by one with eager kernels")
-            self._recorded(*self._bind(inputs), recorder, OpByOp)
+            self._recorded(*self._bind(inputs), recorder, OpByOpCapture)
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
         """The same with all floating-point arithmetic done in float64."""
         with self._in_effect():
             recorder.note("the ops of the compiled graph, run one by one in float64")
-            self._recorded(*self._bind(inputs), recorder, Wide)
+            self._recorded(*self._bind(inputs), recorder, Float64Capture)
 
     def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
         """Execute once; each buffer is recorded, then `value` is put in its place."""
-        if self._kind() is not Buffers:
+        if self._kind() is not BufferCapture:
             raise Unsupported(
                 "compiled code that is run as it is",
                 "another way to run the graph",
                 "use --introduced local",
             )
         with self._in_effect():
-            kind = partial(Replay, value=value)
+            kind = partial(BufferReplay, value=value)
             self._recorded(*self._bind(inputs), recorder, kind)
         return {}
 
@@ -86,7 +92,7 @@ class InductorSession(TorchSession):
         with self._in_effect():
             args, kwargs = self._bind(inputs)
             compilation = self._compilation(args, kwargs)
-            watch = Replacing(self._watched(compilation), key, value)
+            watch = ValueReplacement(self._watched(compilation), key, value)
             outputs = pytree.tree_leaves(self._call(compilation, args, kwargs, watch))
             return [to_numpy(out) if isinstance(out, torch.Tensor) else None for out in outputs]
 
@@ -95,23 +101,25 @@ class InductorSession(TorchSession):
         with self._in_effect():
             args, kwargs = self._bind(inputs)
             compilation = self._compilation(args, kwargs)
-            watch = Watch(self._watched(compilation))
+            watch = GraphWatch(self._watched(compilation))
             self._call(compilation, args, kwargs, watch)
             self._graphs[part] = list(watch.programs.values())
 
-    def _chosen(self, region: Region, inputs: EdgeValues) -> Program:
+    def _chosen(self, region: Region, inputs: EdgeValues) -> TorchProgram:
         known = self._graphs.get(region.part)
         if known is None:
             known = [program for programs in self._graphs.values() for program in programs]
-        return choose(known, region, inputs, None)
+        return choose_program(known, region, inputs, None)
 
-    def _watched(self, compilation: Compilation) -> Watched:
-        return Watched(self._subject.module, self._subject.positional, compilation, self._evaluator)
+    def _watched(self, compilation: Compilation) -> WatchedModel:
+        return WatchedModel(
+            self._subject.module, self._subject.positional, compilation, self._evaluator
+        )
 
-    def _kind(self) -> type[Recording]:
+    def _kind(self) -> type[GraphRecording]:
         if "eager" in (self._options["kernels"], self._options["backend"][-5:]):
-            return OpByOp
-        return Unfused if self._options["fusion"] == "unfused" else Buffers
+            return OpByOpCapture
+        return UnfusedCapture if self._options["fusion"] == "unfused" else BufferCapture
 
     def _say(self, recorder: Recorder) -> None:
         if self._given_training and self._options["mode"] == "eval":
@@ -127,7 +135,7 @@ class InductorSession(TorchSession):
 
     def _compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
         """Compiled once for inputs of one form, and run once to have all graphs."""
-        key = key_of(args, kwargs, self._options["mode"])
+        key = input_signature(args, kwargs, self._options["mode"])
         found = self._compilations.get(key)
         if found is None or not found.valid:
             found = Compilation(self._subject.module, self._options)
@@ -149,8 +157,10 @@ class InductorSession(TorchSession):
             return self._undone(call, args, kwargs)
         except SyncpointError:
             raise
-        except OpFailed as failed:
-            raise self._raised(_cause(failed), args, kwargs, place_of(failed.op)) from failed
+        except OpFailure as failed:
+            raise self._raised(
+                _cause_of(failed), args, kwargs, describe_op_location(failed.op)
+            ) from failed
         except Exception as error:
             inner = getattr(error, "inner_exception", None)
             if isinstance(inner, SyncpointError):
@@ -169,7 +179,7 @@ class InductorSession(TorchSession):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         recorder: Recorder,
-        kind: Callable[[Watched, Recorder], Recording],
+        kind: Callable[[WatchedModel, Recorder], GraphRecording],
         is_checked: bool = False,
     ) -> None:
         """Record one execution, and where `is_checked` compare it with a plain compilation."""
@@ -178,9 +188,11 @@ class InductorSession(TorchSession):
             runtime_version=torch.__version__,
             options=self._options,
             device=str(self._subject.device),
-            fusion="unfused" if kind in (OpByOp, Wide, Unfused) else "as-executed",
+            fusion="unfused"
+            if kind in (OpByOpCapture, Float64Capture, UnfusedCapture)
+            else "as-executed",
             compiled=True,
-            environment=environment(),
+            environment=describe_torch_environment(),
         )
         compilation = self._compilation(args, kwargs)
         watch = kind(self._watched(compilation), recorder)
@@ -200,7 +212,7 @@ class InductorSession(TorchSession):
             recorder,
             watch.computed,
             (lambda: self._compared(args, kwargs, values)) if is_checked else None,
-            other_outputs=other_outputs(names, values, recorder.part),
+            other_outputs=describe_other_outputs(names, values, recorder.part),
         )
 
     def _compared(
@@ -214,10 +226,10 @@ class InductorSession(TorchSession):
                 return self._undone(compilation.plain, args, kwargs)
 
         names = [f"out[{position}]" for position in range(len(outputs))]
-        return observed(names, outputs, plain)
+        return compare_with_plain(names, outputs, plain)
 
 
-def _cause(failed: OpFailed) -> Exception:
+def _cause_of(failed: OpFailure) -> Exception:
     cause = failed.__cause__
     assert isinstance(cause, Exception)
     return cause

@@ -16,7 +16,7 @@ from syncpoint.run.dtypes import from_safetensors
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, Inputs
 
-SUFFIXES = (".npz", ".npy", ".safetensors")
+ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
 
 
 def read_array_file(path: Path) -> Inputs:
@@ -24,27 +24,27 @@ def read_array_file(path: Path) -> Inputs:
     try:
         if path.suffix == ".npy":
             with path.open("rb") as file:
-                return Inputs((_npy(file, path.stat().st_size, path.name),))
+                return Inputs((_read_npy(file, path.stat().st_size, path.name),))
         if path.suffix == ".npz":
-            return Inputs(kwargs=_npz(path))
+            return Inputs(kwargs=_read_npz(path))
         if path.suffix == ".safetensors":
-            return Inputs(kwargs=_safetensors(path))
+            return Inputs(kwargs=_read_safetensors(path))
     except OSError as error:
         raise InputError(f"a readable file {path}", one_line(error)) from error
     raise InputError(
-        f"{path.name!r} is not a file of inputs ({', '.join(SUFFIXES)})",
+        f"{path.name!r} is not a file of inputs ({', '.join(ARRAY_SUFFIXES)})",
         cure="give such a file, a run, module:function, random[:seed], zeros or ones",
     )
 
 
-def _npz(path: Path) -> dict[str, Array]:
+def _read_npz(path: Path) -> dict[str, Array]:
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
                     name = member.filename.removesuffix(".npy")
-                    found[name] = _npy(file, member.file_size, f"{path.name}:{name}")  # type: ignore[arg-type]
+                    found[name] = _read_npy(file, member.file_size, f"{path.name}:{name}")  # type: ignore[arg-type]
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise FormatError(f"{path.name} as .npz", one_line(error)) from error
     if not found:
@@ -52,7 +52,7 @@ def _npz(path: Path) -> dict[str, Array]:
     return found
 
 
-def _npy(file: BinaryIO, size: int, where: str) -> Array:
+def _read_npy(file: BinaryIO, size: int, where: str) -> Array:
     """One .npy stream of `size` bytes; nothing is unpickled and nothing allocated beyond it."""
     try:
         version = np.lib.format.read_magic(file)
@@ -74,7 +74,7 @@ def _npy(file: BinaryIO, size: int, where: str) -> Array:
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
-def _safetensors(path: Path) -> dict[str, Array]:
+def _read_safetensors(path: Path) -> dict[str, Array]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -83,7 +83,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
         try:
             header = json.loads(file.read(length))
             entries = {k: v for k, v in header.items() if k != "__metadata__"}
-            spans = {k: _span(v, size - 8 - length) for k, v in entries.items()}
+            spans = {k: _check_entry(v, size - 8 - length) for k, v in entries.items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(f"{path.name} as .safetensors", one_line(error)) from error
         found = {}
@@ -95,7 +95,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
     return found
 
 
-def _span(
+def _check_entry(
     entry: Mapping[str, Any], room: int
 ) -> tuple[np.dtype[np.generic], tuple[int, ...], int, int]:
     """Type, shape, first byte and size of one tensor of a safetensors header, checked."""

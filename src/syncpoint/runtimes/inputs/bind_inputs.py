@@ -17,8 +17,8 @@ def bind(
     inputs: Inputs, specs: Sequence[InputSpec], model: str
 ) -> tuple[dict[str, Array], list[str]]:
     """The arrays to feed by name, and what a reader must know of how they came about."""
-    takes = ", ".join(_declared(spec) for spec in specs)
-    fitted = fit(_flat(inputs, specs), specs, f"{model} ({takes})")
+    takes = ", ".join(_describe_spec(spec) for spec in specs)
+    fitted = fit_inputs(_flatten(inputs, specs), specs, f"{model} ({takes})")
     given = dict(zip((spec.name for spec in specs), fitted.args, strict=False))
     given |= dict(fitted.kwargs)
     notes: list[str] = []
@@ -45,8 +45,8 @@ def as_array(value: Tree) -> Array:
 
 def _cast(array: Array, spec: InputSpec, notes: list[str]) -> Array:
     """The array in the type the model declares; only what keeps its meaning is converted."""
-    if spec.shape is not None and not _fits(array.shape, spec.shape):
-        raise InputError(f"the input {_declared(spec)}", f"shape {list(array.shape)}")
+    if spec.shape is not None and not _is_shape_allowed(array.shape, spec.shape):
+        raise InputError(f"the input {_describe_spec(spec)}", f"shape {list(array.shape)}")
     own = from_numpy(array.dtype)
     if not spec.dtype or own.name == spec.dtype:
         return array
@@ -61,22 +61,24 @@ def _cast(array: Array, spec: InputSpec, notes: list[str]) -> Array:
         made = array.astype(wanted.numpy)
         if np.array_equal(made.astype(array.dtype), array):
             return made
-        raise InputError(f"the input {_declared(spec)}", f"values of {own} that it cannot hold")
-    raise InputError(f"the input {_declared(spec)}", f"an array of {own}", "convert it")
+        raise InputError(
+            f"the input {_describe_spec(spec)}", f"values of {own} that it cannot hold"
+        )
+    raise InputError(f"the input {_describe_spec(spec)}", f"an array of {own}", "convert it")
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def _is_shape_allowed(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) and all(
         w in (-1, n) for n, w in zip(shape, wanted, strict=True)
     )
 
 
-def _declared(spec: InputSpec) -> str:
+def _describe_spec(spec: InputSpec) -> str:
     shape = "" if spec.shape is None else str(["?" if n < 0 else n for n in spec.shape])
     return f"{spec.name} {spec.dtype}{shape}".replace("'", "").strip()
 
 
-def _flat(inputs: Inputs, specs: Sequence[InputSpec]) -> Inputs:
+def _flatten(inputs: Inputs, specs: Sequence[InputSpec]) -> Inputs:
     """Such models know no nesting: a nested value is told by its path or by its last key, and where
     that fails all by position."""
     if not any(
@@ -86,13 +88,13 @@ def _flat(inputs: Inputs, specs: Sequence[InputSpec]) -> Inputs:
     names = {spec.name for spec in specs}
     leaves = [leaf for value in inputs.args for leaf in _leaves(value, ())]
     leaves += [leaf for key, value in inputs.kwargs.items() for leaf in _leaves(value, (key,))]
-    called = [next((n for n in _called(path) if n in names), "") for path, _ in leaves]
+    called = [next((n for n in _possible_names(path) if n in names), "") for path, _ in leaves]
     if all(called) and len(set(called)) == len(called):
         return Inputs(kwargs=dict(zip(called, (v for _, v in leaves), strict=True)))
     return Inputs(tuple(v for _, v in leaves))
 
 
-def _called(path: tuple[Any, ...]) -> tuple[str, ...]:
+def _possible_names(path: tuple[Any, ...]) -> tuple[str, ...]:
     words = [str(step) for step in path]
     return ("_".join(words), ".".join(words), words[-1]) if words else ()
 
@@ -108,7 +110,7 @@ def _leaves(value: Tree, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...
         yield path, value
 
 
-def fit(
+def fit_inputs(
     inputs: Inputs,
     specs: Sequence[InputSpec],
     signature: str,
@@ -122,7 +124,7 @@ def fit(
     required = [spec.name for spec in specs if spec.required]
     args, kwargs = inputs.args, dict(inputs.kwargs)
     if not open_ended[1]:
-        kwargs = _renamed(inputs, names, required, signature)
+        kwargs = _rename_inputs(inputs, names, required, signature)
     if len(args) > len(names) and not open_ended[0]:
         raise InputError(
             f"at most {len(names)} inputs for {signature}", f"{len(args) + len(kwargs)}"
@@ -140,7 +142,7 @@ def fit(
     return Inputs(args, kwargs)
 
 
-def _renamed(
+def _rename_inputs(
     inputs: Inputs, names: Sequence[str], required: Sequence[str], signature: str
 ) -> dict[str, Any]:
     """The named inputs under the names the model knows: by order where it knows none of them and
@@ -154,10 +156,10 @@ def _renamed(
         known = ", ".join(names) or "none"
         raise InputError(f"inputs for {signature}", f"{', '.join(kwargs)}", f"it takes: {known}")
     chosen = names if len(kwargs) == len(names) else required
-    return dict(zip(chosen, (kwargs[key] for key in _in_order(kwargs)), strict=True))
+    return dict(zip(chosen, (kwargs[key] for key in _sort_by_number(kwargs)), strict=True))
 
 
-def _in_order(kwargs: Mapping[str, Any]) -> list[str]:
+def _sort_by_number(kwargs: Mapping[str, Any]) -> list[str]:
     """Keys by the number at their end where all have one (arr_0 ... arr_10), else as they came."""
     numbers = [re.search(r"(\d+)$", key) for key in kwargs]
     if all(numbers):

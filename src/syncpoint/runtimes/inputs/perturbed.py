@@ -13,12 +13,12 @@ from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.runtimes.protocol import Array, Inputs, Tree
 
 _SEED = 20
-_NOISE = 0.1
-_SAME = 2e-2
+_NOISE_PER_STD = 0.1
+_MAX_RELATIVE_DIFFERENCE = 2e-2
 """Relative difference up to which arrays of both sides are the same input, in two precisions."""
 
 
-def second_inputs(
+def perturb_inputs(
     target: Sequence[Inputs], reference: Sequence[Inputs], signs: bool
 ) -> tuple[list[Inputs], list[Inputs]]:
     """Other inputs for both sides, the same for both. With `signs` numbers change sign as well,
@@ -27,13 +27,13 @@ def second_inputs(
         raise InputError("the same inputs on both sides", "other numbers of samples")
     mine, theirs = [], []
     for one, other in zip(target, reference, strict=True):
-        known = _leaves([*other.args, *other.kwargs.values()])
-        theirs.append(_mapped(other, partial(changed, signs=signs)))
-        mine.append(_mapped(one, partial(_twin, known=known, signs=signs)))
+        known = _find_arrays([*other.args, *other.kwargs.values()])
+        theirs.append(_map_arrays(other, partial(perturb_array, signs=signs)))
+        mine.append(_map_arrays(one, partial(_perturb_like, known=known, signs=signs)))
     return mine, theirs
 
 
-def changed(array: Array, signs: bool) -> Array:
+def perturb_array(array: Array, signs: bool) -> Array:
     """The numbers shuffled and, if they are real, moved. Masks, bools, single integers and what
     is not finite stay: many a model breaks on other ones."""
     kind = from_numpy(array.dtype).kind
@@ -49,29 +49,31 @@ def changed(array: Array, signs: bool) -> Array:
         return (1.25 * wide).astype(array.dtype)
     low, high = wide.min(), wide.max()
     moved = generator.permutation(wide.reshape(-1)).reshape(array.shape)
-    moved = moved + _NOISE * (wide.std() or abs(high)) * generator.standard_normal(array.shape)
+    moved = moved + _NOISE_PER_STD * (wide.std() or abs(high)) * generator.standard_normal(
+        array.shape
+    )
     moved = np.clip(moved, low, high)
     if signs:
         moved = moved * generator.choice((-1.0, 1.0), array.shape)
     return np.asarray(moved.astype(array.dtype))
 
 
-def _twin(array: Array, known: list[Array], signs: bool) -> Array:
+def _perturb_like(array: Array, known: list[Array], signs: bool) -> Array:
     """What a side gets for an array that the other side has too, perhaps in another type."""
     for other in known:
-        if other.shape == array.shape and _same(array, other):
-            return np.asarray(changed(other, signs).astype(array.dtype))
+        if other.shape == array.shape and _is_same_input(array, other):
+            return np.asarray(perturb_array(other, signs).astype(array.dtype))
     raise InputError("the same inputs on both sides", f"an input of {list(array.shape)} on one")
 
 
-def _same(mine: Array, theirs: Array) -> bool:
+def _is_same_input(mine: Array, theirs: Array) -> bool:
     a, b = mine.astype(np.float64), theirs.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= _SAME * np.abs(b)
+        near = np.abs(a - b) <= _MAX_RELATIVE_DIFFERENCE * np.abs(b)
     return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
 
 
-def _mapped(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
+def _map_arrays(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
     def walk(value: Tree) -> Tree:
         if isinstance(value, Mapping):
             return {key: walk(inner) for key, inner in value.items()}
@@ -84,9 +86,11 @@ def _mapped(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
     )
 
 
-def _leaves(value: Any) -> list[Array]:
+def _find_arrays(value: Any) -> list[Array]:
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, tuple | list) else []
+    return (
+        [leaf for v in value for leaf in _find_arrays(v)] if isinstance(value, tuple | list) else []
+    )

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.import_path import is_reference, load_object
-from syncpoint.runtimes.inputs.array_files import SUFFIXES, read_array_file
+from syncpoint.runtimes.import_path import is_import_path, load_object
+from syncpoint.runtimes.inputs.array_files import ARRAY_SUFFIXES, read_array_file
 from syncpoint.runtimes.inputs.generate import generate_inputs
-from syncpoint.runtimes.inputs.recorded_inputs import read_run_inputs
-from syncpoint.runtimes.inputs.shapes import Shape, as_shapes
+from syncpoint.runtimes.inputs.recorded_inputs import open_recorded_inputs
+from syncpoint.runtimes.inputs.shapes import InputShape, to_shapes
 from syncpoint.runtimes.protocol import Inputs, InputSpec
 
 if TYPE_CHECKING:
     pass
 
-_MADE = ("random", "zeros", "ones")
-_FORMS = ".npz, .npy, .safetensors, a run, module:function, random[:seed], zeros or ones"
+_GENERATED_KINDS = ("random", "zeros", "ones")
+_SOURCE_FORMS = ".npz, .npy, .safetensors, a run, module:function, random[:seed], zeros or ones"
 
 
 def read_inputs(
     source: object,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     declared: Sequence[InputSpec] = (),
 ) -> list[Inputs]:
     """The samples that `source` holds, at least one.
@@ -34,7 +34,7 @@ def read_inputs(
     `shapes` serve random, zeros and ones, with what the model itself declares as a fallback.
     """
     if isinstance(source, (str, Path)):
-        return _from_text(str(source), as_shapes(shapes), declared)
+        return _read_named(str(source), to_shapes(shapes), declared)
     if isinstance(source, list) and source and all(isinstance(s, Inputs) for s in source):
         return list(source)
     return [as_inputs(source)]
@@ -64,32 +64,38 @@ def as_inputs(given: object) -> Inputs:
     )
 
 
-def _from_text(
-    text: str, shapes: Mapping[str, Shape], declared: Sequence[InputSpec]
+def _read_named(
+    text: str, shapes: Mapping[str, InputShape], declared: Sequence[InputSpec]
 ) -> list[Inputs]:
     kind, _, seed = text.partition(":")
     path = Path(text)
-    if kind in _MADE and not path.exists():
+    if kind in _GENERATED_KINDS and not path.exists():
         return [generate_inputs(kind, seed, shapes, declared)]
     if path.is_dir():
-        return read_run_inputs(path) if is_run(path) else _from_files(text, sorted(path.iterdir()))
+        return (
+            open_recorded_inputs(path)
+            if is_run(path)
+            else _read_files(text, sorted(path.iterdir()))
+        )
     if path.is_file():
         return [read_array_file(path)]
-    if is_reference(text):
-        return _from_function(text)
+    if is_import_path(text):
+        return _call_function(text)
     if glob.has_magic(text):
-        return _from_files(text, [Path(p) for p in sorted(glob.glob(text))])  # noqa: PTH207
-    raise InputError(f"inputs as {_FORMS}", repr(text), "no such file")
+        return _read_files(text, [Path(p) for p in sorted(glob.glob(text))])  # noqa: PTH207
+    raise InputError(f"inputs as {_SOURCE_FORMS}", repr(text), "no such file")
 
 
-def _from_files(text: str, paths: Sequence[Path]) -> list[Inputs]:
-    found = [read_array_file(path) for path in paths if path.suffix in SUFFIXES and path.is_file()]
+def _read_files(text: str, paths: Sequence[Path]) -> list[Inputs]:
+    found = [
+        read_array_file(path) for path in paths if path.suffix in ARRAY_SUFFIXES and path.is_file()
+    ]
     if not found:
-        raise InputError(f"files of {', '.join(SUFFIXES)}", f"none in {text!r}")
+        raise InputError(f"files of {', '.join(ARRAY_SUFFIXES)}", f"none in {text!r}")
     return found
 
 
-def _from_function(text: str) -> list[Inputs]:
+def _call_function(text: str) -> list[Inputs]:
     found = load_object(text)
     if callable(found) and not hasattr(found, "shape"):
         try:

@@ -11,14 +11,14 @@ from syncpoint.runtimes.protocol import InputSpec
 
 
 @dataclass(frozen=True)
-class Shape:
+class InputShape:
     """What `--shape` says of one input."""
 
     dims: tuple[int, ...]
     dtype: str = "f32"
 
 
-def parse_shape(text: str) -> tuple[str, Shape]:
+def parse_shape(text: str) -> tuple[str, InputShape]:
     """`ids=1,16:i64` as a name and a shape; without a name the input is meant by position."""
     name, _, rest = text.rpartition("=")
     numbers, _, kind = rest.partition(":")
@@ -28,12 +28,12 @@ def parse_shape(text: str) -> tuple[str, Shape]:
         dims = (-1,)
     if any(n < 0 for n in dims):
         raise InputError("a shape such as x=1,3,224,224 or ids=1,16:i64", repr(text))
-    return name.strip(), Shape(dims, parse_dtype(kind).name if kind else "f32")
+    return name.strip(), InputShape(dims, parse_dtype(kind).name if kind else "f32")
 
 
-def shapes_by_name(
-    shapes: Mapping[str, Shape], declared: Sequence[InputSpec], required: Sequence[str]
-) -> dict[str, Shape]:
+def resolve_shapes(
+    shapes: Mapping[str, InputShape], declared: Sequence[InputSpec], required: Sequence[str]
+) -> dict[str, InputShape]:
     """The shapes of the user, one without a name for the first input that has none, then those
     that the model declares in full."""
     wanted = dict(shapes)
@@ -43,11 +43,13 @@ def shapes_by_name(
         wanted[free[0] if free else "0"] = nameless
     for spec in declared:
         if spec.name not in wanted and spec.shape is not None and min(spec.shape, default=0) >= 0:
-            wanted[spec.name] = Shape(spec.shape, spec.dtype or "f32")
+            wanted[spec.name] = InputShape(spec.shape, spec.dtype or "f32")
     return wanted
 
 
-def refuse_missing_shapes(kind: str, wanted: Mapping[str, Shape], required: Sequence[str]) -> None:
+def refuse_missing_shapes(
+    kind: str, wanted: Mapping[str, InputShape], required: Sequence[str]
+) -> None:
     """Raise NoShape where an input of the model has no shape, unless the user named as many."""
     missing = [name for name in required if name not in wanted]
     unnamed = bool(wanted) and not set(wanted) & set(required) and len(wanted) == len(required)
@@ -60,9 +62,9 @@ def refuse_missing_shapes(kind: str, wanted: Mapping[str, Shape], required: Sequ
         )
 
 
-def as_shapes(given: Mapping[str, Shape | tuple[int, ...]] | None) -> dict[str, Shape]:
+def to_shapes(given: Mapping[str, InputShape | tuple[int, ...]] | None) -> dict[str, InputShape]:
     """The shapes of the user by name; plain tuples get the default type."""
     return {
-        name: shape if isinstance(shape, Shape) else Shape(tuple(shape))
+        name: shape if isinstance(shape, InputShape) else InputShape(tuple(shape))
         for name, shape in (given or {}).items()
     }

@@ -11,33 +11,36 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.dtypes import parse_dtype as named
 from syncpoint.runtimes.protocol import Array, Tree
 
-_NAMES: dict[torch.dtype, str] = {
+_NAME_BY_DTYPE: dict[torch.dtype, str] = {
     getattr(torch, dtype.long_name): dtype.name for dtype in DTYPES.values() if not dtype.packed
 }
-_TORCH = {name: dtype for dtype, name in _NAMES.items()} | {"i4": torch.int8, "u4": torch.uint8}
+_DTYPE_BY_NAME = {name: dtype for dtype, name in _NAME_BY_DTYPE.items()} | {
+    "i4": torch.int8,
+    "u4": torch.uint8,
+}
 
-_DISGUISES: dict[torch.dtype, tuple[torch.dtype, np.dtype[np.generic]]] = {
+_INTEGER_VIEWS: dict[torch.dtype, tuple[torch.dtype, np.dtype[np.generic]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
 }
 """What NumPy alone does not know crosses over as integers of the same size."""
 
-_ALIGNMENT = 64
+_ALIGNMENT_BYTES = 64
 """What torch's own allocator gives; BLAS may round differently on memory aligned otherwise."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of an element type; torch's own where we have none."""
-    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+    return _NAME_BY_DTYPE.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(name: str) -> torch.dtype:
     """The element type of torch that we call `name`."""
-    return _TORCH[named(name).name]
+    return _DTYPE_BY_NAME[named(name).name]
 
 
-def complex_of(dtype: torch.dtype) -> torch.dtype:
+def complex_dtype_of(dtype: torch.dtype) -> torch.dtype:
     """The complex type whose parts are as wide as `dtype`, or the nearest wider one."""
     return torch.complex128 if dtype == torch.float64 else torch.complex64
 
@@ -62,13 +65,13 @@ def to_numpy(tensor: torch.Tensor) -> Array:
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
-    if tensor.dtype in _DISGUISES:
-        plain, dtype = _DISGUISES[tensor.dtype]
+    if tensor.dtype in _INTEGER_VIEWS:
+        plain, dtype = _INTEGER_VIEWS[tensor.dtype]
         found: Array = tensor.view(plain).numpy().view(dtype)
         return found
-    if tensor.dtype not in _NAMES:
+    if tensor.dtype not in _NAME_BY_DTYPE:
         raise Unsupported(
-            f"an element type among {', '.join(_NAMES.values())}", dtype_name(tensor.dtype)
+            f"an element type among {', '.join(_NAME_BY_DTYPE.values())}", dtype_name(tensor.dtype)
         )
     return tensor.numpy()
 
@@ -82,17 +85,17 @@ def to_torch(array: Array) -> torch.Tensor:
     if not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, order="C")
     tensor: torch.Tensor
-    for disguised, (plain, dtype) in _DISGUISES.items():
+    for disguised, (plain, dtype) in _INTEGER_VIEWS.items():
         if array.dtype == dtype:
             integer = np.int16 if plain is torch.int16 else np.uint8
             tensor = torch.from_numpy(array.view(integer)).view(disguised)
             break
     else:
         tensor = torch.from_numpy(array)
-    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
+    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT_BYTES else tensor
 
 
-def form_of(tensor: torch.Tensor) -> torch.Tensor | None:
+def to_meta_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
     """A tensor without values that has the type, shape and strides of this one.
 
     None for what has no strides.
@@ -102,7 +105,7 @@ def form_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+def has_same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and bytes."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
@@ -110,7 +113,7 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def describe(value: object) -> str:
+def describe_value(value: object) -> str:
     """`f32[2, 3]` for a tensor, else the value itself; for messages."""
     if isinstance(value, torch.Tensor):
         return f"{dtype_name(value.dtype)}{list(value.shape)}"
@@ -121,7 +124,7 @@ def describe(value: object) -> str:
     )
 
 
-def cloned(value: Tree) -> Tree:
+def clone_tensor(value: Tree) -> Tree:
     """A tensor with memory of its own; everything else as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 

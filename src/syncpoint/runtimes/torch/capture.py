@@ -14,24 +14,24 @@ from torch.utils import _pytree as pytree
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.edges import Edges, model_input, state_before
-from syncpoint.runtimes.torch.evaluate import Evaluator
+from syncpoint.runtimes.torch.edges import Edges, model_input_edge, state_edge_before
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.ledger import Ledger
-from syncpoint.runtimes.torch.load_model import Subject
-from syncpoint.runtimes.torch.model_errors import OpFailed, place_of, raised
-from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attributes
-from syncpoint.runtimes.torch.program import AMBIGUOUS, Observed, Plan, Program
-from syncpoint.runtimes.torch.steps import Loop
+from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_errors import OpFailure, describe_op_location, make_model_error
+from syncpoint.runtimes.torch.node_metadata import AUTOCAST, collect_attributes
+from syncpoint.runtimes.torch.program import AMBIGUOUS, NodePlan, Observations, TorchProgram
+from syncpoint.runtimes.torch.steps import StepLoop
 
 
-class Capture(Interpreter):
+class NodeCapture(Interpreter):
     """Executes one graph; values are let go as soon as nobody reads them any more."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        program: Program,
+        ledger: CaptureLedger,
+        program: TorchProgram,
         module: GraphModule,
         edges: Edges,
         path: str = "",
@@ -99,7 +99,7 @@ class Capture(Interpreter):
                 ):
                     result = self._call(n)
         except Exception as error:
-            raise OpFailed(replace(plan.op, key=key)) from error
+            raise OpFailure(replace(plan.op, key=key)) from error
         self._record(n, key, result, reads)
         return self._handed_on(key, result)
 
@@ -137,16 +137,16 @@ class Capture(Interpreter):
             agreed = node.name not in known or known[node.name] == result
             known[node.name] = result if agreed else AMBIGUOUS
 
-    def _reads(self, plan: Plan) -> tuple[Edge, ...]:
+    def _reads(self, plan: NodePlan) -> tuple[Edge, ...]:
         if self._as_planned:
             return plan.op.inputs
         return tuple(e for e in (self._edge(node) for node in plan.tensors) if e is not None)
 
-    def _describe(self, node: Node, plan: Plan, reads: tuple[Edge, ...]) -> Op:
+    def _describe(self, node: Node, plan: NodePlan, reads: tuple[Edge, ...]) -> Op:
         if plan.fixed and not self._path and (reads is plan.op.inputs or reads == plan.op.inputs):
             return plan.op
         # Sizes and the like are other numbers in every run.
-        found = attributes(node, lambda n: self.env.get(n, n))
+        found = collect_attributes(node, lambda n: self.env.get(n, n))
         key = replace(self._edges.key(node.name), path=self._path, iteration=self._iteration)
         return replace(plan.op, key=key, inputs=reads, attributes=found)
 
@@ -164,11 +164,11 @@ class Capture(Interpreter):
         if edge is not None and isinstance(value, torch.Tensor):
             made_by = self._edge(node.args[1])  # type: ignore[arg-type]
             if edge.role is Role.STATE:
-                value = self.written[edge.op.op] = _as_held(value, self.env[target])
+                value = self.written[edge.op.op] = _convert_to_buffer(value, self.env[target])
             self._ledger.state(edge.op.op, made_by, value)
         return True
 
-    def _sub_graphs(self, node: Node, plan: Plan) -> Tree:
+    def _sub_graphs(self, node: Node, plan: NodePlan) -> Tree:
         """Run an op that has graphs as arguments (cond, while_loop), recording what is inside."""
 
         def recorded(name: str, module: GraphModule) -> Callable[..., Any]:
@@ -177,7 +177,7 @@ class Capture(Interpreter):
                 round_ = self._ledger.rounds[path]
                 self._ledger.rounds[path] += 1
                 edges = Edges({}, self._edges.graph)
-                inner = Capture(self._ledger, self._program, module, edges, path, round_)
+                inner = NodeCapture(self._ledger, self._program, module, edges, path, round_)
                 inner.bind(operands)
                 return inner.run(*operands, enable_io_processing=False)
 
@@ -206,11 +206,11 @@ class Capture(Interpreter):
 
 
 def record_program(
-    program: Program,
-    ledger: Ledger,
+    program: TorchProgram,
+    ledger: CaptureLedger,
     leaves: Sequence[Any],
     states: Mapping[str, torch.Tensor],
-    kind: Callable[..., Capture] = Capture,
+    kind: Callable[..., NodeCapture] = NodeCapture,
 ) -> tuple[list[Any], Mapping[str, torch.Tensor]]:
     """Record one execution of a program: what it is given, node by node, and its outputs.
 
@@ -219,14 +219,14 @@ def record_program(
     """
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input(name), value, name=path)
+            ledger.tensor(model_input_edge(name), value, name=path)
     for edge, value in program.parameters():
         ledger.parameter(edge, value)
     held = program.started(states)
     for target, value in held.items():
         name = program.edges.name(target)
         if name in program.states:
-            ledger.tensor(state_before(name), value)
+            ledger.tensor(state_edge_before(name), value)
     assert program.module is not None
     capture = kind(ledger, program, program.module, program.edges, attributes=held)
     outputs = pytree.tree_leaves(capture.run(*leaves, enable_io_processing=False))
@@ -238,13 +238,13 @@ def record_program(
 
 
 def record_by_nodes(
-    program: Program,
-    ledger: Ledger,
-    subject: Subject,
-    loop: Loop | None,
+    program: TorchProgram,
+    ledger: CaptureLedger,
+    subject: LoadedModel,
+    loop: StepLoop | None,
     inputs: tuple[Args, Kwargs],
     seed: int,
-    kind: Callable[..., Capture] = Capture,
+    kind: Callable[..., NodeCapture] = NodeCapture,
 ) -> list[Any]:
     """Record a program, or its next step in a loop, node by node.
 
@@ -254,32 +254,32 @@ def record_by_nodes(
     states = {} if loop is None else loop.states
     try:
         outputs, written = record_program(program, ledger, pytree.tree_leaves(inputs), states, kind)
-    except OpFailed as failed:
+    except OpFailure as failed:
         cause = failed.__cause__
         assert isinstance(cause, Exception)
-        raise raised(subject, cause, *inputs, place_of(failed.op)) from cause
+        raise make_model_error(subject, cause, *inputs, describe_op_location(failed.op)) from cause
     if loop is not None:
         loop.states.update(written)
     return outputs
 
 
 def record_in_float64(
-    program: Program, evaluator: Evaluator, leaves: Sequence[Any], recorder: Recorder
+    program: TorchProgram, evaluator: TorchEvaluator, leaves: Sequence[Any], recorder: Recorder
 ) -> None:
     """Record one execution of a program with all floating-point arithmetic in float64."""
-    ledger = Ledger(Observed(), recorder)
+    ledger = CaptureLedger(Observations(), recorder)
     input_values = {}
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input(name), value, name=path)
-            input_values[model_input(name)] = value
+            ledger.tensor(model_input_edge(name), value, name=path)
+            input_values[model_input_edge(name)] = value
     outputs = evaluator.run_all(program, input_values, ledger)
     for position, (edge, value) in enumerate(outputs):
         if edge is not None and isinstance(value, torch.Tensor):
             ledger.model_output(edge, position, value, program.outputs[position])
 
 
-def _as_held(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
     """A value in the type and layout of the buffer it is written to."""
     return torch.empty_like(buffer).copy_(value)
 

@@ -24,43 +24,48 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncpoint.run.model import Edge, Frame, Op, OpKey, Role
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.arrays import cloned, form_of
+from syncpoint.runtimes.torch.arrays import clone_tensor, to_meta_tensor
 from syncpoint.runtimes.torch.edges import Edges
 from syncpoint.runtimes.torch.in_place_writes import (
     REREAD,
-    Memory,
-    Place,
+    MemoryTracker,
+    StorageRegion,
     Write,
-    storage_of,
-    written,
+    find_written_tensors,
+    storage_id,
 )
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.ledger import Ledger
-from syncpoint.runtimes.torch.live_stack import ModuleStack, Stack, class_name, python_stack
-from syncpoint.runtimes.torch.load_model import Subject
-from syncpoint.runtimes.torch.model_errors import place_of, raised
-from syncpoint.runtimes.torch.model_tensors import identity, own_tensors, unchanged
-from syncpoint.runtimes.torch.node_metadata import FRAMES, attributes, describe, type_of
-from syncpoint.runtimes.torch.program import Program
-from syncpoint.runtimes.torch.steps import Loop
-from syncpoint.runtimes.torch.torchscript import unoptimised
+from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.live_stack import (
+    ModuleStack,
+    StackReader,
+    class_name,
+    read_python_stack,
+)
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_errors import describe_op_location, make_model_error
+from syncpoint.runtimes.torch.model_tensors import find_own_tensors, preserve_state, tensor_identity
+from syncpoint.runtimes.torch.node_metadata import FRAMES, collect_attributes, describe_op, op_type
+from syncpoint.runtimes.torch.program import TorchProgram
+from syncpoint.runtimes.torch.steps import StepLoop
+from syncpoint.runtimes.torch.torchscript import without_optimisation
 from syncpoint.runtimes.torch.tree_paths import named_leaves, path_text
 
 aten = torch.ops.aten
 
-_SAME = {aten.detach.default, aten.alias.default}
+_IDENTITY_OPS = {aten.detach.default, aten.alias.default}
 """What gives the very tensor it is given; torch calls them on its own where a mode looks on."""
-_LIFTS = {aten.lift_fresh.default, aten.lift.default}
+_LIFT_OPS = {aten.lift_fresh.default, aten.lift.default}
 """What torch does to a tensor that was made out of Python values."""
 
-_BELOW = "ops are those below autograd, a linear layer is t and addmm"
+_LEVEL_NOTE = "ops are those below autograd, a linear layer is t and addmm"
 
-Signature = tuple[Any, ...]
-_OPS: WeakKeyDictionary[RunWriter, dict[str, Signature]] = WeakKeyDictionary()
+OpSignature = tuple[Any, ...]
+_OP_SIGNATURES: WeakKeyDictionary[RunWriter, dict[str, OpSignature]] = WeakKeyDictionary()
 """The names of each run that is being written, and the op that each belongs to."""
 
 
-class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one execution of a model."""
 
     supports_higher_order_operators = True
@@ -68,8 +73,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(
         self,
         model: nn.Module,
-        ledger: Ledger,
-        stack: Stack = python_stack,
+        ledger: CaptureLedger,
+        stack: StackReader = read_python_stack,
         states: Container[str] | None = None,
     ) -> None:
         """`states` are the tensors of the model that go from step to step; None without steps."""
@@ -89,15 +94,15 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unplaced = 0
         """Ops whose module the stack did not tell."""
         self._modules = ModuleStack(model)
-        self._memory = Memory()
+        self._memory = MemoryTracker()
         self._parameters: dict[str, torch.Tensor] = {}
         self._names: dict[str, str] = {}
         self._edges = Edges(self._names, states=states or ())
         self._model = model
-        self._own = own_tensors(model)
-        self._by_identity = {identity(tensor): name for name, tensor in self._own.items()}
+        self._own = find_own_tensors(model)
+        self._by_identity = {tensor_identity(tensor): name for name, tensor in self._own.items()}
         recorder = ledger.recorder
-        self._taken = {} if recorder is None else _OPS.setdefault(recorder.writer, {})
+        self._taken = {} if recorder is None else _OP_SIGNATURES.setdefault(recorder.writer, {})
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], paths: list[str]) -> Tree:
         """Run the model; `paths` name the flattened inputs as the user knows them."""
@@ -109,7 +114,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._running = False
 
-    def program(self, result: Tree, notes: tuple[str, ...]) -> tuple[Program, list[Any]]:
+    def program(self, result: Tree, notes: tuple[str, ...]) -> tuple[TorchProgram, list[Any]]:
         """What was recorded, and the flattened outputs, which are recorded as such here."""
         self._place = (self._place[0], ("", class_name(self._model)))
         found, _ = pytree.tree_flatten_with_path(result)
@@ -128,7 +133,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 " have them as constants",
             )
         return (
-            Program(
+            TorchProgram(
                 graph=self.graph,
                 edges=Edges(dict(self._names), states=self._kept or ()),
                 attributes=self._parameters,
@@ -145,8 +150,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._failed is None:
             return error, ""
         cause, op = self._failed
-        if cause is error or self._stack is not python_stack:
-            return cause, place_of(op)
+        if cause is error or self._stack is not read_python_stack:
+            return cause, describe_op_location(op)
         return error, ""
 
     def __torch_dispatch__(
@@ -154,12 +159,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Tree:
         """Record one op: what it reads before it runs, what it gives right after."""
         kwargs = kwargs or {}
-        if func in _SAME or func in _LIFTS:
+        if func in _IDENTITY_OPS or func in _LIFT_OPS:
             result = func(*args, **kwargs)
             self._memory.hold(result, self._read(args[0]), fresh=False)
             return result
         given = (args, kwargs)
-        before = {storage_of(value) for value in pytree.tree_leaves(given) if _is_tensor(value)}
+        before = {storage_id(value) for value in pytree.tree_leaves(given) if _is_tensor(value)}
         nodes = pytree.tree_map(lambda v: self._read(v) if _is_tensor(v) else v, given)
         node, op, reads = self._op(func, *nodes)
         try:
@@ -168,7 +173,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # The model may catch it, so it must stay what it is.
             self._failed = (error, op)
             raise
-        self._results(node, op, reads, result, written(func, args, kwargs), before)
+        self._results(node, op, reads, result, find_written_tensors(func, args, kwargs), before)
         return result
 
     def _results(
@@ -189,7 +194,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             read_bool = all(isinstance(value, bool) for value in leaves)
             self.numbers_read += bool(leaves) and not read_bool
         single = len(leaves) == 1 and _is_tensor(leaves[0])
-        forms = [form_of(v) if _is_tensor(v) else v for v in leaves]
+        forms = [to_meta_tensor(v) if _is_tensor(v) else v for v in leaves]
         node.meta["val"] = forms[0] if single else tuple(forms)
         self._ledger.results(op.key, leaves, () if changed else reads)
         for index, value in enumerate(leaves):
@@ -199,7 +204,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(value) in changed:
                 self._memory.wrote(value, part)
             else:
-                self._memory.hold(value, part, fresh=storage_of(value) not in before)
+                self._memory.hold(value, part, fresh=storage_id(value) not in before)
 
     def _part(self, node: Node, index: int, form: torch.Tensor | None) -> Node:
         part = self.graph.call_function(operator.getitem, (node, index))
@@ -209,7 +214,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _op(self, func: Any, args: Tree, kwargs: Tree) -> tuple[Node, Op, tuple[Edge, ...]]:
         """The node of an op, which is recorded as well."""
         if self._running:
-            source, module = self._stack(Tracer.run.__code__)
+            source, module = self._stack(DispatchTracer.run.__code__)
             self._place = (source, module or self._modules.current)
             self.unplaced += module is None
             self.ops += 1
@@ -220,13 +225,13 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node.meta[FRAMES] = source
         node.meta["nn_module_stack"] = {path: (path, kind)}
         reads = self._edges.inputs(node)
-        signature = (type_of(node), path, source[-1:], reads)
+        signature = (op_type(node), path, source[-1:], reads)
         # Samples may take other branches: an op of another sample keeps its name to itself.
         while self._taken.get(node.name, signature) != signature:
             node.name = self.graph._graph_namespace.create_name(name, None)
         self._taken[node.name] = signature
-        described = describe(node)
-        op = replace(described, inputs=reads, attributes=attributes(node, lambda n: n))
+        described = describe_op(node)
+        op = replace(described, inputs=reads, attributes=collect_attributes(node, lambda n: n))
         return node, replace(op, key=self._ledger.op(op)), reads
 
     def _read(self, tensor: torch.Tensor) -> Node:
@@ -239,24 +244,24 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return node
 
     def _reread(self, tensor: torch.Tensor, node: Node, writes: list[Write]) -> Node:
-        place = Place.of(tensor)
+        place = StorageRegion.of(tensor)
         target: Any = REREAD
         if any(write.place.dtype != place.dtype for write in writes):
             target = reread_as_other_type
         places = [n for p in (place, *(w.place for w in writes)) for n in p.numbers()]
         made, op, reads = self._op(target, (node, [w.node for w in writes], places), {})
-        made.meta["val"] = form_of(tensor)
+        made.meta["val"] = to_meta_tensor(tensor)
         self._ledger.results(op.key, [tensor], reads)
         self._memory.hold(tensor, made, fresh=False)
         return made
 
     def _adopt(self, tensor: torch.Tensor) -> None:
         """A tensor that no op gave: the model's own, or made out of Python values."""
-        name = self._by_identity.get(identity(tensor))
+        name = self._by_identity.get(tensor_identity(tensor))
         if name is not None and name not in self._parameters:
             own = self._own[name]
             node = self.graph.create_node("get_attr", name)
-            node.meta["val"] = form_of(own)
+            node.meta["val"] = to_meta_tensor(own)
             self._parameters[name] = own
             self._names[name] = name
             edge = self._edges.of(node)
@@ -271,7 +276,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._memory.hold(tensor, self._read(twin), fresh=False)
             return
         node, op, _ = self._op(aten.lift_fresh_copy.default, (tensor.detach().clone(),), {})
-        node.meta["val"] = form_of(tensor)
+        node.meta["val"] = to_meta_tensor(tensor)
         self._ledger.results(op.key, [tensor], ())
         self._memory.hold(tensor, node, fresh=True)
 
@@ -281,7 +286,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node = self.graph.placeholder(re.sub(r"\W+", "_", path).strip("_"))
             found.append((node.name, path))
             if _is_tensor(value):
-                node.meta["val"] = form_of(value)
+                node.meta["val"] = to_meta_tensor(value)
                 self._memory.hold(value, node, fresh=False)
                 self._ledger.tensor(Edge(OpKey(node.name), role=Role.MODEL_INPUT), value, name=path)
             else:
@@ -292,7 +297,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The new values of parameters and buffers that were written to."""
         if self._kept is not None:
             # By now another tensor may stand in the place of the one there was.
-            for name, tensor in own_tensors(self._model).items():
+            for name, tensor in find_own_tensors(self._model).items():
                 if name in self._kept and self._memory.known(tensor):
                     self._ledger.state(name, self._edges.of(self._read(tensor)), tensor)
             return
@@ -315,33 +320,33 @@ def _is_tensor(value: object) -> bool:
 
 
 def record_by_dispatch(
-    subject: Subject,
-    loop: Loop | None,
+    subject: LoadedModel,
+    loop: StepLoop | None,
     inputs: tuple[Args, Kwargs],
-    ledger: Ledger,
+    ledger: CaptureLedger,
     seed: int,
     why: str,
-) -> tuple[Program, list[Any]]:
+) -> tuple[TorchProgram, list[Any]]:
     """Record a model, or the next step of a loop, while it runs; `why` says why it is not exported.
 
     Gives the program that was recorded, and the flattened outputs.
     """
     args, kwargs = inputs
     model = subject.module if loop is None else loop.traced
-    stack = python_stack if subject.script is None else subject.script.here
-    tracer = Tracer(model, ledger, stack, None if loop is None else loop.written)
+    stack = read_python_stack if subject.script is None else subject.script.here
+    tracer = DispatchTracer(model, ledger, stack, None if loop is None else loop.written)
     paths = [path for path, _ in named_leaves((args, kwargs), subject.positional)]
-    kept = unchanged(model) if loop is None else contextlib.nullcontext()
-    with kept, unoptimised() if subject.script else contextlib.nullcontext():
+    kept = preserve_state(model) if loop is None else contextlib.nullcontext()
+    with kept, without_optimisation() if subject.script else contextlib.nullcontext():
         torch.manual_seed(seed)
         try:
             result = tracer.run(
-                pytree.tree_map(cloned, args), pytree.tree_map(cloned, kwargs), paths
+                pytree.tree_map(clone_tensor, args), pytree.tree_map(clone_tensor, kwargs), paths
             )
         except Exception as error:
             cause, place = tracer.cause_of(error)
-            raise raised(subject, cause, args, kwargs, place) from error
-        notes: tuple[str, ...] = (f"{why}: {_BELOW}",)
+            raise make_model_error(subject, cause, args, kwargs, place) from error
+        notes: tuple[str, ...] = (f"{why}: {_LEVEL_NOTE}",)
         if subject.script is not None and tracer.unplaced:
             notes += (
                 f"the module of {tracer.unplaced} of {tracer.ops} ops is not known: a line of"
@@ -349,4 +354,4 @@ def record_by_dispatch(
             )
         program, outputs = tracer.program(result, notes)
         # The outputs may be memory of the model, which is put back.
-        return program, pytree.tree_map(cloned, outputs)
+        return program, pytree.tree_map(clone_tensor, outputs)

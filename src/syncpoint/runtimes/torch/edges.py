@@ -11,20 +11,20 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.node_metadata import arguments, is_tensor
+from syncpoint.runtimes.torch.node_metadata import is_tensor, list_arguments
 
 
-def model_input(name: str) -> Edge:
+def model_input_edge(name: str) -> Edge:
     """The edge of a model input by the name of its placeholder."""
     return Edge(OpKey(name), role=Role.MODEL_INPUT)
 
 
-def parameter(name: str) -> Edge:
+def parameter_edge(name: str) -> Edge:
     """The edge of a parameter, a buffer or a constant."""
     return Edge(OpKey(name), role=Role.PARAMETER)
 
 
-def state_before(name: str) -> Edge:
+def state_edge_before(name: str) -> Edge:
     """The edge of what a state holds before a step; what it holds afterwards has index 0."""
     return Edge(OpKey(name), 1, Role.STATE)
 
@@ -73,10 +73,10 @@ class Edges:
             name = self._parameter_names.get(str(node.target))
             if name is None:
                 return None
-            return state_before(name) if name in self._states else parameter(name)
+            return state_edge_before(name) if name in self._states else parameter_edge(name)
         if node.op != "call_function":
             return None
-        producer, positions = _unwrapped(node)
+        producer, positions = _unwrap_getitems(node)
         if producer.op != "call_function":
             return None
         found = positions
@@ -87,7 +87,7 @@ class Edges:
     def inputs(self, node: Node) -> tuple[Edge, ...]:
         """The tensors an op reads, in the order of its schema; one read twice is there twice."""
         found: list[Edge] = []
-        for _, value in arguments(node):
+        for _, value in list_arguments(node):
             for leaf in pytree.tree_leaves(value):
                 if isinstance(leaf, Node) and is_tensor(leaf):
                     edge = self.of(leaf)
@@ -96,7 +96,7 @@ class Edges:
         return tuple(found)
 
 
-def _unwrapped(node: Node) -> tuple[Node, Any]:
+def _unwrap_getitems(node: Node) -> tuple[Node, Any]:
     """The op behind a chain of getitem, and which of its flattened outputs the chain picks."""
     picks: list[Any] = []
     while node.op == "call_function" and node.target is operator.getitem:
@@ -104,13 +104,13 @@ def _unwrapped(node: Node) -> tuple[Node, Any]:
         inner = node.args[0]
         assert isinstance(inner, Node)
         node = inner
-    positions = _positions(node)
+    positions = _flattened_positions(node)
     for pick in reversed(picks):
         positions = pick if isinstance(positions, int) else positions[pick]
     return node, positions
 
 
-def _positions(node: Node) -> Tree:
+def _flattened_positions(node: Node) -> Tree:
     """The structure of a node's value with each leaf replaced by its flattened position."""
     leaves, spec = pytree.tree_flatten(node.meta.get("val"))
     return pytree.tree_unflatten(list(range(len(leaves))), spec)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.environment import cpu_flags, cpu_name
+from syncpoint.runtimes.environment import read_cpu_flags, read_cpu_name
 from syncpoint.runtimes.exception_text import one_line
 
 
-def device_named(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """A device that torch can use, with its number where it has one."""
     try:
         device = torch.device(name)
@@ -23,25 +23,25 @@ def device_named(name: str) -> torch.device:
     return torch.empty(0, device=device).device
 
 
-def environment() -> dict[str, str]:
+def describe_torch_environment() -> dict[str, str]:
     """What `run.json` says of where the run was made."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
-        "cpu": cpu_name(),
-        "cpu_flags": cpu_flags(),
+        "cpu": read_cpu_name(),
+        "cpu_flags": read_cpu_flags(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": str(os.cpu_count() or 0),
         "threads": str(torch.get_num_threads()),
         "float32_matmul": torch.get_float32_matmul_precision(),
-        "subnormals": "zero" if _flushes() else "kept",
+        "subnormals": "zero" if _flushes_subnormals() else "kept",
         "deterministic": str(torch.are_deterministic_algorithms_enabled()).lower(),
     }
 
 
-def _flushes() -> bool:
+def _flushes_subnormals() -> bool:
     """Whether numbers below the least normal one are taken for zero. Torch has a switch for it
     and no way to ask."""
     return float(torch.tensor([1e-39]) * 1) == 0.0

@@ -19,33 +19,38 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.edges import Edges
-from syncpoint.runtimes.torch.in_place_writes import mutates
-from syncpoint.runtimes.torch.model_tensors import identity, named_tensors
-from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attribute, frames, is_op
-from syncpoint.runtimes.torch.program import Observed, Program
+from syncpoint.runtimes.torch.in_place_writes import is_in_place
+from syncpoint.runtimes.torch.model_tensors import named_tensors, tensor_identity
+from syncpoint.runtimes.torch.node_metadata import (
+    AUTOCAST,
+    fetch_attribute,
+    find_source_frames,
+    is_op,
+)
+from syncpoint.runtimes.torch.program import Observations, TorchProgram
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 
-def export(
+def export_program(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     names: tuple[str, ...],
     strict: bool = False,
-) -> Program:
+) -> TorchProgram:
     """The program of a model for these inputs; `names` are its parameters' names by position."""
     with silence_torch():
         exported = torch.export.export(model, args, kwargs, strict=strict)
-    return program_of(exported, (args, kwargs), names, named_tensors(model))
+    return make_program(exported, (args, kwargs), names, named_tensors(model))
 
 
-def program_of(
+def make_program(
     exported: ExportedProgram,
     given: Tree,
     names: tuple[str, ...],
     tensors: Iterable[tuple[str, torch.Tensor]],
-) -> Program:
+) -> TorchProgram:
     """The program of an exported model.
 
     `given` is (args, kwargs) or anything of the same structure; `tensors` are the parameters
@@ -54,22 +59,22 @@ def program_of(
     notes: list[str] = []
     with silence_torch():
         originals: dict[str, tuple[str, ...]] = {}
-        if any(mutates(node) for node in _all_nodes(exported.graph_module)):
-            before = [node for node in _all_nodes(exported.graph_module) if is_op(node)]
+        if any(is_in_place(node) for node in _iterate_nodes(exported.graph_module)):
+            before = [node for node in _iterate_nodes(exported.graph_module) if is_op(node)]
             exported = exported.run_decompositions({})
-            originals = _trace_back(before, exported.graph_module)
+            originals = _map_to_originals(before, exported.graph_module)
             notes.append("in-place ops were made functional before capture")
-        module = _flat(exported.module(check_guards=False))
+        module = _flatten_graph(exported.module(check_guards=False))
     leaves_with_paths, _ = pytree.tree_flatten_with_path(given)
     inputs = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     paths = [input_path(path, names) for path, _ in leaves_with_paths]
     assert len(inputs) == len(paths), (inputs, paths)
     fetched = {
-        str(node.target): attribute(module, str(node.target))
+        str(node.target): fetch_attribute(module, str(node.target))
         for node in module.graph.nodes
         if node.op == "get_attr"
     }
-    return Program(
+    return TorchProgram(
         graph=module.graph,
         edges=Edges(_parameter_names(tensors, fetched)),
         attributes=fetched,
@@ -78,17 +83,17 @@ def program_of(
         originals=originals,
         notes=tuple(notes),
         module=module,
-        observed=Observed(keeps_forms=bool(exported.range_constraints)),
+        observed=Observations(keeps_forms=bool(exported.range_constraints)),
     )
 
 
-def _all_nodes(module: torch.nn.Module) -> Iterator[Node]:
+def _iterate_nodes(module: torch.nn.Module) -> Iterator[Node]:
     for inner in module.modules():
         if isinstance(inner, GraphModule):
             yield from inner.graph.nodes
 
 
-def _flat(module: GraphModule) -> GraphModule:
+def _flatten_graph(module: GraphModule) -> GraphModule:
     """The same graph with the sub-graphs of `no_grad` and `autocast` unfolded into it."""
     graph = Graph()
     result = _unfold(graph, module, module, "", {}, None)
@@ -122,7 +127,7 @@ def _unfold(
             split = 1 if node.target is hops.wrap_with_set_grad_enabled else 4
             context = autocast if split == 1 else tuple(node.args[:4])
             inner_name = str(node.args[split].target)
-            inner = attribute(owner, inner_name)
+            inner = fetch_attribute(owner, inner_name)
             operands = [env[a] if isinstance(a, Node) else a for a in node.args[split + 1 :]]
             formal = [n for n in inner.graph.nodes if n.op == "placeholder"]
             inside: dict[Node, Any] = dict(zip(formal, operands, strict=True))
@@ -142,7 +147,7 @@ def _unfold(
     return None
 
 
-def _trace_back(before: list[Node], after: GraphModule) -> dict[str, tuple[str, ...]]:
+def _map_to_originals(before: list[Node], after: GraphModule) -> dict[str, tuple[str, ...]]:
     """Which nodes of the graph before functionalising each node after it was made from.
 
     Both carry the call they come from (`torch_fn`); where one call made several nodes, the
@@ -160,13 +165,13 @@ def _trace_back(before: list[Node], after: GraphModule) -> dict[str, tuple[str, 
     for node in after.graph.nodes:
         if node.op != "call_function":
             continue
-        if frames(node):
+        if find_source_frames(node):
             made_by = by_call.get(node.meta.get("torch_fn"), [])
-            same = [n for n in made_by if _operation(n) == _operation(node)]
+            same = [n for n in made_by if _op_name(n) == _op_name(node)]
             found[node.name] = tuple(n.name for n in same or made_by)
             continue
         homeless.append(node)
-        source = next((n for n in inner if _operation(n) == _operation(node)), None)
+        source = next((n for n in inner if _op_name(n) == _op_name(node)), None)
         if source is not None:
             inner.remove(source)
             for other in homeless:
@@ -177,7 +182,7 @@ def _trace_back(before: list[Node], after: GraphModule) -> dict[str, tuple[str, 
     return found
 
 
-def _operation(node: Node) -> str:
+def _op_name(node: Node) -> str:
     target = node.target
     return target._schema.name.rstrip("_") if isinstance(target, torch._ops.OpOverload) else ""
 
@@ -189,7 +194,7 @@ def _parameter_names(
     first: dict[Any, str] = {}
     aliases: dict[str, str] = {}
     for name, tensor in tensors:
-        aliases[name] = first.setdefault(identity(tensor), name)
+        aliases[name] = first.setdefault(tensor_identity(tensor), name)
     return {
         target: aliases.get(target, target)
         for target, value in attributes.items()

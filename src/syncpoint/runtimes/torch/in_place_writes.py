@@ -21,7 +21,7 @@ from syncpoint.runtimes.protocol import Tree
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageRegion:
     """The elements of a storage that a tensor consists of."""
 
     dtype: torch.dtype
@@ -30,9 +30,9 @@ class Place:
     offset: int
 
     @staticmethod
-    def of(tensor: torch.Tensor) -> Place:
+    def of(tensor: torch.Tensor) -> StorageRegion:
         """Where a tensor lies in its storage."""
-        return Place(
+        return StorageRegion(
             tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
         )
 
@@ -44,7 +44,7 @@ class Place:
         pairs = zip(self.shape, self.strides, strict=True)
         return self.offset + 1 + sum((n - 1) * s for n, s in pairs)
 
-    def may_meet(self, other: Place) -> bool:
+    def may_meet(self, other: StorageRegion) -> bool:
         """Whether the two may have elements in common."""
         if self.dtype != other.dtype:
             return True
@@ -60,17 +60,17 @@ class Write:
     """A value that was written to a place."""
 
     node: Node
-    place: Place
+    place: StorageRegion
 
 
 @dataclass
-class _Held:
+class _TrackedTensor:
     node: Node
     writes: int
     """How many writes to its storage there had been when its value was recorded."""
 
 
-class Memory:
+class MemoryTracker:
     """The live tensors of a run and the nodes that gave them their values."""
 
     def __init__(self) -> None:
@@ -80,17 +80,17 @@ class Memory:
 
     def hold(self, tensor: torch.Tensor, node: Node, fresh: bool) -> None:
         """A tensor has the value of a node; `fresh` where it shares no memory known before."""
-        storage = storage_of(tensor)
+        storage = storage_id(tensor)
         if fresh:
             self._writes.pop(storage, None)
-        self._held[tensor] = _Held(node, len(self._writes.get(storage, ())))
+        self._held[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
 
     def wrote(self, tensor: torch.Tensor, node: Node) -> None:
         """The value of a node was written to the memory of a tensor."""
-        storage = storage_of(tensor)
+        storage = storage_id(tensor)
         if storage:
-            self._writes.setdefault(storage, []).append(Write(node, Place.of(tensor)))
-        self._held[tensor] = _Held(node, len(self._writes.get(storage, ())))
+            self._writes.setdefault(storage, []).append(Write(node, StorageRegion.of(tensor)))
+        self._held[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
 
     def known(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has been seen."""
@@ -98,11 +98,11 @@ class Memory:
 
     def read(self, tensor: torch.Tensor) -> tuple[Node, list[Write]]:
         """The node whose value a tensor had last, and what was written over it since."""
-        held: _Held = self._held[tensor]
-        writes = self._writes.get(storage_of(tensor), [])[held.writes :]
+        held: _TrackedTensor = self._held[tensor]
+        writes = self._writes.get(storage_id(tensor), [])[held.writes :]
         if not writes:
             return held.node, []
-        place, node = Place.of(tensor), held.node
+        place, node = StorageRegion.of(tensor), held.node
         since: list[Write] = []
         for write in writes:
             if write.place == place:
@@ -113,18 +113,18 @@ class Memory:
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A live tensor that is the same memory seen in the same way."""
-        storage = storage_of(tensor)
+        storage = storage_id(tensor)
         if not storage:
             return None
-        place = Place.of(tensor)
+        place = StorageRegion.of(tensor)
         for other in list(self._held):
-            if storage_of(other) == storage and Place.of(other) == place:
+            if storage_id(other) == storage and StorageRegion.of(other) == place:
                 found: torch.Tensor = other
                 return found
         return None
 
 
-def storage_of(tensor: torch.Tensor) -> int:
+def storage_id(tensor: torch.Tensor) -> int:
     """What identifies the memory of a tensor; 0 where it has none that could be shared."""
     try:
         return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0
@@ -169,26 +169,26 @@ def reread(before: torch.Tensor, written: list[torch.Tensor], places: list[int])
 REREAD: torch._ops.OpOverload = torch.ops.syncpoint.reread.default
 
 
-def mutates(node: Node) -> bool:
+def is_in_place(node: Node) -> bool:
     """Whether the node changes one of its inputs."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if target._schema.is_mutable:
         return True
-    return bool(batch_statistics(target, node.args, node.kwargs))
+    return bool(find_batch_statistics(target, node.args, node.kwargs))
 
 
-_LEARNING = {
+_STATISTICS_OPS = {
     torch.ops.aten.batch_norm.default,
     torch.ops.aten.instance_norm.default,
     torch.ops.aten.native_batch_norm.default,
 }
 
 
-def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
+def find_batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
     """The running statistics that an op updates although its schema does not say so."""
-    if target not in _LEARNING:
+    if target not in _STATISTICS_OPS:
         return []
     names = [argument.name for argument in target._schema.arguments]
     given = dict(kwargs) | dict(zip(names, args, strict=False))
@@ -198,7 +198,9 @@ def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
     return [value for value in found if value is not None]
 
 
-def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def find_written_tensors(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
     """The tensors that an op writes to."""
     if not isinstance(func, torch._ops.OpOverload):
         return []
@@ -208,5 +210,5 @@ def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[to
         if info is not None and info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
             found += pytree.tree_leaves(value)
-    found += batch_statistics(func, args, kwargs)
+    found += find_batch_statistics(func, args, kwargs)
     return [value for value in found if isinstance(value, torch.Tensor)]

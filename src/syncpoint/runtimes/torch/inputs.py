@@ -12,26 +12,28 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.inputs.bind_inputs import fit
+from syncpoint.runtimes.inputs.bind_inputs import fit_inputs
 from syncpoint.runtimes.protocol import Inputs, InputSpec, Tree
 from syncpoint.runtimes.torch.arrays import to_torch
-from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.load_model import LoadedModel
 from syncpoint.runtimes.torch.tree_paths import named_leaves
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def bind(subject: Subject, inputs: Inputs, specs: Sequence[InputSpec]) -> tuple[Args, Kwargs]:
+def bind_arguments(
+    subject: LoadedModel, inputs: Inputs, specs: Sequence[InputSpec]
+) -> tuple[Args, Kwargs]:
     """The arguments of forward as tensors of the right type, each with memory of its own."""
     positional = subject.positional
-    open_ended = _open_ended(subject)
+    open_ended = _has_open_ends(subject)
     if len(inputs.args) > len(positional) and not open_ended[0]:
         raise InputError(
             f"at most {len(positional)} inputs by position for {subject.title}",
             f"{len(inputs.args)}",
         )
-    fitted = fit(inputs, specs, subject.title, open_ended)
+    fitted = fit_inputs(inputs, specs, subject.title, open_ended)
     seen: set[int] = set()
 
     def leaf(value: Tree) -> Tree:
@@ -51,16 +53,22 @@ def bind(subject: Subject, inputs: Inputs, specs: Sequence[InputSpec]) -> tuple[
 
     args = pytree.tree_map(leaf, fitted.args)
     kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
-    return _as_exported(subject, args, kwargs) if subject.exported is not None else (args, kwargs)
+    return (
+        _match_exported_structure(subject, args, kwargs)
+        if subject.exported is not None
+        else (args, kwargs)
+    )
 
 
-def key_of(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
+def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
     """What a program depends on of its inputs."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    return (str(spec), tuple(_form(leaf) for leaf in leaves), more)
+    return (str(spec), tuple(_leaf_signature(leaf) for leaf in leaves), more)
 
 
-def _as_exported(subject: Subject, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+def _match_exported_structure(
+    subject: LoadedModel, args: Args, kwargs: Kwargs
+) -> tuple[Args, Kwargs]:
     """The inputs in the structure that an exported program insists on."""
     assert subject.exported is not None
     bound = subject.signature.bind(*args, **kwargs)
@@ -79,7 +87,7 @@ def _as_exported(subject: Subject, args: Args, kwargs: Kwargs) -> tuple[Args, Kw
     return made
 
 
-def _open_ended(subject: Subject) -> tuple[bool, bool]:
+def _has_open_ends(subject: LoadedModel) -> tuple[bool, bool]:
     kinds = {p.kind for p in subject.signature.parameters.values()}
     return (
         inspect.Parameter.VAR_POSITIONAL in kinds,
@@ -87,7 +95,7 @@ def _open_ended(subject: Subject) -> tuple[bool, bool]:
     )
 
 
-def _form(leaf: Tree) -> Tree:
+def _leaf_signature(leaf: Tree) -> Tree:
     """What a program depends on of one input."""
     if isinstance(leaf, torch.Tensor):
         return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))

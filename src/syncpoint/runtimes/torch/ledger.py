@@ -15,18 +15,18 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import WHOLE, Edge, Op, OpKey, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.torch.arrays import dtype_name, form_of, to_numpy
-from syncpoint.runtimes.torch.program import Observed
+from syncpoint.runtimes.torch.arrays import dtype_name, to_meta_tensor, to_numpy
+from syncpoint.runtimes.torch.program import Observations
 
-_PARAMETERS: WeakKeyDictionary[RunWriter, set[Edge]] = WeakKeyDictionary()
+_RECORDED_PARAMETERS: WeakKeyDictionary[RunWriter, set[Edge]] = WeakKeyDictionary()
 """Which parameters each run that is being written has already."""
 
 
-class Ledger:
+class CaptureLedger:
     """What one capture has recorded so far; shared by the graph and its sub-graphs."""
 
     def __init__(
-        self, observed: Observed, recorder: Recorder | None, follows: bool = False
+        self, observed: Observations, recorder: Recorder | None, follows: bool = False
     ) -> None:
         """Without a recorder only what is observed is kept.
 
@@ -49,7 +49,7 @@ class Ledger:
         self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
     ) -> None:
         """Record a tensor under its edge; `reads` are the tensors whose memory it may share."""
-        storage = _storage(value)
+        storage = _storage_address(value)
         key = self._write(edge, value, name, self._sharing(reads, storage))
         if key is not None:
             self._known[edge] = (key, storage)
@@ -59,7 +59,7 @@ class Ledger:
         if value.requires_grad:
             self.observed.learns.add(edge)
         if self.observed.keeps_forms:
-            self.observed.forms[edge] = form_of(value)
+            self.observed.forms[edge] = to_meta_tensor(value)
 
     def op(self, op: Op) -> OpKey:
         """Record an op and get its key."""
@@ -82,12 +82,12 @@ class Ledger:
     def parameter(self, edge: Edge, value: torch.Tensor) -> None:
         """Record a parameter; of each run once, whatever the number of its parts."""
         if self.recorder is not None:
-            recorded = _PARAMETERS.setdefault(self.recorder.writer, set())
+            recorded = _RECORDED_PARAMETERS.setdefault(self.recorder.writer, set())
             if edge not in recorded:
                 recorded.add(edge)
                 whole = self.recorder.for_part(WHOLE)
                 self._write(edge, value, "", "", whole)
-        storage = _storage(value)
+        storage = _storage_address(value)
         self._known[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), storage)
         self._places.add(storage)
         if self._follows:
@@ -145,7 +145,7 @@ class Ledger:
         )
 
 
-def _storage(value: torch.Tensor) -> int:
+def _storage_address(value: torch.Tensor) -> int:
     try:
         return value.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):

@@ -16,9 +16,9 @@ from torch.nn.modules.module import (
 )
 
 from syncpoint.run.model import Frame
-from syncpoint.runtimes.torch.node_metadata import of_the_user
+from syncpoint.runtimes.torch.node_metadata import select_user_frames
 
-_HERE = str(Path(__file__).parent) + "/"
+_OWN_FOLDER = str(Path(__file__).parent) + "/"
 
 
 class ModuleStack:
@@ -66,19 +66,19 @@ def class_name(module: nn.Module) -> str:
     return getattr(module, "original_name", None) or type(module).__name__
 
 
-Here = tuple[tuple[Frame, ...], tuple[str, str] | None]
+CallSite = tuple[tuple[Frame, ...], tuple[str, str] | None]
 """Source stack, and path and class of a module where the stack tells them."""
-Stack = Callable[[CodeType], Here]
+StackReader = Callable[[CodeType], CallSite]
 """Tells where the op that is about to run is called from, down from a call of a function."""
 
 
-def python_stack(below: CodeType) -> Here:
+def read_python_stack(below: CodeType) -> CallSite:
     """The lines of Python that are being executed, innermost last; modules are not told."""
     found = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not below:
         code = frame.f_code
-        if not code.co_filename.startswith(("<", _HERE)):
+        if not code.co_filename.startswith(("<", _OWN_FOLDER)):
             found.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
-    return of_the_user(found[::-1]), None
+    return select_user_frames(found[::-1]), None

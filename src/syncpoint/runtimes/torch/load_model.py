@@ -21,16 +21,16 @@ from syncpoint.errors import CaptureError, InputError
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
-from syncpoint.runtimes.torch.environment import device_named
+from syncpoint.runtimes.torch.environment import resolve_device
 from syncpoint.runtimes.torch.live_stack import class_name
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 
-_FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
+_MODEL_FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
 
 
 @dataclass(kw_only=True)
-class Subject:
+class LoadedModel:
     """One model under one set of options."""
 
     name: str
@@ -65,10 +65,10 @@ class Subject:
         return f"{class_name(self.plain)}.forward{text}"
 
 
-def subject_of(model: object, options: Mapping[str, Any]) -> Subject:
+def load_model(model: object, options: Mapping[str, Any]) -> LoadedModel:
     """What the user gave or named, adapted to the options; the given one is left as it was."""
     name = str(model) if isinstance(model, str | Path) else type(model).__qualname__
-    found = _loaded(name) if isinstance(model, str | Path) else model
+    found = _load_named(name) if isinstance(model, str | Path) else model
     known = (nn.Module, ExportedProgram)
     if not isinstance(found, known) and callable(found):
         try:
@@ -78,34 +78,34 @@ def subject_of(model: object, options: Mapping[str, Any]) -> Subject:
                 f"{name} to return a model", f"it raised {one_line(error)}"
             ) from error
     if not isinstance(found, known):
-        raise InputError(f"{_FORMS} in {name}", f"a {type(found).__qualname__}")
+        raise InputError(f"{_MODEL_FORMS} in {name}", f"a {type(found).__qualname__}")
     dtype = torch_dtype(options["dtype"]) if options["dtype"] else None
-    device = device_named(options["device"])
+    device = resolve_device(options["device"])
     if isinstance(found, ExportedProgram):
-        subject = _of_program(name, found, dtype, device, options)
+        subject = _adapt_program(name, found, dtype, device, options)
     else:
-        subject = _of_module(name, found, dtype, device, options)
+        subject = _adapt_module(name, found, dtype, device, options)
     subject.dtype, subject.device = dtype, device
     return subject
 
 
-def _loaded(name: str) -> Any:
+def _load_named(name: str) -> Any:
     """The model in a file, or the attribute that is named in code."""
     path = Path(name)
     if path.suffix not in (".pt2", ".pt", ".ts"):
         return load_object(name)
     if not path.is_file():
         raise InputError(f"a {path.suffix} file", f"no file {name!r}")
-    kind = _kind_of(path)
+    kind = _detect_file_kind(path)
     try:
         with silence_torch():
-            return torch.export.load(name) if kind == "export" else _script(name)
+            return torch.export.load(name) if kind == "export" else _load_script(name)
     except Exception as error:
         made_by = "torch.export.save" if kind == "export" else "torch.jit.save"
         raise InputError(f"{path.name} as {made_by} writes it", one_line(error)) from error
 
 
-def _kind_of(path: Path) -> str:
+def _detect_file_kind(path: Path) -> str:
     """Which way of saving a model made the file, told by what is in it."""
     inside: set[str] = set()
     try:
@@ -130,13 +130,13 @@ def _kind_of(path: Path) -> str:
     raise InputError(f"{path.name} to be an exported program or TorchScript", found, cure)
 
 
-def _of_module(
+def _adapt_module(
     name: str,
     model: nn.Module,
     dtype: torch.dtype | None,
     device: torch.device,
     options: Mapping[str, Any],
-) -> Subject:
+) -> LoadedModel:
     scripted = isinstance(model, ScriptModule)
     if scripted and options["capture"] == "export":
         raise InputError("capture=auto or capture=dispatch for TorchScript", "capture=export")
@@ -154,7 +154,7 @@ def _of_module(
                 f"it raised {one_line(error)}",
             ) from error
     if not scripted:
-        return Subject(
+        return LoadedModel(
             name=name, plain=model, module=model, signature=inspect.signature(model.forward)
         )
     archive = io.BytesIO()
@@ -162,19 +162,19 @@ def _of_module(
         torch.jit.save(model, archive)
         archive.seek(0)
         # The interpreter knows the lines of an archive, so it is a loaded one that is captured.
-        again = _script(archive, device)
+        again = _load_script(archive, device)
         archive.seek(0)
         source = ScriptSource(archive)
     except Exception as error:
         raise CaptureError(
             f"{name} to be saved and loaded by torch.jit", f"it raised {one_line(error)}"
         ) from error
-    return Subject(
+    return LoadedModel(
         name=name, plain=model, module=again, signature=_script_signature(model), script=source
     )
 
 
-def _script(file: str | io.BytesIO, device: torch.device | None = None) -> nn.Module:
+def _load_script(file: str | io.BytesIO, device: torch.device | None = None) -> nn.Module:
     found: nn.Module = torch.jit.load(file, map_location=device)  # type: ignore[no-untyped-call]
     return found
 
@@ -196,13 +196,13 @@ def _script_signature(model: nn.Module) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def _of_program(
+def _adapt_program(
     name: str,
     program: ExportedProgram,
     dtype: torch.dtype | None,
     device: torch.device,
     options: Mapping[str, Any],
-) -> Subject:
+) -> LoadedModel:
     """A program is fixed in its types, its mode and its ops."""
     for option, fixed in (("capture", "dispatch"), ("mode", "train")):
         if options[option] == fixed:
@@ -220,7 +220,7 @@ def _of_program(
 
             program = move_to_device_pass(program, device)
         module = program.module()
-    return Subject(
+    return LoadedModel(
         name=name,
         plain=module,
         module=module,

@@ -7,13 +7,13 @@ import torch
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.run.model import Op
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.torch.arrays import describe, dtype_name
+from syncpoint.runtimes.torch.arrays import describe_value, dtype_name
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.load_model import LoadedModel
 from syncpoint.runtimes.torch.tree_paths import named_leaves
 
 
-class OpFailed(Exception):
+class OpFailure(Exception):
     """An op of the model raised; carries the op and leaves the error as its cause."""
 
     def __init__(self, op: Op) -> None:
@@ -21,21 +21,21 @@ class OpFailed(Exception):
         self.op = op
 
 
-def place_of(op: Op) -> str:
+def describe_op_location(op: Op) -> str:
     """The end of a message about an op that raised."""
     place = f" in the op {op.key} ({op.type})"
     return f"{place} at {op.source[-1]}" if op.source else place
 
 
-_ILL_FITTING = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")
+_MISFIT_WORDS = ("shape", "size", "dimension", "channels", "dtype", "out of range", "expected")
 
 
-def raised(
-    subject: Subject, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
+def make_model_error(
+    subject: LoadedModel, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
 ) -> InputError | CaptureError:
     """The error of a model that raised; what smells of ill-fitting inputs says so."""
     given = ", ".join(
-        f"{name} {describe(value)}"
+        f"{name} {describe_value(value)}"
         for name, value in named_leaves((args, kwargs), subject.positional)
     )
     floats = {p.dtype for p in subject.plain.parameters() if p.is_floating_point()}
@@ -46,12 +46,12 @@ def raised(
             return InputError(
                 f"{subject.title} to be given floating-point inputs in "
                 + " or ".join(sorted(dtype_name(d) for d in floats)),
-                f"{name} {describe(value)}, and it raised {one_line(error)}",
+                f"{name} {describe_value(value)}, and it raised {one_line(error)}",
                 "convert the input, or set the option dtype",
             )
     text = str(error).lower()
     misfit = isinstance(error, (RuntimeError, IndexError)) and any(
-        word in text for word in _ILL_FITTING
+        word in text for word in _MISFIT_WORDS
     )
     # What an exported program says of sizes it was not exported for.
     if misfit or (isinstance(error, AssertionError) and text.startswith("guard failed")):

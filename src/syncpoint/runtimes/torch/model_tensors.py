@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.jit import ScriptModule
 
-from syncpoint.runtimes.torch.arrays import same_bits
+from syncpoint.runtimes.torch.arrays import has_same_bits
 
 
 def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -19,13 +19,13 @@ def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers(remove_duplicate=False)
 
 
-def identity(tensor: torch.Tensor) -> object:
+def tensor_identity(tensor: torch.Tensor) -> object:
     """Equal for two tensors that are the same memory seen in the same way."""
     place = tensor.data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
     return (place, tensor.dtype, tensor.shape, tensor.stride()) if place else id(tensor)
 
 
-def own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+def find_own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tensors that the model has, by their first name; buffers that are not registered too."""
     found: dict[str, torch.Tensor] = {}
     seen: set[object] = set()
@@ -35,19 +35,21 @@ def own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
         for name, value in vars(module).items()
     )
     for name, tensor in (*named_tensors(model), *plain):
-        if isinstance(tensor, torch.Tensor) and identity(tensor) not in seen:
-            seen.add(identity(tensor))
+        if isinstance(tensor, torch.Tensor) and tensor_identity(tensor) not in seen:
+            seen.add(tensor_identity(tensor))
             found[name] = tensor
     return found
 
 
 @contextlib.contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Undo what a run does to the buffers and attributes of a model."""
-    kept = [(holder, dict(holder)) for module in model.modules() for holder in _holders(module)]
+    kept = [
+        (holder, dict(holder)) for module in model.modules() for holder in _attribute_dicts(module)
+    ]
     values = [
         (tensor, tensor.detach().clone())
-        for tensor in own_tensors(model).values()
+        for tensor in find_own_tensors(model).values()
         if not isinstance(tensor, nn.Parameter)
     ]
     try:
@@ -58,11 +60,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                 del holder[name]
             holder.update({n: v for n, v in before.items() if holder.get(n) is not v})
         for tensor, value in values:
-            if not same_bits(tensor, value):
+            if not has_same_bits(tensor, value):
                 tensor.copy_(value)
 
 
-def _holders(module: nn.Module) -> list[dict[str, Any]]:
+def _attribute_dicts(module: nn.Module) -> list[dict[str, Any]]:
     """Where a module keeps what code may put something else in the place of."""
     # Those of a script are no dicts; its buffers can be written to but not exchanged.
     return [] if isinstance(module, ScriptModule) else [vars(module), module._buffers]

@@ -23,17 +23,17 @@ from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, Op, OpKey, Part, Role, TensorKey
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.inputs import named_arguments
-from syncpoint.runtimes.torch.tree_paths import leaves_of
+from syncpoint.runtimes.torch.tree_paths import iterate_leaves
 
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def _never_compiled(hook: F) -> F:
+def _exclude_from_compile(hook: F) -> F:
     """Inside what torch.compile traces, a hook is a break: it sees the values there are."""
     return cast(F, torch.compiler.disable(hook))  # type: ignore[no-untyped-call]
 
 
-class Sink(Protocol):
+class RecordingSink(Protocol):
     """What takes the ops and tensors: a recording."""
 
     @property
@@ -72,7 +72,7 @@ class Sink(Protocol):
 
 
 @dataclasses.dataclass
-class _Call:
+class _RootCall:
     """One call of the root: what of it has been recorded so far."""
 
     part: Part
@@ -88,8 +88,8 @@ class _Call:
 class Attachment:
     """The hooks on one root module; in effect from construction until `detach`."""
 
-    def __init__(self, sink: Sink, root: Any, name: str, steps: bool) -> None:
-        _check(root)
+    def __init__(self, sink: RecordingSink, root: Any, name: str, steps: bool) -> None:
+        _check_module(root)
         self._sink = sink
         self._root: nn.Module = root
         self._name = name
@@ -112,7 +112,7 @@ class Attachment:
             if id(inner) in self._own:
                 hook = _Hook(self._seen)
                 self._handles.append(inner.register_forward_hook(hook, with_kwargs=True))
-        for note in _notes(self._keep):
+        for note in _list_notes(self._keep):
             sink.note(note)
 
     def detach(self) -> None:
@@ -123,21 +123,21 @@ class Attachment:
             nn_module._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
 
-    @_never_compiled
+    @_exclude_from_compile
     def _entered(self, module: nn.Module, args: Tree, kwargs: Tree) -> None:
         """Before the root runs: a new step, its inputs, and once the parameters."""
         if module is not self._root or not self._sink.listening or _in_backward():
             return
         with self._sink.lock:
             part = self._sink.begin(self._begun if self._steps else None)
-            call = _Call(part, self._calls_in[part])
+            call = _RootCall(part, self._calls_in[part])
             self._begun += 1
             self._calls_in[part] += 1
             self._stack().append(call)
             self._local.last = call
             self._record_parameters()
             names = named_arguments(module, args, kwargs)
-            for _, path, value in (leaf for n, v in names for leaf in leaves_of(v, n)):
+            for _, path, value in (leaf for n, v in names for leaf in iterate_leaves(v, n)):
                 if isinstance(value, torch.Tensor):
                     op = OpKey(path, call.number, self._name)
                     key = self._sink.add_tensor(
@@ -145,7 +145,7 @@ class Attachment:
                     )
                     self._remember(call, value, key)
 
-    @_never_compiled
+    @_exclude_from_compile
     def _left(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         """After the root ran, or raised: then there is no output."""
         if module is not self._root or not self._stack() or _in_backward():
@@ -156,13 +156,13 @@ class Attachment:
         with self._sink.lock:
             self._record(call, module, self._name or type(module).__name__, args, kwargs, output)
 
-    @_never_compiled
+    @_exclude_from_compile
     def _seen_by_all(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         """After any module of the process ran."""
         if id(module) in self._paths and id(module) not in self._own:
             self._seen(module, args, kwargs, output)
 
-    @_never_compiled
+    @_exclude_from_compile
     def _seen(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         path = self._paths.get(id(module))
         if path is None or not self._sink.listening:
@@ -175,34 +175,34 @@ class Attachment:
                 return
             self._record(self._current(), module, path, args, kwargs, output)
 
-    def _current(self) -> _Call:
+    def _current(self) -> _RootCall:
         """The call that a module belongs to; one that is called from outside its root, as
         engines do with the head, belongs to the last call of the root."""
         stack = self._stack()
         if stack:
             return stack[-1]
-        last: _Call | None = getattr(self._local, "last", None)
+        last: _RootCall | None = getattr(self._local, "last", None)
         if last is None:
-            last = _Call(self._sink.begin(max(self._begun - 1, 0) if self._steps else None), 0)
+            last = _RootCall(self._sink.begin(max(self._begun - 1, 0) if self._steps else None), 0)
             self._local.last = last
         return last
 
-    def _stack(self) -> list[_Call]:
+    def _stack(self) -> list[_RootCall]:
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        found: list[_Call] = self._local.stack
+        found: list[_RootCall] = self._local.stack
         return found
 
     def _record(
-        self, call: _Call, module: nn.Module, name: str, args: Tree, kwargs: Tree, output: Tree
+        self, call: _RootCall, module: nn.Module, name: str, args: Tree, kwargs: Tree, output: Tree
     ) -> None:
         """One op, what it read and all tensors it gave."""
         is_root = module is self._root
-        leaves = list(leaves_of(output, "out"))
+        leaves = list(iterate_leaves(output, "out"))
         reads, assumed = self._reads(call, module, args, kwargs, leaves)
         op = Op(
             OpKey(name, graph=self._name),
-            _type_of(module),
+            _op_type(module),
             reads,
             attributes={"inputs_assumed": True} if assumed else {},
             module="" if is_root else name,
@@ -234,7 +234,7 @@ class Attachment:
 
     def _reads(
         self,
-        call: _Call,
+        call: _RootCall,
         module: nn.Module,
         args: Tree,
         kwargs: Tree,
@@ -247,7 +247,9 @@ class Attachment:
         op is judged by follows these edges. A module that has modules inside reads what they
         gave.
         """
-        values = [v for _, _, v in leaves_of((args, kwargs), "") if isinstance(v, torch.Tensor)]
+        values = [
+            v for _, _, v in iterate_leaves((args, kwargs), "") if isinstance(v, torch.Tensor)
+        ]
         if next(module.children(), None) is not None:
             values += [v for _, _, v in leaves if isinstance(v, torch.Tensor)]
         found: dict[Edge, None] = {}
@@ -267,17 +269,17 @@ class Attachment:
                 found[Edge(parameter, role=Role.PARAMETER)] = None
         return tuple(found), assumed
 
-    def _remember(self, call: _Call, value: torch.Tensor, key: TensorKey | None) -> None:
-        version = _version(value)
+    def _remember(self, call: _RootCall, value: torch.Tensor, key: TensorKey | None) -> None:
+        version = _write_version(value)
         if key is not None and version is not None:
             call.made[value] = (key, version)
 
-    def _known(self, call: _Call, value: torch.Tensor) -> TensorKey | None:
+    def _known(self, call: _RootCall, value: torch.Tensor) -> TensorKey | None:
         """The key of a tensor that is as it was when it was recorded."""
         if value not in call.made:
             return None
         key, version = call.made[value]
-        found: TensorKey | None = key if _version(value) == version else None
+        found: TensorKey | None = key if _write_version(value) == version else None
         return found
 
     def _record_parameters(self) -> None:
@@ -301,14 +303,14 @@ class _Hook:
         self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Hook, (_nothing,)
+        return _Hook, (_ignore_call,)
 
 
-def _nothing(*args: Tree) -> None:
+def _ignore_call(*args: Tree) -> None:
     """What a copied hook does."""
 
 
-def _check(root: object) -> None:
+def _check_module(root: object) -> None:
     if not isinstance(root, nn.Module):
         kind = type(root).__qualname__
         raise InputError("an nn.Module to attach to", f"a {kind}", "record its tensors by name")
@@ -320,21 +322,21 @@ def _check(root: object) -> None:
             raise Unsupported("a module that runs eagerly", where, cure)
 
 
-def _notes(modules: list[nn.Module]) -> Iterator[str]:
+def _list_notes(modules: list[nn.Module]) -> Iterator[str]:
     if any(isinstance(inner, torch.jit.ScriptModule) for inner in modules):
         yield "there is TorchScript in the attached module: what runs inside it is not seen"
     if isinstance(modules[0], nn.TransformerEncoderLayer):
         yield "recording switched off the fused path of nn.TransformerEncoderLayer"
 
 
-def _type_of(module: nn.Module) -> str:
+def _op_type(module: nn.Module) -> str:
     """torch's own modules by their name; others so that they are not taken for an op of the same
     name, which does less: a user's `Add` may do more than add."""
     kind = type(module)
     return kind.__name__ if kind.__module__.startswith("torch.nn.") else f"module {kind.__name__}"
 
 
-def _version(value: torch.Tensor) -> int | None:
+def _write_version(value: torch.Tensor) -> int | None:
     """How often a tensor was written in place; None where torch does not count that."""
     return None if value.is_inference() else value._version
 

@@ -17,25 +17,30 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import Unsupported
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.arrays import complex_of, dtype_name
-from syncpoint.runtimes.torch.node_metadata import arguments, is_random, is_uninitialised, type_of
+from syncpoint.runtimes.torch.arrays import complex_dtype_of, dtype_name
+from syncpoint.runtimes.torch.node_metadata import (
+    is_random,
+    is_uninitialised,
+    list_arguments,
+    op_type,
+)
 
 aten = torch.ops.aten
 
 _HALF_FLAGS = {aten._softmax.default, aten._log_softmax.default}
 """Ops whose last argument says that the input is half precision and the output float32."""
-_WITH_LITERALS = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"})
+_OPS_WITH_LITERALS = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"})
 """Ops whose numbers are constants of the converted model, in its type."""
 
 
-def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def cast_floats(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The tensor in `dtype` if it is floating point, in its complex twin if complex, else as is."""
     if value.is_floating_point():
         return value.to(dtype)
-    return value.to(complex_of(dtype)) if value.is_complex() else value
+    return value.to(complex_dtype_of(dtype)) if value.is_complex() else value
 
 
-def check(node: Node) -> None:
+def check_can_change_dtype(node: Node) -> None:
     """Raise if the op cannot be evaluated on its own in another type."""
     if is_random(node):
         raise Unsupported(
@@ -47,9 +52,9 @@ def check(node: Node) -> None:
             f"{node.name}, which gives memory that nothing was written to",
         )
     if isinstance(node.target, torch._ops.HigherOrderOperator):
-        raise Unsupported("an op that can be run on its own", f"{type_of(node)} with sub-graphs")
+        raise Unsupported("an op that can be run on its own", f"{op_type(node)} with sub-graphs")
     if not isinstance(node.target, torch._ops.OpOverload):
-        raise Unsupported("an op that can be run on its own", f"{node.name} ({type_of(node)})")
+        raise Unsupported("an op that can be run on its own", f"{node.name} ({op_type(node)})")
     if node.target is aten.view.dtype:
         raise Unsupported(
             "an op that means the same in every type",
@@ -57,7 +62,7 @@ def check(node: Node) -> None:
         )
 
 
-def call(
+def call_in_dtype(
     node: Node,
     fetch: Callable[[Node], Any],
     dtype: torch.dtype,
@@ -67,17 +72,17 @@ def call(
     into it, such as a factor, rounded before to another type where one is named."""
     target = node.target
     assert isinstance(target, torch._ops.OpOverload)
-    stand_in = _IDENTITIES.get(target._schema.name)
+    stand_in = _STAND_INS.get(target._schema.name)
     if stand_in is not None:
-        given = {name: _fetched(value, fetch) for name, value in arguments(node)}
+        given = {name: _fetch_nodes(value, fetch) for name, value in list_arguments(node)}
         return stand_in(given, dtype)
     args, kwargs = pytree.tree_map(
-        lambda value: _rewritten(_fetched(value, fetch), dtype),
+        lambda value: _change_dtype(_fetch_nodes(value, fetch), dtype),
         (tuple(node.args), dict(node.kwargs)),
     )
-    if rounded_to is not None and target._schema.name in _WITH_LITERALS:
-        args = tuple(_literal(value, rounded_to) for value in args)
-    args = _special(node, list(args), kwargs, dtype)
+    if rounded_to is not None and target._schema.name in _OPS_WITH_LITERALS:
+        args = tuple(_round_literal(value, rounded_to) for value in args)
+    args = _adapt_arguments(node, list(args), kwargs, dtype)
     for position, argument in enumerate(target._schema.arguments):
         info = argument.alias_info
         if info is None or not info.is_write:
@@ -90,13 +95,13 @@ def call(
     for value in pytree.tree_leaves(result):
         if isinstance(value, torch.Tensor) and is_narrower(value.dtype, dtype):
             raise Unsupported(
-                f"{node.name} ({type_of(node)}) to compute in {dtype_name(dtype)}",
+                f"{node.name} ({op_type(node)}) to compute in {dtype_name(dtype)}",
                 f"a result in {dtype_name(value.dtype)}",
             )
     return result
 
 
-def _literal(value: Any, dtype: torch.dtype) -> Any:
+def _round_literal(value: Any, dtype: torch.dtype) -> Any:
     """A number as it is in a type; one that the type cannot hold stays as it is."""
     if not isinstance(value, float):
         return value
@@ -112,7 +117,7 @@ def is_narrower(found: torch.dtype, dtype: torch.dtype) -> bool:
     return torch.finfo(found).bits < torch.finfo(dtype).bits
 
 
-def _fetched(value: Tree, fetch: Callable[[Node], Any]) -> Tree:
+def _fetch_nodes(value: Tree, fetch: Callable[[Node], Any]) -> Tree:
     return pytree.tree_map(lambda v: fetch(v) if isinstance(v, Node) else v, value)
 
 
@@ -120,17 +125,19 @@ def _own(value: Tree) -> Tree:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _rewritten(value: Tree, dtype: torch.dtype) -> Tree:
+def _change_dtype(value: Tree, dtype: torch.dtype) -> Tree:
     if isinstance(value, torch.dtype):
         if value.is_floating_point:
             return dtype
-        return complex_of(dtype) if value.is_complex else value
+        return complex_dtype_of(dtype) if value.is_complex else value
     if isinstance(value, torch.Tensor):
-        return cast(value, dtype)
+        return cast_floats(value, dtype)
     return value
 
 
-def _special(node: Node, args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> list[Any]:
+def _adapt_arguments(
+    node: Node, args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype
+) -> list[Any]:
     """Arguments that depend on the type without naming it."""
     if node.target in _HALF_FLAGS:
         args[-1] = False
@@ -138,7 +145,7 @@ def _special(node: Node, args: list[Any], kwargs: dict[str, Any], dtype: torch.d
         # Its defaults are the greatest and lowest number of the type the model ran in.
         seen = node.meta.get("val")
         if isinstance(seen, torch.Tensor) and seen.dtype.is_floating_point:
-            given = dict(arguments(node))
+            given = dict(list_arguments(node))
             limits = torch.finfo(seen.dtype)
             args = [
                 args[0],
@@ -150,14 +157,14 @@ def _special(node: Node, args: list[Any], kwargs: dict[str, Any], dtype: torch.d
     return args
 
 
-def _identity(given: dict[str, Any], dtype: torch.dtype) -> Tree:
+def _pass_through(given: dict[str, Any], dtype: torch.dtype) -> Tree:
     found = given.get("input", given.get("self"))
     assert isinstance(found, torch.Tensor)
-    return cast(found, dtype)
+    return cast_floats(found, dtype)
 
 
-def _with_mask(given: dict[str, Any], dtype: torch.dtype) -> Tree:
-    found = _identity(given, dtype)
+def _pass_through_with_mask(given: dict[str, Any], dtype: torch.dtype) -> Tree:
+    found = _pass_through(given, dtype)
     return found, torch.ones_like(found, dtype=torch.bool)
 
 
@@ -179,13 +186,13 @@ def _dequantize(given: dict[str, Any], dtype: torch.dtype) -> Tree:
     return (stored.to(dtype) - zero) * scale
 
 
-_IDENTITIES: dict[str, Callable[[dict[str, Any], torch.dtype], Any]] = {
-    "quantized_decomposed::quantize_per_tensor": _identity,
-    "quantized_decomposed::quantize_per_channel": _identity,
+_STAND_INS: dict[str, Callable[[dict[str, Any], torch.dtype], Any]] = {
+    "quantized_decomposed::quantize_per_tensor": _pass_through,
+    "quantized_decomposed::quantize_per_channel": _pass_through,
     "quantized_decomposed::dequantize_per_tensor": _dequantize,
     "quantized_decomposed::dequantize_per_channel": _dequantize,
-    "aten::fake_quantize_per_tensor_affine": _identity,
-    "aten::fake_quantize_per_channel_affine": _identity,
-    "aten::fake_quantize_per_tensor_affine_cachemask": _with_mask,
-    "aten::fake_quantize_per_channel_affine_cachemask": _with_mask,
+    "aten::fake_quantize_per_tensor_affine": _pass_through,
+    "aten::fake_quantize_per_channel_affine": _pass_through,
+    "aten::fake_quantize_per_tensor_affine_cachemask": _pass_through_with_mask,
+    "aten::fake_quantize_per_channel_affine_cachemask": _pass_through_with_mask,
 }

@@ -14,16 +14,16 @@ from syncpoint.run.model import Edge, Op, Role
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.edges import Edges
 from syncpoint.runtimes.torch.node_metadata import (
-    arguments,
-    attributes,
-    describe,
+    collect_attributes,
+    describe_op,
     is_op,
     is_tensor,
+    list_arguments,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class NodePlan:
     """What is the same of a node in every run."""
 
     op: Op
@@ -41,7 +41,7 @@ class Plan:
 
 
 @dataclass
-class Observed:
+class Observations:
     """What only a run tells of a program."""
 
     keeps_forms: bool = False
@@ -55,7 +55,7 @@ class Observed:
 
 
 @dataclass(kw_only=True)
-class Program:
+class TorchProgram:
     """One flat form of a model, for inputs of one shape and type."""
 
     graph: Graph
@@ -71,7 +71,7 @@ class Program:
     notes: tuple[str, ...] = ()
     module: GraphModule | None = None
     """The graph in a form that can be run; None where it was recorded while the model ran."""
-    observed: Observed = field(default_factory=Observed)
+    observed: Observations = field(default_factory=Observations)
     nodes: dict[str, Node] = field(default_factory=dict)
     """The nodes that are ops, by name."""
 
@@ -79,7 +79,7 @@ class Program:
         self.nodes = {node.name: node for node in self.graph.nodes if is_op(node)}
         self._parameters: dict[Edge, torch.Tensor] = {}
         self._values: dict[Edge, Any] = {}
-        self._plans: dict[Node, Plan] = {}
+        self._plans: dict[Node, NodePlan] = {}
         for node in self.graph.nodes:
             edge = self.edges.of(node)
             if edge is None:
@@ -94,7 +94,7 @@ class Program:
         """Names of the buffers that go from step to step; none where there are no steps."""
         return frozenset(e.op.op for e in self._parameters if e.role is Role.STATE)
 
-    def keeping(self, known: Collection[str]) -> Program:
+    def keeping(self, known: Collection[str]) -> TorchProgram:
         """The same program with the buffers it writes to, and those that others are known to
         write to, as states."""
         written = {
@@ -115,31 +115,31 @@ class Program:
         """Whether it has graphs inside the graph."""
         return any(isinstance(value, GraphModule) for value in self.attributes.values())
 
-    def for_other_inputs(self) -> Program:
+    def for_other_inputs(self) -> TorchProgram:
         """The same graph, of which nothing has been observed yet."""
-        return replace(self, observed=Observed(self.observed.keeps_forms))
+        return replace(self, observed=Observations(self.observed.keeps_forms))
 
-    def plan(self, node: Node) -> Plan:
+    def plan(self, node: Node) -> NodePlan:
         """How a node is recorded; worked out once."""
         found = self._plans.get(node)
         if found is None:
             found = self._plans[node] = self._planned(node)
         return found
 
-    def _planned(self, node: Node) -> Plan:
+    def _planned(self, node: Node) -> NodePlan:
         leaves = [
             leaf
-            for _, value in arguments(node)
+            for _, value in list_arguments(node)
             for leaf in _leaves(value)
             if isinstance(leaf, Node)
         ]
         tensors = tuple(leaf for leaf in leaves if is_tensor(leaf))
-        return Plan(
+        return NodePlan(
             op=replace(
-                describe(node, self.originals.get(node.name, ())),
+                describe_op(node, self.originals.get(node.name, ())),
                 key=self.edges.key(node.name),
                 inputs=tuple(e for e in map(self.edges.of, tensors) if e is not None),
-                attributes=attributes(node, lambda n: n),
+                attributes=collect_attributes(node, lambda n: n),
             ),
             fixed=all(isinstance(leaf.meta.get("val"), torch.Tensor) for leaf in leaves),
             computes=is_op(node),

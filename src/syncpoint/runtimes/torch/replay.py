@@ -11,12 +11,12 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
 from syncpoint.runtimes.protocol import Array, Tree
-from syncpoint.runtimes.torch.capture import Capture
+from syncpoint.runtimes.torch.capture import NodeCapture
 
 Value = Callable[[TensorKey, tuple[int, ...]], Array | None]
 
 
-class Replay(Capture):
+class NodeReplay(NodeCapture):
     """An execution whose values are recorded and then replaced.
 
     What is inside a sub-graph keeps its own values.

@@ -44,7 +44,7 @@ def load_repro(path: str) -> Repro:
     version = getattr(load_args, "_version", None)
     if version != 0:
         raise InputError("load_args._version = 0", f"{version!r} in {path}")
-    folder = _save_dir(Path(path))
+    folder = _find_save_dir(Path(path))
     if folder is not None and not Path(folder).is_dir():
         folder = None
     counting = NopInputReader()
@@ -66,7 +66,7 @@ def load_repro(path: str) -> Repro:
     return Repro(module, tuple(reader.args), tuple(notes))
 
 
-def _save_dir(path: Path) -> str | None:
+def _find_save_dir(path: Path) -> str | None:
     """What the file itself would give as `save_dir` when it is run."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "save_dir":

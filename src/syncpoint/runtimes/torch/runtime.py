@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import Cutter, Option, Session
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TorchRuntime:
     def accepts(self, model: object) -> bool:
         """Whether `model` is one of PyTorch's, names one in code, or is a file that holds one."""
         if isinstance(model, str | Path):
-            return is_reference(str(model)) or Path(model).suffix in _SUFFIXES
+            return is_import_path(str(model)) or Path(model).suffix in _SUFFIXES
         torch = sys.modules.get("torch")
         if torch is None:
             return False

@@ -16,23 +16,23 @@ from syncpoint.run.model import WHOLE, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, InputSpec, Region, Tree
-from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step
-from syncpoint.runtimes.torch.arrays import cloned
-from syncpoint.runtimes.torch.capture import Capture, record_by_nodes, record_in_float64
-from syncpoint.runtimes.torch.captured_vs_plain import observed, observed_states
+from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_for_step
+from syncpoint.runtimes.torch.arrays import clone_tensor
+from syncpoint.runtimes.torch.capture import NodeCapture, record_by_nodes, record_in_float64
+from syncpoint.runtimes.torch.captured_vs_plain import compare_states, compare_with_plain
 from syncpoint.runtimes.torch.dispatch_capture import record_by_dispatch
-from syncpoint.runtimes.torch.environment import environment
-from syncpoint.runtimes.torch.evaluate import Evaluator, choose
-from syncpoint.runtimes.torch.export import export, program_of
-from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind, key_of
-from syncpoint.runtimes.torch.ledger import Ledger
-from syncpoint.runtimes.torch.load_model import Subject, subject_of
-from syncpoint.runtimes.torch.model_errors import raised
-from syncpoint.runtimes.torch.model_tensors import unchanged
-from syncpoint.runtimes.torch.non_tensors import note_other_inputs, other_outputs
-from syncpoint.runtimes.torch.program import Observed, Program
-from syncpoint.runtimes.torch.replay import Replay, Value
-from syncpoint.runtimes.torch.steps import Loop, LoopTotals
+from syncpoint.runtimes.torch.environment import describe_torch_environment
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator, choose_program
+from syncpoint.runtimes.torch.export import export_program, make_program
+from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind_arguments, input_signature
+from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.load_model import LoadedModel, load_model
+from syncpoint.runtimes.torch.model_errors import make_model_error
+from syncpoint.runtimes.torch.model_tensors import preserve_state
+from syncpoint.runtimes.torch.non_tensors import describe_other_outputs, note_other_inputs
+from syncpoint.runtimes.torch.program import Observations, TorchProgram
+from syncpoint.runtimes.torch.replay import NodeReplay, Value
+from syncpoint.runtimes.torch.steps import LoopTotals, StepLoop
 
 _STATE = threading.RLock()
 """Threads, seed, default dtype and training mode are global in torch: one execution at a time."""
@@ -40,26 +40,26 @@ _STATE = threading.RLock()
 
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
     """The session of a model, of a file that holds one, or of a `file.py:attribute`."""
-    return TorchSession(subject_of(model, options), options)
+    return TorchSession(load_model(model, options), options)
 
 
 class TorchSession(BaseSession):
     """One model under one set of options. The model given is left as it was."""
 
-    def __init__(self, subject: Subject, options: Mapping[str, Any]) -> None:
+    def __init__(self, subject: LoadedModel, options: Mapping[str, Any]) -> None:
         self._subject = subject
         self._options = dict(options)
         self._given_training = subject.has_modes and any(
             module.training for module in subject.plain.modules()
         )
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, TorchProgram] = {}
         """By the signature of the inputs; the one used last comes last."""
-        self._by_part: dict[Part, Program] = {}
+        self._by_part: dict[Part, TorchProgram] = {}
         """The program that each part last ran."""
         self._fallback = ""
         """Why the model is recorded while it runs and not exported; "" while that is open."""
-        self._evaluator = Evaluator()
-        self._loop: Loop | None = None
+        self._evaluator = TorchEvaluator()
+        self._loop: StepLoop | None = None
         """The loop whose step is being captured."""
         if subject.script is not None:
             self._fallback = "captured by dispatch from the TorchScript interpreter, unoptimised"
@@ -75,7 +75,7 @@ class TorchSession(BaseSession):
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
 
-    def program_of(self, part: Part) -> Program | None:
+    def program_of(self, part: Part) -> TorchProgram | None:
         """The program that a part last ran; None where none was exported."""
         return self._by_part.get(part)
 
@@ -94,10 +94,10 @@ class TorchSession(BaseSession):
         totals = self.totals(recorder)
         assert isinstance(totals, LoopTotals)
         if self._options.get("steps"):
-            recorder = recorder_of_step(recorder)
+            recorder = recorder_for_step(recorder)
         with self._in_effect():
             args, kwargs = self._bind(inputs)
-            self._record_facts(recorder, environment=environment())
+            self._record_facts(recorder, environment=describe_torch_environment())
             with self._stepping(totals, args, kwargs):
                 self._recorded_run(args, kwargs, recorder)
 
@@ -134,7 +134,7 @@ class TorchSession(BaseSession):
         if program is None:
             program, ledger, outputs = self._traced(args, kwargs, recorder, recorder.part)
         else:
-            ledger = Ledger(program.observed, recorder, program.nests)
+            ledger = CaptureLedger(program.observed, recorder, program.nests)
             outputs = self._captured(program, ledger, args, kwargs)
         self._by_part[recorder.part] = program
         for note in program.notes:
@@ -143,7 +143,7 @@ class TorchSession(BaseSession):
             recorder,
             ledger.computed,
             lambda: self._observed(program, outputs, args, kwargs),
-            other_outputs=other_outputs(program.outputs, outputs, recorder.part),
+            other_outputs=describe_other_outputs(program.outputs, outputs, recorder.part),
         )
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
@@ -169,9 +169,9 @@ class TorchSession(BaseSession):
                     self._fallback or "steps",
                     "use --introduced local",
                 )
-            ledger = Ledger(program.observed, recorder, program.nests)
+            ledger = CaptureLedger(program.observed, recorder, program.nests)
             self._captured(
-                program, ledger, args, kwargs, partial(Replay, value=value, part=recorder.part)
+                program, ledger, args, kwargs, partial(NodeReplay, value=value, part=recorder.part)
             )
         return {}
 
@@ -201,9 +201,9 @@ class TorchSession(BaseSession):
         """The parameters, buffers and constants that the region's ops read, each once."""
         return self._evaluator.parameters_of(self._chosen(region, {}), region)
 
-    def _chosen(self, region: Region, inputs: EdgeValues) -> Program:
+    def _chosen(self, region: Region, inputs: EdgeValues) -> TorchProgram:
         wanted = self._by_part.get(region.part)
-        return choose(list(self._programs.values()), region, inputs, wanted)
+        return choose_program(list(self._programs.values()), region, inputs, wanted)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -231,21 +231,21 @@ class TorchSession(BaseSession):
                     module.training = training
 
     def _bind(self, inputs: Inputs) -> tuple[Args, Kwargs]:
-        return bind(self._subject, inputs, self.inputs())
+        return bind_arguments(self._subject, inputs, self.inputs())
 
     def _raised(
         self, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
     ) -> InputError | CaptureError:
-        return raised(self._subject, error, args, kwargs, op)
+        return make_model_error(self._subject, error, args, kwargs, op)
 
-    def _program(self, args: Args, kwargs: Kwargs) -> Program | None:
+    def _program(self, args: Args, kwargs: Kwargs) -> TorchProgram | None:
         """The program for inputs of this form; None where the model is recorded as it runs."""
         hidden = () if self._loop is None else self._loop.hidden
         if hidden and not self._fallback and self._subject.exported is None:
             self._dispatch_only(hidden)
         if self._fallback:
             return None
-        key = key_of(args, kwargs, self._options["mode"])
+        key = input_signature(args, kwargs, self._options["mode"])
         program = self._programs.pop(key, None)
         if program is None:
             exported = self._subject.exported is not None
@@ -268,7 +268,7 @@ class TorchSession(BaseSession):
             )
         self._fallback = f"captured by dispatch, since {said}"
 
-    def _given(self, args: Args, kwargs: Kwargs) -> Program:
+    def _given(self, args: Args, kwargs: Kwargs) -> TorchProgram:
         """The program that the user gave, for inputs that its guards let pass."""
         exported = self._subject.exported
         assert exported is not None
@@ -280,13 +280,13 @@ class TorchSession(BaseSession):
             return known.for_other_inputs()
         tensors = {**exported.state_dict, **exported.constants}
         named = ((name, t) for name, t in tensors.items() if isinstance(t, torch.Tensor))
-        return program_of(exported, (args, kwargs), self._subject.positional, named)
+        return make_program(exported, (args, kwargs), self._subject.positional, named)
 
-    def _exported(self, args: Args, kwargs: Kwargs) -> Program | None:
+    def _exported(self, args: Args, kwargs: Kwargs) -> TorchProgram | None:
         """A new program. Where export fails: because of the inputs, the model, or by itself?"""
         names, model = self._subject.positional, self._subject.module
         try:
-            return export(model, args, kwargs, names)
+            return export_program(model, args, kwargs, names)
         except Exception as error:
             failed = error
         try:
@@ -294,7 +294,7 @@ class TorchSession(BaseSession):
         except Exception as raised:
             raise self._raised(raised, args, kwargs) from raised
         try:
-            program = export(model, args, kwargs, names, strict=True)
+            program = export_program(model, args, kwargs, names, strict=True)
         except Exception:
             if self._options["capture"] == "export":
                 raise CaptureError(
@@ -315,30 +315,32 @@ class TorchSession(BaseSession):
 
     def _undone(self, call: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tree:
         """Call the model on copies of the inputs, and undo what it does to its buffers."""
-        with unchanged(self._subject.plain):
+        with preserve_state(self._subject.plain):
             torch.manual_seed(self._options["seed"])
-            return call(*pytree.tree_map(cloned, args), **pytree.tree_map(cloned, kwargs))
+            return call(
+                *pytree.tree_map(clone_tensor, args), **pytree.tree_map(clone_tensor, kwargs)
+            )
 
     def _traced(
         self, args: Args, kwargs: Kwargs, recorder: Recorder | None, part: Part
-    ) -> tuple[Program, Ledger, list[Any]]:
+    ) -> tuple[TorchProgram, CaptureLedger, list[Any]]:
         """Record the model while it runs."""
-        ledger = Ledger(Observed(), recorder)
+        ledger = CaptureLedger(Observations(), recorder)
         note_other_inputs((args, kwargs), self._subject.positional, ledger)
         seed = self._options["seed"]
         program, outputs = record_by_dispatch(
             self._subject, self._loop, (args, kwargs), ledger, seed, self._fallback
         )
-        self._programs[key_of(args, kwargs, part)] = program
+        self._programs[input_signature(args, kwargs, part)] = program
         return program, ledger, outputs
 
     def _captured(
         self,
-        program: Program,
-        ledger: Ledger,
+        program: TorchProgram,
+        ledger: CaptureLedger,
         args: Args,
         kwargs: Kwargs,
-        kind: Callable[..., Capture] = Capture,
+        kind: Callable[..., NodeCapture] = NodeCapture,
     ) -> list[Any]:
         """Record the program node by node; gives the flattened final outputs."""
         note_other_inputs((args, kwargs), self._subject.positional, ledger)
@@ -347,12 +349,12 @@ class TorchSession(BaseSession):
         )
 
     def _observed(
-        self, program: Program, outputs: list[Any], args: Args, kwargs: Kwargs
+        self, program: TorchProgram, outputs: list[Any], args: Args, kwargs: Kwargs
     ) -> Observer:
         """Whether the plain model gives the same bits as the captured one."""
-        found = observed(program.outputs, outputs, lambda: self._plain(args, kwargs))
+        found = compare_with_plain(program.outputs, outputs, lambda: self._plain(args, kwargs))
         if self._loop is None or not found.equal:
             return found
         traced = program.module is None
         kept = self._loop.left_traced() if traced else self._loop.states
-        return observed_states(kept, self._loop.left())
+        return compare_states(kept, self._loop.left())

@@ -24,14 +24,14 @@ import torch
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.live_stack import Here, python_stack
-from syncpoint.runtimes.torch.node_metadata import of_the_user
+from syncpoint.runtimes.torch.live_stack import CallSite, read_python_stack
+from syncpoint.runtimes.torch.node_metadata import select_user_frames
 
-_SUFFIX = ".debug_pkl"
+_DEBUG_SUFFIX = ".debug_pkl"
 
 
 @dataclass(frozen=True)
-class _Call:
+class _SubmoduleCall:
     """A method of a submodule that a line calls."""
 
     first: int
@@ -47,7 +47,7 @@ class _Method:
     owner: str
     first: int
     last: int
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[_SubmoduleCall] = field(default_factory=list)
 
 
 class ScriptSource:
@@ -58,25 +58,25 @@ class ScriptSource:
         """By file, `code/__torch__.py`."""
         self._attributes: dict[str, dict[str, str]] = {}
         """Class -> its attributes and their classes."""
-        self._lines: dict[str, _Lines] = {}
+        self._lines: dict[str, _LineTable] = {}
         with zipfile.ZipFile(archive) as files:
             for name in files.namelist():
                 _, _, inside = name.partition("/")
                 if inside.startswith("code/") and inside.endswith(".py"):
                     text = files.read(name).decode()
                     self._read(inside, text)
-                    if name + _SUFFIX in files.namelist():
-                        self._lines[inside] = _Lines(text, files.read(name + _SUFFIX))
+                    if name + _DEBUG_SUFFIX in files.namelist():
+                        self._lines[inside] = _LineTable(text, files.read(name + _DEBUG_SUFFIX))
 
-    def here(self, below: CodeType) -> Here:
+    def here(self, below: CodeType) -> CallSite:
         """Source stack, and path and class of the module where the stack leads to one."""
         raw = torch._C._profiler.gather_traceback(python=False, script=True, cpp=False)
         found: list[dict[str, Any]] = torch._C._profiler.symbolize_tracebacks([raw])[0]
         stack = [(f["filename"], f["line"], f["name"]) for f in reversed(found)]
         if not stack:
-            return python_stack(below)
+            return read_python_stack(below)
         original = [self._original(*frame) for frame in stack]
-        return of_the_user(original), self._module(stack)
+        return select_user_frames(original), self._module(stack)
 
     def _original(self, file: str, line: int, name: str) -> Frame:
         known = self._lines.get(file)
@@ -121,13 +121,13 @@ class ScriptSource:
         methods = self._methods.setdefault(file, [])
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.FunctionDef):
-                methods.append(_method("", statement))
+                methods.append(_parse_method("", statement))
             if not isinstance(statement, ast.ClassDef):
                 continue
             owner = f"{module}.{statement.name}"
             self._attributes[owner] = dict(_annotations(statement))
             methods += [
-                _method(owner, inner)
+                _parse_method(owner, inner)
                 for inner in statement.body
                 if isinstance(inner, ast.FunctionDef)
             ]
@@ -144,31 +144,31 @@ def _annotations(statement: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield str(key.value), ast.unparse(inner.value)
 
 
-def _method(owner: str, function: ast.FunctionDef) -> _Method:
+def _parse_method(owner: str, function: ast.FunctionDef) -> _Method:
     found = _Method(owner, function.lineno, function.end_lineno or function.lineno)
     known: dict[str, tuple[str, ...]] = {"self": ()}
     if function.args.args:
         known = {function.args.args[0].arg: ()}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            path = _path(node.value, known)
+            path = _submodule_path(node.value, known)
             if path:
                 known[node.targets[0].id] = path
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            path = _path(node.func.value, known)
+            path = _submodule_path(node.func.value, known)
             if path:
                 last = node.end_lineno or node.lineno
-                found.calls.append(_Call(node.lineno, last, path, node.func.attr))
+                found.calls.append(_SubmoduleCall(node.lineno, last, path, node.func.attr))
     return found
 
 
-def _path(node: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+def _submodule_path(node: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
     """The submodule that an expression fetches, from the module whose method it is in."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.Attribute):
-        inner = _path(node.value, known)
+        inner = _submodule_path(node.value, known)
         return None if inner is None else (*inner, node.attr)
     if (
         isinstance(node, ast.Call)
@@ -176,12 +176,12 @@ def _path(node: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[str, ...] 
         and node.func.id == "getattr"
         and isinstance(node.args[1], ast.Constant)
     ):
-        inner = _path(node.args[0], known)
+        inner = _submodule_path(node.args[0], known)
         return None if inner is None else (*inner, str(node.args[1].value))
     return None
 
 
-class _Lines:
+class _LineTable:
     """The original places of the lines of one file of the archive."""
 
     def __init__(self, text: str, table: bytes) -> None:
@@ -191,7 +191,7 @@ class _Lines:
         self._offsets: list[int] = []
         self._places: list[tuple[str, int]] = []
         try:
-            _, texts, ranges = _Plain(io.BytesIO(table)).load()
+            _, texts, ranges = _PlainUnpickler(io.BytesIO(table)).load()
             for offset, (source, start, _), *_ in ranges:
                 parts, file, first = source
                 before = "".join(texts[i] for i in parts)[:start]
@@ -215,7 +215,7 @@ class _Lines:
         return None
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Numbers, texts and tuples; a list of numbers is the one thing it may call for."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -229,7 +229,7 @@ def _as_list(values: Tree) -> list[Any]:
 
 
 @contextlib.contextmanager
-def unoptimised() -> Iterator[None]:
+def without_optimisation() -> Iterator[None]:
     """Let TorchScript run op by op: what it fuses, nobody sees."""
     before = torch._C._get_graph_executor_optimize()
     torch._C._set_graph_executor_optimize(False)

@@ -13,13 +13,13 @@ from torch.utils import _pytree as pytree
 from syncpoint.runtimes.protocol import Tree
 
 
-def leaves_of(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
+def iterate_leaves(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
     """Position, path and value of all that is nested in a value: `out["logits"][0]`."""
-    for position, (path, leaf) in enumerate(_walk(value, root, ())):
+    for position, (path, leaf) in enumerate(_walk_leaves(value, root, ())):
         yield position, path, leaf
 
 
-def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+def _walk_leaves(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.Tensor) or id(value) in above:
         yield path, value
         return
@@ -41,7 +41,7 @@ def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str,
         yield path, value
         return
     for where, item in inner:
-        yield from _walk(item, where, (*above, id(value)))
+        yield from _walk_leaves(item, where, (*above, id(value)))
 
 
 def input_path(path: tuple[Any, ...], names: tuple[str, ...]) -> str:

@@ -14,10 +14,10 @@ from syncpoint.errors import CaptureError, Unsupported
 from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.inductor.config import inductor_config
+from syncpoint.runtimes.inductor.config import parse_inductor_config
 from syncpoint.runtimes.protocol import Array, Inputs
 from syncpoint.runtimes.torch.arrays import to_numpy
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.program import TorchProgram
 from syncpoint.runtimes.torch.session import TorchSession
 from syncpoint.runtimes.torch.silence import silence_torch
 
@@ -56,7 +56,7 @@ class TorchCutter:
         if not self._compiles:
             return cut
         backend = self._options["backend"]
-        config = inductor_config(self._options) if backend == "inductor" else None
+        config = parse_inductor_config(self._options) if backend == "inductor" else None
         # torch gives up on code that it compiled too often, and then runs it uncompiled.
         torch._dynamo.reset()
         return torch.compile(cut, backend=backend, options=config)
@@ -76,18 +76,20 @@ class TorchCutter:
             if node.op == "output" or (at > last and node.op != "placeholder"):
                 continue
             copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(tuple(_value(graph, program, copies, edge) for edge in edges))
+        graph.output(tuple(_output_node(graph, program, copies, edge) for edge in edges))
         graph.eliminate_dead_code()
         return GraphModule(program.module, graph)
 
-    def _at(self, program: Program, edge: Edge) -> int:
+    def _at(self, program: TorchProgram, edge: Edge) -> int:
         node = program.nodes.get(edge.op.op)
         if node is None or edge.op.path:
             raise Unsupported("an op of the program itself", f"{edge.op}, which is inside another")
         return list(program.graph.nodes).index(node)
 
 
-def _value(graph: Graph, program: Program, copies: Mapping[Node, Node], edge: Edge) -> Node:
+def _output_node(
+    graph: Graph, program: TorchProgram, copies: Mapping[Node, Node], edge: Edge
+) -> Node:
     node = program.nodes[edge.op.op]
     made = copies[node]
     if isinstance(node.meta.get("val"), tuple | list):

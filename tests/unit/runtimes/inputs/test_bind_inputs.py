@@ -3,20 +3,21 @@
 import pytest
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.inputs.bind_inputs import fit
+from syncpoint.runtimes.inputs.bind_inputs import fit_inputs
 from syncpoint.runtimes.protocol import Inputs, InputSpec
 
 SPECS = [InputSpec("x"), InputSpec("ids"), InputSpec("scale", required=False)]
 
 
 def test_names_else_positions_when_the_counts_agree():
-    assert fit(Inputs(kwargs={"ids": 1, "x": 2}), SPECS, "f").kwargs == {"ids": 1, "x": 2}
-    assert fit(Inputs(kwargs={"a": 1, "b": 2}), SPECS, "f").kwargs == {"x": 1, "ids": 2}
+    assert fit_inputs(Inputs(kwargs={"ids": 1, "x": 2}), SPECS, "f").kwargs == {"ids": 1, "x": 2}
+    assert fit_inputs(Inputs(kwargs={"a": 1, "b": 2}), SPECS, "f").kwargs == {"x": 1, "ids": 2}
     shuffled = {f"arr_{i}": i for i in (2, 0, 1)}
-    assert fit(Inputs(kwargs=shuffled), SPECS, "f").kwargs == {"x": 0, "ids": 1, "scale": 2}
-    assert fit(Inputs((1,), {"ids": 2}), SPECS, "f").args == (1,)
+    assert fit_inputs(Inputs(kwargs=shuffled), SPECS, "f").kwargs == {"x": 0, "ids": 1, "scale": 2}
+    assert fit_inputs(Inputs((1,), {"ids": 2}), SPECS, "f").args == (1,)
     assert (
-        fit(Inputs(kwargs={"x": 1, "ids": 2, "z": 3}), SPECS, "f", (False, True)).kwargs["z"] == 3
+        fit_inputs(Inputs(kwargs={"x": 1, "ids": 2, "z": 3}), SPECS, "f", (False, True)).kwargs["z"]
+        == 3
     )
 
 
@@ -32,4 +33,4 @@ def test_names_else_positions_when_the_counts_agree():
 )
 def test_what_does_not_fit_says_what_is_expected(given, message):
     with pytest.raises(InputError, match=message):
-        fit(given, SPECS, "f")
+        fit_inputs(given, SPECS, "f")

@@ -10,7 +10,7 @@ from syncpoint.run.model import OpKey, Role, RunInfo
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs, read_inputs
-from syncpoint.runtimes.inputs.shapes import Shape, parse_shape
+from syncpoint.runtimes.inputs.shapes import InputShape, parse_shape
 from syncpoint.runtimes.protocol import Inputs, InputSpec
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -105,7 +105,10 @@ def test_made_up_values():
     assert first["ids"].dtype == np.int64
     assert first["m"].dtype == bool
     assert only("ones", shapes={"x": (2,)}).kwargs["x"].tolist() == [1.0, 1.0]
-    assert only("zeros", shapes={"x": Shape((2,), "bf16")}).kwargs["x"].dtype == ml_dtypes.bfloat16
+    assert (
+        only("zeros", shapes={"x": InputShape((2,), "bf16")}).kwargs["x"].dtype
+        == ml_dtypes.bfloat16
+    )
 
 
 def test_the_model_may_say_the_shape():
