@@ -63,8 +63,8 @@ def capturing(folder, rounds, layers, width, length, batch):
     session = runtime.open(model, parse_options(runtime, {}))
     session.prepare(Inputs(args))
     observer = []
-    observed = session._observed
-    session._observed = lambda *a: timed(observer, observed, *a)
+    observed = session._check_observer
+    session._check_observer = lambda *a: timed(observer, observed, *a)
 
     def capture():
         shutil.rmtree(folder / "a.run", ignore_errors=True)

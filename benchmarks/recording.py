@@ -85,14 +85,14 @@ def measured(name, rounds):
     def exported():
         kept[:] = [Keeps()]
         with torch.no_grad():
-            export._captured(
-                program, CaptureLedger(program.observed, kept[0], program.nests), args, {}
+            export._capture(
+                program, CaptureLedger(program.observed, kept[0], program.has_subgraphs), args, {}
             )
 
     def dispatched():
         kept[:] = [Keeps()]
         with torch.no_grad():
-            sessions["dispatch"]._traced(args, {}, kept[0], WHOLE)
+            sessions["dispatch"]._trace(args, {}, kept[0], WHOLE)
 
     def plain():
         with torch.no_grad():

@@ -74,7 +74,7 @@ class Complete:
     def __call__(self, node: Node, result: object, env: Mapping[Node, Any]) -> None:
         """Take what a node gave."""
         if node.op in ("placeholder", "get_attr") or node.target is operator.getitem:
-            edge = self._edges.of(node)
+            edge = self._edges.edge_of(node)
             if edge is None or not isinstance(result, torch.Tensor):
                 return
             if node.target is operator.getitem:
@@ -89,7 +89,7 @@ class Complete:
     def states(self) -> None:
         """Write the new values of the buffers that the program wrote to, when it has run."""
         for node in self._fetched:
-            edge = self._edges.of(node)
+            edge = self._edges.edge_of(node)
             known = self._written.get(edge) if edge is not None else None
             value = fetch_attribute(self._module, str(node.target))
             if edge is not None and known is not None and known.version != _version(value):
@@ -100,7 +100,7 @@ class Complete:
     def _outputs(self, node: Node, result: object, env: Mapping[Node, Any]) -> None:
         op: Op | None = replace(
             describe_op(node),
-            inputs=self._edges.inputs(node),
+            inputs=self._edges.inputs_of(node),
             attributes=collect_attributes(node, lambda n: env.get(n, n)),
         )
         for index, value in enumerate(pytree.tree_leaves(result)):
@@ -180,7 +180,7 @@ class Complete:
         leaves = pytree.tree_leaves(output.args[0])
         paths = output_paths(program.call_spec.out_spec)
         for position, (leaf, path) in enumerate(zip(leaves, paths, strict=False)):
-            edge = self._edges.of(leaf) if isinstance(leaf, Node) else None
+            edge = self._edges.edge_of(leaf) if isinstance(leaf, Node) else None
             if edge is not None:
                 key = TensorKey(edge.op, Role.MODEL_OUTPUT, position)
                 found.setdefault(edge, []).append((key, path))

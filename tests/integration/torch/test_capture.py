@@ -119,7 +119,7 @@ def test_evaluating_op_by_op_in_f64_reproduces_a_double_model(tmp_path, net):
     for node, expected in zip(finals, wanted, strict=True):
         if not isinstance(expected, np.ndarray):
             continue
-        found = values[program.edges.of(node)]
+        found = values[program.edges.edge_of(node)]
         error = np.linalg.norm((found - expected).astype(float))
         assert error <= 1e-12 * np.linalg.norm(expected.astype(float)), node
 

@@ -348,4 +348,4 @@ def alone_in(program, name):
     from syncpoint.runtimes.protocol import Region
 
     node = program.nodes[name]
-    return Region((OpKey(name),), program.edges.inputs(node), (Edge(OpKey(name)),))
+    return Region((OpKey(name),), program.edges.inputs_of(node), (Edge(OpKey(name)),))

@@ -45,7 +45,8 @@ def add(add_plugins):
 
 def test_importing_the_registry_loads_no_framework():
     code = (
-        "import sys, syncpoint.runtimes.registry as r; r.load_runtimes(); r.load_runtime('torch').options();"
+        "import sys, syncpoint.runtimes.registry as r; r.load_runtimes();"
+        "r.load_runtime('torch').options();"
         "r.load_runtime('torch').accepts('a.b:c'); r.load_runtime('onnxruntime').accepts('a.onnx');"
         "r.load_runtime('coreai').accepts('a.aimodel');"
         "assert not {'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'coreai'} & set(sys.modules)"

@@ -37,7 +37,7 @@ class GraphRecording(GraphWatch):
         """Elements computed, by floating-point type."""
         self._ledgers: dict[str, CaptureLedger] = {}
         self._recorded: set[Edge] = set()
-        self._places: dict[int, Edge] = {}
+        self._edge_by_storage: dict[int, Edge] = {}
         """Memory -> the tensor that was last written there."""
 
     def execute(self, call: GraphCall) -> Tree:
@@ -51,37 +51,37 @@ class GraphRecording(GraphWatch):
             self._recorded.add(edge)
             if edge.role is Role.INPUT:
                 self.recorder.op(Op(edge.op, "graph input"))
-            ledger.tensor(edge, value, name=known.path)
-            self.written(edge, value)
+            ledger.record_tensor(edge, value, name=known.path)
+            self.remember_storage(edge, value)
         for edge, value in call.program.parameters():
             if edge not in self._recorded:
                 self._recorded.add(edge)
-                ledger.parameter(edge, value)
+                ledger.record_parameter(edge, value)
         return self.record(call, ledger)
 
     def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the graph and record what it computes."""
         raise NotImplementedError
 
-    def written(self, edge: Edge, value: torch.Tensor) -> None:
+    def remember_storage(self, edge: Edge, value: torch.Tensor) -> None:
         """Remember where a tensor is."""
-        self._places[storage_address(value)] = edge
+        self._edge_by_storage[storage_address(value)] = edge
 
-    def count(self, value: torch.Tensor) -> None:
+    def count_elements(self, value: torch.Tensor) -> None:
         """Count what was computed, by its type."""
         if value.is_floating_point():
             self.computed[dtype_name(value.dtype)] += value.numel()
 
     def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output under the op that made it."""
-        edge = self._places.get(storage_address(value))
+        edge = self._edge_by_storage.get(storage_address(value))
         if edge is None:
             # Made by Python code between or after the graphs.
             edge = Edge(self.recorder.op(Op(OpKey(f"output_{position}"), "python")))
         ledger = self._ledgers.get(edge.op.graph) or CaptureLedger(Observations(), self.recorder)
-        ledger.model_output(edge, position, self.final(value), name)
+        ledger.record_model_output(edge, position, self.final_value(value), name)
 
-    def final(self, value: torch.Tensor) -> torch.Tensor:
+    def final_value(self, value: torch.Tensor) -> torch.Tensor:
         """What is recorded for a final output."""
         return value
 
@@ -93,7 +93,7 @@ class BufferCapture(GraphRecording):
         """Run the compiled code under torch's hook for intermediate values."""
         from torch._inductor.hooks import intermediate_hook
 
-        edges: dict[str, Edge] = {n: g.edge for n, g in call.given.items() if g.edge is not None}
+        edges: dict[str, Edge] = {n: g.edge for n, g in call.sources.items() if g.edge is not None}
         held = {known.edge: value for known, value in call.arguments() if known.edge}
         describe = BufferDescriber(call.program, call.graph)
         buffers = call.graph.generated.buffers
@@ -105,22 +105,22 @@ class BufferCapture(GraphRecording):
                 name=name, kernel=name, origin=name, origins=(), computes=(), reads=()
             )
             reads = tuple(edges[read] for read in buffer.reads if read in edges)
-            described = describe.op(buffer, value, reads)
+            described = describe.describe_buffer(buffer, value, reads)
             if "value_of" not in described.attributes:
                 copied = _find_copied_input(value, [(e, held[e]) for e in reads if e in held])
                 described = replace(described, attributes={**described.attributes, **copied})
             edge = Edge(self.recorder.op(described))
-            ledger.tensor(edge, value, reads)
+            ledger.record_tensor(edge, value, reads)
             edges[name] = edge
-            self.recorded(edge, value)
+            self.on_buffer_recorded(edge, value)
 
         with intermediate_hook(seen):
             return call.graph.code(call.inputs)
 
-    def recorded(self, edge: Edge, value: torch.Tensor) -> None:
+    def on_buffer_recorded(self, edge: Edge, value: torch.Tensor) -> None:
         """A buffer was recorded."""
-        self.written(edge, value)
-        self.count(value)
+        self.remember_storage(edge, value)
+        self.count_elements(value)
 
 
 def _find_copied_input(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, Any]:
@@ -146,9 +146,9 @@ class OpByOpCapture(GraphRecording):
         capture = NodeCapture(ledger, program, program.module, program.edges)
         results = capture.run(*fed, enable_io_processing=False)
         self.computed.update(ledger.computed)
-        for edge, value in zip(capture.results, results, strict=True):
+        for edge, value in zip(capture.result_edges, results, strict=True):
             if edge is not None and isinstance(value, torch.Tensor):
-                self.written(edge, value)
+                self.remember_storage(edge, value)
         call.inputs.clear()
         return results
 
@@ -165,12 +165,12 @@ class UnfusedCapture(GraphRecording):
         copies = {node.name: node for node in program.graph.nodes}
         described: set[OpKey] = set()
         for node, value in zip(nodes, results[wanted:], strict=True):
-            edge = program.edges.of(copies[node.name])
+            edge = program.edges.edge_of(copies[node.name])
             if edge is None or edge.role is not Role.OUTPUT or edge in self._recorded:
                 continue
             self._recorded.add(edge)
             maker = program.nodes[edge.op.op]
-            reads = program.edges.inputs(maker)
+            reads = program.edges.inputs_of(maker)
             if edge.op not in described:
                 described.add(edge.op)
                 module, module_type = find_module(maker)
@@ -184,9 +184,9 @@ class UnfusedCapture(GraphRecording):
                         source=find_source_frames(maker),
                     )
                 )
-            ledger.tensor(edge, value, reads)
-            self.count(value)
-            self.written(edge, value)
+            ledger.record_tensor(edge, value, reads)
+            self.count_elements(value)
+            self.remember_storage(edge, value)
         return results[:wanted]
 
 
@@ -195,34 +195,34 @@ class Float64Capture(GraphRecording):
 
     def __init__(self, watched: WatchedModel, recorder: Recorder) -> None:
         super().__init__(watched, recorder)
-        self._twins: dict[int, torch.Tensor] = {}
+        self._float64_values: dict[int, torch.Tensor] = {}
         """Memory of what a graph gave -> the same in float64, for the graphs that follow."""
 
     def record(self, call: GraphCall, ledger: CaptureLedger) -> Tree:
         """Run the compiled code for its results, and record float64 values."""
         fed = {
-            known.edge: self._twins.get(storage_address(value), value)
+            known.edge: self._float64_values.get(storage_address(value), value)
             for known, value in call.arguments()
             if isinstance(value, torch.Tensor)
             and known.edge is not None
             and known.edge.role is not Role.PARAMETER
         }
-        wide = self.watched.evaluator.run_all(call.program, fed, ledger)
-        results = call.graph.plain(call.inputs)
+        wide = self.watched.evaluator.evaluate_all(call.program, fed, ledger)
+        results = call.graph.run_plain(call.inputs)
         for value, (edge, twin) in zip(results, wide, strict=True):
             if edge is None or not isinstance(value, torch.Tensor):
                 continue
             if isinstance(twin, torch.Tensor):
-                self._twins[storage_address(value)] = twin
-                self.written(edge, value)
+                self._float64_values[storage_address(value)] = twin
+                self.remember_storage(edge, value)
         self.computed["f64"] += 1
         return results
 
     def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
         """Record a final output where it is one that a graph gave: Python code knows no twin."""
-        if storage_address(value) in self._twins:
+        if storage_address(value) in self._float64_values:
             super().model_output(position, value, name)
 
-    def final(self, value: torch.Tensor) -> torch.Tensor:
+    def final_value(self, value: torch.Tensor) -> torch.Tensor:
         """The twin of a final output."""
-        return self._twins[storage_address(value)].reshape(value.shape)
+        return self._float64_values[storage_address(value)].reshape(value.shape)

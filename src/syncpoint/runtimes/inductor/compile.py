@@ -39,7 +39,7 @@ class CompiledGraph:
         self._owner = owner
         self.generated = generated
         self.code = code
-        self._wanted = wanted
+        self._output_count = wanted
 
     @property
     def module(self) -> GraphModule:
@@ -47,14 +47,14 @@ class CompiledGraph:
         assert self.generated.module is not None
         return self.generated.module
 
-    def plain(self, inputs: list[Any]) -> Tree:
+    def run_plain(self, inputs: list[Any]) -> Tree:
         """Run the code; gives what the graph gives, whatever the code gives on top."""
         results = self.code(inputs)
-        return results if self._wanted is None else results[: self._wanted]
+        return results if self._output_count is None else results[: self._output_count]
 
     def __call__(self, inputs: list[Any]) -> Tree:
         """Called by the code that torch made around it."""
-        return self._owner.called(self, inputs)
+        return self._owner.on_graph_call(self, inputs)
 
 
 class Listener(Protocol):
@@ -63,7 +63,7 @@ class Listener(Protocol):
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """What the model is called with."""
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
         """A graph is called; gives its results."""
 
 
@@ -82,12 +82,12 @@ class Compilation:
         torch._dynamo.reset()
         Compilation._latest += 1
         self._number = Compilation._latest
-        self.plain = self._compile(*self._usual())
+        self.plain = self._compile(*self._plain_backend())
         """The model as a user would compile it, nothing added."""
-        self._watched = self._compile(self._watching())
+        self._watched = self._compile(self._watched_backend())
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """False once another was made: torch then forgets this one's code."""
         return self._number == Compilation._latest
 
@@ -106,27 +106,27 @@ class Compilation:
         finally:
             self._listener = None
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
         """A graph is called by the code around it."""
         if self._listener is None:
             if graph not in self.graphs:
                 self.graphs.append(graph)
-            return graph.plain(inputs)
-        return self._listener.called(graph, inputs)
+            return graph.run_plain(inputs)
+        return self._listener.on_graph_call(graph, inputs)
 
-    def _usual(self) -> tuple[Any, dict[str, Any] | None]:
+    def _plain_backend(self) -> tuple[Any, dict[str, Any] | None]:
         backend = self._options["backend"]
         return backend, parse_inductor_config(self._options) if backend == "inductor" else None
 
-    def _watching(self) -> Callable[..., Any]:
+    def _watched_backend(self) -> Callable[..., Any]:
         if self._options["backend"] == "aot_eager":
-            return self._op_by_op
+            return self._compile_op_by_op
         from torch._inductor.compile_fx import compile_fx
 
-        inner: Any = self._unfused
+        inner: Any = self._compile_unfused
         if self._options["fusion"] != "unfused":
             check_torch_internals()
-            inner = self._inner
+            inner = self._compile_watched
         return partial(
             compile_fx, inner_compile=inner, config_patches=parse_inductor_config(self._options)
         )
@@ -138,7 +138,7 @@ class Compilation:
             self._model, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options
         )
 
-    def _inner(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
+    def _compile_watched(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx_inner
 
@@ -149,9 +149,9 @@ class Compilation:
             code = compile_fx_inner(module, examples, **more)
         if emitter.generated.module is None:
             emitter.generated.module = module  # nothing was computed
-        return self._keep(emitter.generated, code)
+        return self._wrap_code(emitter.generated, code)
 
-    def _unfused(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
+    def _compile_unfused(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
         """Every op becomes a result of the graph, and so gets memory of its own."""
         from torch._inductor.compile_fx import compile_fx_inner
 
@@ -159,9 +159,9 @@ class Compilation:
         more.pop("static_input_idxs", None)
         code = compile_fx_inner(wide, examples, **more)
         last = next(iter(reversed(module.graph.nodes)))
-        return self._keep(GeneratedGraph(module), code, len(last.args[0]))
+        return self._wrap_code(GeneratedGraph(module), code, len(last.args[0]))
 
-    def _op_by_op(self, module: GraphModule, examples: Any, **more: Any) -> Any:
+    def _compile_op_by_op(self, module: GraphModule, examples: Any, **more: Any) -> Any:
         from torch._dynamo.backends.debugging import aot_eager
 
         def compiler(module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
@@ -170,11 +170,11 @@ class Compilation:
                 inputs.clear()
                 return module.forward(*given)
 
-            return self._keep(GeneratedGraph(module), code)
+            return self._wrap_code(GeneratedGraph(module), code)
 
         return aot_eager(module, examples, fw_compiler=compiler)
 
-    def _keep(
+    def _wrap_code(
         self, generated: GeneratedGraph, code: Callable[..., Any], wanted: int | None = None
     ) -> CompiledGraph:
         return CompiledGraph(self, generated, code, wanted)

@@ -43,12 +43,12 @@ class GraphCall:
     inputs: list[Any]
     """As the compiled code takes them, which may empty the list."""
     program: TorchProgram
-    given: Mapping[str, PlaceholderSource]
+    sources: Mapping[str, PlaceholderSource]
     """What each placeholder stands for, in their order."""
 
     def arguments(self) -> Iterator[tuple[PlaceholderSource, Any]]:
         """What each placeholder stands for, with its value."""
-        return zip(self.given.values(), self.inputs, strict=True)
+        return zip(self.sources.values(), self.inputs, strict=True)
 
 
 class GraphWatch:
@@ -58,8 +58,8 @@ class GraphWatch:
         self.watched = watched
         self.programs: dict[str, TorchProgram] = {}
         """Of the graphs in the order they were called."""
-        self._several = len(watched.compilation.graphs) > 1
-        self._calls: Counter[CompiledGraph] = Counter()
+        self._has_several_graphs = len(watched.compilation.graphs) > 1
+        self._call_counts: Counter[CompiledGraph] = Counter()
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
         self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
 
@@ -73,30 +73,30 @@ class GraphWatch:
             if isinstance(value, torch.Tensor):
                 self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
         """Learn what the graph is given, then run it."""
-        label = self._label(graph)
+        label = self._name_call(graph)
         names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
-        given = {n: self._given(n, v, label) for n, v in zip(names, inputs, strict=True)}
+        given = {n: self._find_source(n, v, label) for n, v in zip(names, inputs, strict=True)}
         program = make_graph_program(graph.module, inputs, given, label)
         self.programs[label] = program
         return self.execute(GraphCall(graph, inputs, program, given))
 
     def execute(self, call: GraphCall) -> Tree:
         """Run the graph; gives its results."""
-        return call.graph.plain(call.inputs)
+        return call.graph.run_plain(call.inputs)
 
-    def _label(self, graph: CompiledGraph) -> str:
+    def _name_call(self, graph: CompiledGraph) -> str:
         """What this call of the graph is known by: nothing where it is the only one. A graph
         that is called again has ops of the same names, and inputs of its own."""
-        calls = self._calls[graph]
-        number = list(self._calls).index(graph) if calls else len(self._calls)
-        self._calls[graph] += 1
+        calls = self._call_counts[graph]
+        number = list(self._call_counts).index(graph) if calls else len(self._call_counts)
+        self._call_counts[graph] += 1
         if calls:
             return f"graph{number}.{calls}"
-        return f"graph{number}" if self._several or number else ""
+        return f"graph{number}" if self._has_several_graphs or number else ""
 
-    def _given(self, name: str, value: Any, label: str) -> PlaceholderSource:
+    def _find_source(self, name: str, value: Any, label: str) -> PlaceholderSource:
         """What a placeholder stands for."""
         if not isinstance(value, torch.Tensor):
             return PlaceholderSource(None)

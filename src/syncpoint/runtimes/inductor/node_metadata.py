@@ -42,7 +42,7 @@ def find_computed_edge(program: TorchProgram, name: str) -> Edge | None:
         if value.numel() != wider.numel():
             break
         node = before
-    return None if node is None else program.edges.of(node)
+    return None if node is None else program.edges.edge_of(node)
 
 
 def find_completed_ops(program: TorchProgram) -> dict[str, str]:
@@ -66,20 +66,20 @@ class BufferDescriber:
         self._program = program
         self._nodes = {node.name: node for node in program.graph.nodes}
         origins = (find_computed_edge(program, b.origin) for b in graph.generated.buffers.values())
-        self._own = {edge.op.op for edge in origins if edge is not None}
+        self._buffer_ops = {edge.op.op for edge in origins if edge is not None}
         self._completed = find_completed_ops(program)
 
-    def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
+    def describe_buffer(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
         """The op that stands for a buffer in the run."""
-        key = self._program.edges.key(buffer.name)
+        key = self._program.edges.op_key(buffer.name)
         attributes: dict[str, Any] = {"kernel": buffer.kernel}
-        made = self._made(buffer, value)
+        made = self._find_held_op(buffer, value)
         kind = buffer.kernel
         if made is not None:
             attributes |= {"value_of": made.op.op, "output": made.index}
             # What is inside an op of the model must not be taken for an op of its own kind.
             kind = self._completed.get(made.op.op, buffer.kernel)
-        hidden = [n for n in buffer.computes if n not in self._own]
+        hidden = [n for n in buffer.computes if n not in self._buffer_ops]
         if hidden:
             attributes["computes"] = hidden
         node = self._nodes.get(buffer.origin) or next(
@@ -98,13 +98,13 @@ class BufferDescriber:
             source=find_source_frames(node),
         )
 
-    def _made(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
+    def _find_held_op(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
         """The op whose value the buffer holds. Inductor's word is taken only where number of
         elements and type agree: partial sums and the like carry the node of the whole."""
         made = find_computed_edge(self._program, buffer.origin)
         if made is None or made.role is not Role.OUTPUT:
             return None
-        expected = self._program.expected(made)
+        expected = self._program.expected_tensor(made)
         if (
             expected is None
             or expected.dtype != value.dtype

@@ -22,9 +22,9 @@ class BufferReplay(BufferCapture):
         super().__init__(watched, recorder)
         self._value = value
 
-    def recorded(self, edge: Edge, value: torch.Tensor) -> None:
+    def on_buffer_recorded(self, edge: Edge, value: torch.Tensor) -> None:
         """Put a value into the live buffer, before any later kernel reads it."""
-        super().recorded(edge, value)
+        super().on_buffer_recorded(edge, value)
         key = TensorKey(edge.op, edge.role, edge.index, self.recorder.part)
         wanted = self._value(key, tuple(value.shape))
         if wanted is not None:
@@ -37,16 +37,16 @@ class ValueReplacement(GraphWatch):
     def __init__(self, watched: WatchedModel, key: TensorKey | None, value: Array | None) -> None:
         super().__init__(watched)
         self._key = key
-        self._value = value
+        self._new_value = value
 
     def execute(self, call: GraphCall) -> Tree:
         """Run one graph."""
         from torch._inductor.hooks import intermediate_hook
 
         def seen(name: str, value: Any) -> None:
-            here = self._key is not None and call.program.edges.key(name) == self._key.op
-            if here and self._value is not None:
-                overwrite(value, self._value)
+            here = self._key is not None and call.program.edges.op_key(name) == self._key.op
+            if here and self._new_value is not None:
+                overwrite(value, self._new_value)
 
         with intermediate_hook(seen):
             return call.graph.code(call.inputs)

@@ -41,90 +41,92 @@ from syncpoint.runtimes.torch.tree_paths import path_text
 class InductorSession(TorchSession):
     """One model, compiled under one set of options. The model given is left as it was."""
 
-    def __init__(self, subject: LoadedModel, options: Mapping[str, Any]) -> None:
-        super().__init__(subject, options)
-        if subject.exported is not None or subject.script is not None:
+    def __init__(self, loaded_model: LoadedModel, options: Mapping[str, Any]) -> None:
+        super().__init__(loaded_model, options)
+        if loaded_model.exported is not None or loaded_model.script is not None:
             raise Unsupported(
                 "an nn.Module to compile",
                 "an exported program or TorchScript",
                 "name the code that makes the model: file.py:attribute",
             )
         self._compilations: dict[Any, Compilation] = {}
-        self._graphs: dict[Part, list[TorchProgram]] = {}
+        self._programs_by_part: dict[Part, list[TorchProgram]] = {}
         """The programs that each part ran, one a graph."""
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture one execution, and compare its outputs with those of a plain compilation."""
-        with self._in_effect():
+        with self._options_in_effect():
             args, kwargs = self._bind(inputs)
-            self._say(recorder)
-            self._recorded(args, kwargs, recorder, self._kind(), is_checked=True)
+            self._add_notes(recorder)
+            self._record(args, kwargs, recorder, self._capture_class(), is_checked=True)
 
     def run_op_by_op(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture the ops of the compiled graphs, run one by one with eager kernels."""
-        with self._in_effect():
+        with self._options_in_effect():
             recorder.note("the ops of the compiled graph, run one by one with eager kernels")
-            self._recorded(*self._bind(inputs), recorder, OpByOpCapture)
+            self._record(*self._bind(inputs), recorder, OpByOpCapture)
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
         """The same with all floating-point arithmetic done in float64."""
-        with self._in_effect():
+        with self._options_in_effect():
             recorder.note("the ops of the compiled graph, run one by one in float64")
-            self._recorded(*self._bind(inputs), recorder, Float64Capture)
+            self._record(*self._bind(inputs), recorder, Float64Capture)
 
     def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
         """Execute once; each buffer is recorded, then `value` is put in its place."""
-        if self._kind() is not BufferCapture:
+        if self._capture_class() is not BufferCapture:
             raise Unsupported(
                 "compiled code that is run as it is",
                 "another way to run the graph",
                 "use --introduced local",
             )
-        with self._in_effect():
+        with self._options_in_effect():
             kind = partial(BufferReplay, value=value)
-            self._recorded(*self._bind(inputs), recorder, kind)
+            self._record(*self._bind(inputs), recorder, kind)
         return {}
 
     def with_value(
         self, inputs: Inputs, key: TensorKey | None, value: Array | None
     ) -> list[Array | None]:
         """The flattened final outputs when one buffer holds another value; None leaves it."""
-        with self._in_effect():
+        with self._options_in_effect():
             args, kwargs = self._bind(inputs)
-            compilation = self._compilation(args, kwargs)
-            watch = ValueReplacement(self._watched(compilation), key, value)
-            outputs = pytree.tree_leaves(self._call(compilation, args, kwargs, watch))
+            compilation = self._find_compilation(args, kwargs)
+            watch = ValueReplacement(self._make_watched_model(compilation), key, value)
+            outputs = pytree.tree_leaves(self._call_compiled(compilation, args, kwargs, watch))
             return [to_numpy(out) if isinstance(out, torch.Tensor) else None for out in outputs]
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form: the model is compiled and run."""
-        with self._in_effect():
+        with self._options_in_effect():
             args, kwargs = self._bind(inputs)
-            compilation = self._compilation(args, kwargs)
-            watch = GraphWatch(self._watched(compilation))
-            self._call(compilation, args, kwargs, watch)
-            self._graphs[part] = list(watch.programs.values())
+            compilation = self._find_compilation(args, kwargs)
+            watch = GraphWatch(self._make_watched_model(compilation))
+            self._call_compiled(compilation, args, kwargs, watch)
+            self._programs_by_part[part] = list(watch.programs.values())
 
-    def _chosen(self, region: Region, inputs: EdgeValues) -> TorchProgram:
-        known = self._graphs.get(region.part)
+    def _choose_program(self, region: Region, inputs: EdgeValues) -> TorchProgram:
+        known = self._programs_by_part.get(region.part)
         if known is None:
-            known = [program for programs in self._graphs.values() for program in programs]
+            known = [
+                program for programs in self._programs_by_part.values() for program in programs
+            ]
         return choose_program(known, region, inputs, None)
 
-    def _watched(self, compilation: Compilation) -> WatchedModel:
+    def _make_watched_model(self, compilation: Compilation) -> WatchedModel:
         return WatchedModel(
-            self._subject.module, self._subject.positional, compilation, self._evaluator
+            self._loaded_model.module, self._loaded_model.positional, compilation, self._evaluator
         )
 
-    def _kind(self) -> type[GraphRecording]:
+    def _capture_class(self) -> type[GraphRecording]:
         if "eager" in (self._options["kernels"], self._options["backend"][-5:]):
             return OpByOpCapture
         return UnfusedCapture if self._options["fusion"] == "unfused" else BufferCapture
 
-    def _say(self, recorder: Recorder) -> None:
-        if self._given_training and self._options["mode"] == "eval":
+    def _add_notes(self, recorder: Recorder) -> None:
+        if self._was_training and self._options["mode"] == "eval":
             recorder.note("the model was in training mode; it was captured in eval mode")
-        device = self._subject.device.type
+        device = self._loaded_model.device.type
         if device != "cpu":
             recorder.note(
                 f"not verified on this hardware: on {device} only buffers that torch's"
@@ -133,17 +135,17 @@ class InductorSession(TorchSession):
         if self._options["kernels"] == "eager":
             recorder.note("the ops of the compiled graph, run one by one with eager kernels")
 
-    def _compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
+    def _find_compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
         """Compiled once for inputs of one form, and run once to have all graphs."""
         key = input_signature(args, kwargs, self._options["mode"])
         found = self._compilations.get(key)
-        if found is None or not found.valid:
-            found = Compilation(self._subject.module, self._options)
-            self._call(found, args, kwargs, None)
+        if found is None or not found.is_valid:
+            found = Compilation(self._loaded_model.module, self._options)
+            self._call_compiled(found, args, kwargs, None)
             self._compilations[key] = found
         return found
 
-    def _call(
+    def _call_compiled(
         self,
         compilation: Compilation,
         args: tuple[Any, ...],
@@ -154,11 +156,11 @@ class InductorSession(TorchSession):
             return compilation.run(args, kwargs, listener)
 
         try:
-            return self._undone(call, args, kwargs)
+            return self._call_and_restore(call, args, kwargs)
         except SyncpointError:
             raise
         except OpFailure as failed:
-            raise self._raised(
+            raise self._make_model_error(
                 _cause_of(failed), args, kwargs, describe_op_location(failed.op)
             ) from failed
         except Exception as error:
@@ -166,15 +168,15 @@ class InductorSession(TorchSession):
             if isinstance(inner, SyncpointError):
                 raise inner from error
             try:
-                self._plain(args, kwargs)
+                self._run_plain(args, kwargs)
             except Exception as raised:
-                raise self._raised(raised, args, kwargs) from raised
+                raise self._make_model_error(raised, args, kwargs) from raised
             raise CaptureError(
-                f"{self._subject.name} to be compiled by torch.compile",
+                f"{self._loaded_model.name} to be compiled by torch.compile",
                 f"the model runs but its compilation raised {one_line(inner or error)}",
             ) from error
 
-    def _recorded(
+    def _record(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -187,17 +189,17 @@ class InductorSession(TorchSession):
             runtime="inductor",
             runtime_version=torch.__version__,
             options=self._options,
-            device=str(self._subject.device),
+            device=str(self._loaded_model.device),
             fusion="unfused"
             if kind in (OpByOpCapture, Float64Capture, UnfusedCapture)
             else "as-executed",
             compiled=True,
             environment=describe_torch_environment(),
         )
-        compilation = self._compilation(args, kwargs)
-        watch = kind(self._watched(compilation), recorder)
-        result = self._call(compilation, args, kwargs, watch)
-        self._graphs[recorder.part] = list(watch.programs.values())
+        compilation = self._find_compilation(args, kwargs)
+        watch = kind(self._make_watched_model(compilation), recorder)
+        result = self._call_compiled(compilation, args, kwargs, watch)
+        self._programs_by_part[recorder.part] = list(watch.programs.values())
         leaves = pytree.tree_flatten_with_path(result)[0]
         for position, (path, value) in enumerate(leaves):
             if isinstance(value, torch.Tensor):
@@ -211,19 +213,19 @@ class InductorSession(TorchSession):
         self.conclude(
             recorder,
             watch.computed,
-            (lambda: self._compared(args, kwargs, values)) if is_checked else None,
+            (lambda: self._compare_with_plain(args, kwargs, values)) if is_checked else None,
             other_outputs=describe_other_outputs(names, values, recorder.part),
         )
 
-    def _compared(
+    def _compare_with_plain(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]
     ) -> Observer:
         """Whether the model, compiled as anybody would, gives the same bits."""
-        compilation = self._compilation(args, kwargs)
+        compilation = self._find_compilation(args, kwargs)
 
         def plain() -> Tree:
             with silence_torch():
-                return self._undone(compilation.plain, args, kwargs)
+                return self._call_and_restore(compilation.plain, args, kwargs)
 
         names = [f"out[{position}]" for position in range(len(outputs))]
         return compare_with_plain(names, outputs, plain)

@@ -46,111 +46,120 @@ class NodeCapture(Interpreter):
         self._edges = edges
         self._path = path
         self._iteration = iteration
-        self._outer: dict[Node, Edge | None] = {}
+        self._outer_edges: dict[Node, Edge | None] = {}
         """Placeholders of a sub-graph -> the tensors of the graph around it."""
-        self._keys: dict[str, OpKey] = {}
+        self._op_keys: dict[str, OpKey] = {}
         """Ops of this graph so far; in a sub-graph a key has a path and a round."""
         self._as_planned = not path
         """Whether every op so far has the key that its plan says, so that edges need no look."""
-        self._attributes = program.attributes if attributes is None else attributes
-        self.written: dict[str, torch.Tensor] = {}
+        self._attribute_values = program.attributes if attributes is None else attributes
+        self.written_buffers: dict[str, torch.Tensor] = {}
         """By name: what the buffers hold that the graph writes to."""
-        self.results: tuple[Edge | None, ...] = ()
+        self.result_edges: tuple[Edge | None, ...] = ()
         """What the flattened outputs are known by, once the graph has run."""
 
-    def bind(self, operands: tuple[Any, ...]) -> None:
+    def bind_placeholders(self, operands: tuple[Any, ...]) -> None:
         """Say which tensors the placeholders of a sub-graph stand for."""
         formal = [n for n in self.module.graph.nodes if n.op == "placeholder"]  # type: ignore[union-attr]
         for node, value in zip(formal, operands, strict=False):
-            known = isinstance(value, torch.Tensor) and value in self._ledger.made
-            self._outer[node] = self._ledger.made[value] if known else None
+            known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+            self._outer_edges[node] = self._ledger.edge_by_tensor[value] if known else None
 
     def run_node(self, n: Node) -> Tree:
         """Execute a node; an op is recorded before it runs, its outputs right after."""
         if n.op == "output":
-            self.results = tuple(
-                self._edge(leaf) if isinstance(leaf, Node) else None for leaf in _leaves(n.args[0])
+            self.result_edges = tuple(
+                self._find_edge(leaf) if isinstance(leaf, Node) else None
+                for leaf in _leaves(n.args[0])
             )
             return super().run_node(n)
         if n.op == "get_attr" and not self._path:
-            return self._attributes[str(n.target)]
+            return self._attribute_values[str(n.target)]
         if n.op != "call_function":
             return super().run_node(n)
-        plan = self._program.plan(n)
-        if not plan.computes:
+        plan = self._program.plan_of(n)
+        if not plan.is_op:
             is_check = isinstance(n.target, torch._ops.OpOverload)
-            return None if is_check else self._call(n)
-        if n.target is torch.ops.aten.copy_.default and self._writes_back(n):
+            return None if is_check else self._call_node(n)
+        if n.target is torch.ops.aten.copy_.default and self._record_write_back(n):
             return None
-        if plan.may_nest and any(isinstance(self.env.get(f), GraphModule) for f in plan.fetched):
+        if plan.may_have_subgraphs and any(
+            isinstance(self.env.get(f), GraphModule) for f in plan.attribute_nodes
+        ):
             self._as_planned = False
-            return self._sub_graphs(n, plan)
-        reads = self._reads(plan)
-        key = self._ledger.op(self._describe(n, plan, reads))
-        self._keys[n.name] = key
+            return self._run_with_subgraphs(n, plan)
+        reads = self._find_inputs(plan)
+        key = self._ledger.record_op(self._describe_op(n, plan, reads))
+        self._op_keys[n.name] = key
         self._as_planned = self._as_planned and key is plan.op.key
         try:
             context = n.meta.get(AUTOCAST)
             if context is None:
-                result = self._call(n)
+                result = self._call_node(n)
             else:
                 with torch.autocast(
                     context[0], dtype=context[1], enabled=context[2], cache_enabled=False
                 ):
-                    result = self._call(n)
+                    result = self._call_node(n)
         except Exception as error:
             raise OpFailure(replace(plan.op, key=key)) from error
-        self._record(n, key, result, reads)
-        return self._handed_on(key, result)
+        self._record_output(n, key, result, reads)
+        return self._replace_output(key, result)
 
-    def _handed_on(self, key: OpKey, result: Tree) -> Tree:
+    def _replace_output(self, key: OpKey, result: Tree) -> Tree:
         """What those that read the op's result are given."""
         return result
 
-    def _call(self, node: Node) -> Tree:
+    def _call_node(self, node: Node) -> Tree:
         # What the interpreter does around a call, for tracebacks, costs as much as a small op.
         args = map_arg(node.args, self.env.__getitem__)
         kwargs = map_arg(node.kwargs, self.env.__getitem__) if node.kwargs else {}
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
-    def _edge(self, node: Node) -> Edge | None:
-        if node in self._outer:
-            return self._outer[node]
-        edge = self._edges.of(node)
+    def _find_edge(self, node: Node) -> Edge | None:
+        if node in self._outer_edges:
+            return self._outer_edges[node]
+        edge = self._edges.edge_of(node)
         if edge is None or edge.role is not Role.OUTPUT:
             return edge
-        if edge.op.op in self._keys:
-            return Edge(self._keys[edge.op.op], edge.index)
+        if edge.op.op in self._op_keys:
+            return Edge(self._op_keys[edge.op.op], edge.index)
         # What an op with sub-graphs gives back is known by the op inside that made it.
         value = self.env.get(node)
-        known = isinstance(value, torch.Tensor) and value in self._ledger.made
-        return self._ledger.made[value] if known else None
+        known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+        return self._ledger.edge_by_tensor[value] if known else None
 
-    def _record(self, node: Node, key: OpKey, result: Tree, reads: tuple[Edge, ...]) -> None:
+    def _record_output(self, node: Node, key: OpKey, result: Tree, reads: tuple[Edge, ...]) -> None:
         if isinstance(result, torch.Tensor):
-            self._ledger.results(key, (result,), reads)
+            self._ledger.record_outputs(key, (result,), reads)
             return
         leaves = pytree.tree_leaves(result)
-        self._ledger.results(key, leaves, reads)
+        self._ledger.record_outputs(key, leaves, reads)
         if not any(isinstance(value, torch.Tensor) for value in leaves):
             known = self._ledger.observed.scalars
             agreed = node.name not in known or known[node.name] == result
             known[node.name] = result if agreed else AMBIGUOUS
 
-    def _reads(self, plan: NodePlan) -> tuple[Edge, ...]:
+    def _find_inputs(self, plan: NodePlan) -> tuple[Edge, ...]:
         if self._as_planned:
             return plan.op.inputs
-        return tuple(e for e in (self._edge(node) for node in plan.tensors) if e is not None)
+        return tuple(
+            e for e in (self._find_edge(node) for node in plan.tensor_nodes) if e is not None
+        )
 
-    def _describe(self, node: Node, plan: NodePlan, reads: tuple[Edge, ...]) -> Op:
-        if plan.fixed and not self._path and (reads is plan.op.inputs or reads == plan.op.inputs):
+    def _describe_op(self, node: Node, plan: NodePlan, reads: tuple[Edge, ...]) -> Op:
+        if (
+            plan.has_fixed_attributes
+            and not self._path
+            and (reads is plan.op.inputs or reads == plan.op.inputs)
+        ):
             return plan.op
         # Sizes and the like are other numbers in every run.
         found = collect_attributes(node, lambda n: self.env.get(n, n))
-        key = replace(self._edges.key(node.name), path=self._path, iteration=self._iteration)
+        key = replace(self._edges.op_key(node.name), path=self._path, iteration=self._iteration)
         return replace(plan.op, key=key, inputs=reads, attributes=found)
 
-    def _writes_back(self, node: Node) -> bool:
+    def _record_write_back(self, node: Node) -> bool:
         """A write to a buffer or an input at the end of a functional graph.
 
         The new state is recorded; the write is not done, since capture leaves the model as is.
@@ -159,26 +168,28 @@ class NodeCapture(Interpreter):
         assert isinstance(target, Node)
         if target.op not in ("get_attr", "placeholder"):
             return False
-        edge = self._edge(target)
+        edge = self._find_edge(target)
         value = self.env.get(node.args[1])  # type: ignore[arg-type]
         if edge is not None and isinstance(value, torch.Tensor):
-            made_by = self._edge(node.args[1])  # type: ignore[arg-type]
+            made_by = self._find_edge(node.args[1])  # type: ignore[arg-type]
             if edge.role is Role.STATE:
-                value = self.written[edge.op.op] = _convert_to_buffer(value, self.env[target])
-            self._ledger.state(edge.op.op, made_by, value)
+                value = self.written_buffers[edge.op.op] = _convert_to_buffer(
+                    value, self.env[target]
+                )
+            self._ledger.record_state(edge.op.op, made_by, value)
         return True
 
-    def _sub_graphs(self, node: Node, plan: NodePlan) -> Tree:
+    def _run_with_subgraphs(self, node: Node, plan: NodePlan) -> Tree:
         """Run an op that has graphs as arguments (cond, while_loop), recording what is inside."""
 
         def recorded(name: str, module: GraphModule) -> Callable[..., Any]:
             def call(*operands: Tree) -> Tree:
                 path = "/".join(p for p in (self._path, f"{node.name}.{name}") if p)
-                round_ = self._ledger.rounds[path]
-                self._ledger.rounds[path] += 1
+                round_ = self._ledger.call_counts[path]
+                self._ledger.call_counts[path] += 1
                 edges = Edges({}, self._edges.graph)
                 inner = NodeCapture(self._ledger, self._program, module, edges, path, round_)
-                inner.bind(operands)
+                inner.bind_placeholders(operands)
                 return inner.run(*operands, enable_io_processing=False)
 
             return call
@@ -195,13 +206,13 @@ class NodeCapture(Interpreter):
         fresh = [
             v
             for v in pytree.tree_leaves(result)
-            if isinstance(v, torch.Tensor) and v not in self._ledger.made
+            if isinstance(v, torch.Tensor) and v not in self._ledger.edge_by_tensor
         ]
         if fresh:
-            reads = self._reads(plan)
-            key = self._ledger.op(self._describe(node, plan, reads))
-            self._keys[node.name] = key
-            self._record(node, key, result, reads)
+            reads = self._find_inputs(plan)
+            key = self._ledger.record_op(self._describe_op(node, plan, reads))
+            self._op_keys[node.name] = key
+            self._record_output(node, key, result, reads)
         return result
 
 
@@ -219,28 +230,28 @@ def record_program(
     """
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input_edge(name), value, name=path)
+            ledger.record_tensor(model_input_edge(name), value, name=path)
     for edge, value in program.parameters():
-        ledger.parameter(edge, value)
-    held = program.started(states)
+        ledger.record_parameter(edge, value)
+    held = program.attributes_at_start(states)
     for target, value in held.items():
-        name = program.edges.name(target)
+        name = program.edges.parameter_name(target)
         if name in program.states:
-            ledger.tensor(state_edge_before(name), value)
+            ledger.record_tensor(state_edge_before(name), value)
     assert program.module is not None
     capture = kind(ledger, program, program.module, program.edges, attributes=held)
     outputs = pytree.tree_leaves(capture.run(*leaves, enable_io_processing=False))
     for position, value in enumerate(outputs):
-        made_by = capture.results[position]
+        made_by = capture.result_edges[position]
         if isinstance(value, torch.Tensor) and made_by is not None:
-            ledger.model_output(made_by, position, value, program.outputs[position])
-    return outputs, capture.written
+            ledger.record_model_output(made_by, position, value, program.outputs[position])
+    return outputs, capture.written_buffers
 
 
 def record_by_nodes(
     program: TorchProgram,
     ledger: CaptureLedger,
-    subject: LoadedModel,
+    loaded_model: LoadedModel,
     loop: StepLoop | None,
     inputs: tuple[Args, Kwargs],
     seed: int,
@@ -257,7 +268,9 @@ def record_by_nodes(
     except OpFailure as failed:
         cause = failed.__cause__
         assert isinstance(cause, Exception)
-        raise make_model_error(subject, cause, *inputs, describe_op_location(failed.op)) from cause
+        raise make_model_error(
+            loaded_model, cause, *inputs, describe_op_location(failed.op)
+        ) from cause
     if loop is not None:
         loop.states.update(written)
     return outputs
@@ -271,12 +284,12 @@ def record_in_float64(
     input_values = {}
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input_edge(name), value, name=path)
+            ledger.record_tensor(model_input_edge(name), value, name=path)
             input_values[model_input_edge(name)] = value
-    outputs = evaluator.run_all(program, input_values, ledger)
+    outputs = evaluator.evaluate_all(program, input_values, ledger)
     for position, (edge, value) in enumerate(outputs):
         if edge is not None and isinstance(value, torch.Tensor):
-            ledger.model_output(edge, position, value, program.outputs[position])
+            ledger.record_model_output(edge, position, value, program.outputs[position])
 
 
 def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:

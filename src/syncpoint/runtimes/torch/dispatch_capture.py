@@ -79,34 +79,38 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """`states` are the tensors of the model that go from step to step; None without steps."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kept = states
+        self._step_states = states
         self.graph = Graph()
-        self._failed: tuple[Exception, Op] | None = None
+        self._last_failure: tuple[Exception, Op] | None = None
         """What was raised last, and by which op."""
         self.numbers_read = 0
         """How many numbers that are no truth values went from tensors into Python."""
         self._ledger = ledger
         self._stack = stack
         self._running = False
-        self._place: tuple[tuple[Frame, ...], tuple[str, str]] = ((), ("", ""))
+        self._call_site: tuple[tuple[Frame, ...], tuple[str, str]] = ((), ("", ""))
         """Of the last op; what is read once more at the end has the place of that."""
         self.ops = 0
-        self.unplaced = 0
+        self.ops_without_module = 0
         """Ops whose module the stack did not tell."""
         self._modules = ModuleStack(model)
         self._memory = MemoryTracker()
         self._parameters: dict[str, torch.Tensor] = {}
-        self._names: dict[str, str] = {}
-        self._edges = Edges(self._names, states=states or ())
+        self._parameter_names: dict[str, str] = {}
+        self._edges = Edges(self._parameter_names, states=states or ())
         self._model = model
-        self._own = find_own_tensors(model)
-        self._by_identity = {tensor_identity(tensor): name for name, tensor in self._own.items()}
+        self._own_tensors_by_name = find_own_tensors(model)
+        self._name_by_identity = {
+            tensor_identity(tensor): name for name, tensor in self._own_tensors_by_name.items()
+        }
         recorder = ledger.recorder
-        self._taken = {} if recorder is None else _OP_SIGNATURES.setdefault(recorder.writer, {})
+        self._op_signatures = (
+            {} if recorder is None else _OP_SIGNATURES.setdefault(recorder.writer, {})
+        )
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], paths: list[str]) -> Tree:
         """Run the model; `paths` name the flattened inputs as the user knows them."""
-        self._placeholders(pytree.tree_leaves((args, kwargs)), paths)
+        self._record_inputs(pytree.tree_leaves((args, kwargs)), paths)
         self._running = True
         try:
             with self._modules, self:
@@ -114,18 +118,18 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._running = False
 
-    def program(self, result: Tree, notes: tuple[str, ...]) -> tuple[TorchProgram, list[Any]]:
+    def make_program(self, result: Tree, notes: tuple[str, ...]) -> tuple[TorchProgram, list[Any]]:
         """What was recorded, and the flattened outputs, which are recorded as such here."""
-        self._place = (self._place[0], ("", class_name(self._model)))
+        self._call_site = (self._call_site[0], ("", class_name(self._model)))
         found, _ = pytree.tree_flatten_with_path(result)
         names = tuple(path_text("out", path) for path, _ in found)
         leaves = [value for _, value in found]
-        made_by = [self._read(v) if isinstance(v, torch.Tensor) else None for v in leaves]
+        made_by = [self._find_node(v) if isinstance(v, torch.Tensor) else None for v in leaves]
         for position, (value, node) in enumerate(zip(leaves, made_by, strict=True)):
-            edge = self._edges.of(node) if node is not None else None
+            edge = self._edges.edge_of(node) if node is not None else None
             if edge is not None:
-                self._ledger.model_output(edge, position, value, names[position])
-        self._states()
+                self._ledger.record_model_output(edge, position, value, names[position])
+        self._record_states()
         self.graph.output(tuple(made_by))
         if self.numbers_read:
             notes += (
@@ -135,7 +139,7 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return (
             TorchProgram(
                 graph=self.graph,
-                edges=Edges(dict(self._names), states=self._kept or ()),
+                edges=Edges(dict(self._parameter_names), states=self._step_states or ()),
                 attributes=self._parameters,
                 placeholders=self._placeholder_paths,
                 outputs=names,
@@ -145,11 +149,11 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             leaves,
         )
 
-    def cause_of(self, error: Exception) -> tuple[Exception, str]:
+    def find_cause(self, error: Exception) -> tuple[Exception, str]:
         """What really ended the run, and in which op; scripts catch nothing, but they wrap it."""
-        if self._failed is None:
+        if self._last_failure is None:
             return error, ""
-        cause, op = self._failed
+        cause, op = self._last_failure
         if cause is error or self._stack is not read_python_stack:
             return cause, describe_op_location(op)
         return error, ""
@@ -161,22 +165,24 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func in _IDENTITY_OPS or func in _LIFT_OPS:
             result = func(*args, **kwargs)
-            self._memory.hold(result, self._read(args[0]), fresh=False)
+            self._memory.track(result, self._find_node(args[0]), fresh=False)
             return result
         given = (args, kwargs)
         before = {storage_id(value) for value in pytree.tree_leaves(given) if _is_tensor(value)}
-        nodes = pytree.tree_map(lambda v: self._read(v) if _is_tensor(v) else v, given)
-        node, op, reads = self._op(func, *nodes)
+        nodes = pytree.tree_map(lambda v: self._find_node(v) if _is_tensor(v) else v, given)
+        node, op, reads = self._record_op(func, *nodes)
         try:
             result = func(*args, **kwargs)
         except Exception as error:
             # The model may catch it, so it must stay what it is.
-            self._failed = (error, op)
+            self._last_failure = (error, op)
             raise
-        self._results(node, op, reads, result, find_written_tensors(func, args, kwargs), before)
+        self._record_outputs(
+            node, op, reads, result, find_written_tensors(func, args, kwargs), before
+        )
         return result
 
-    def _results(
+    def _record_outputs(
         self,
         node: Node,
         op: Op,
@@ -196,118 +202,122 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         single = len(leaves) == 1 and _is_tensor(leaves[0])
         forms = [to_meta_tensor(v) if _is_tensor(v) else v for v in leaves]
         node.meta["val"] = forms[0] if single else tuple(forms)
-        self._ledger.results(op.key, leaves, () if changed else reads)
+        self._ledger.record_outputs(op.key, leaves, () if changed else reads)
         for index, value in enumerate(leaves):
             if not _is_tensor(value):
                 continue
-            part = node if single else self._part(node, index, forms[index])
+            part = node if single else self._pick_output(node, index, forms[index])
             if id(value) in changed:
-                self._memory.wrote(value, part)
+                self._memory.record_write(value, part)
             else:
-                self._memory.hold(value, part, fresh=storage_id(value) not in before)
+                self._memory.track(value, part, fresh=storage_id(value) not in before)
 
-    def _part(self, node: Node, index: int, form: torch.Tensor | None) -> Node:
+    def _pick_output(self, node: Node, index: int, form: torch.Tensor | None) -> Node:
         part = self.graph.call_function(operator.getitem, (node, index))
         part.meta["val"] = form
         return part
 
-    def _op(self, func: Any, args: Tree, kwargs: Tree) -> tuple[Node, Op, tuple[Edge, ...]]:
+    def _record_op(self, func: Any, args: Tree, kwargs: Tree) -> tuple[Node, Op, tuple[Edge, ...]]:
         """The node of an op, which is recorded as well."""
         if self._running:
             source, module = self._stack(DispatchTracer.run.__code__)
-            self._place = (source, module or self._modules.current)
-            self.unplaced += module is None
+            self._call_site = (source, module or self._modules.current)
+            self.ops_without_module += module is None
             self.ops += 1
-        source, (path, kind) = self._place
+        source, (path, kind) = self._call_site
         packet = getattr(func, "overloadpacket", func)
         name = getattr(packet, "__name__", str(packet))
         node = self.graph.create_node("call_function", func, args, kwargs, name=name)
         node.meta[FRAMES] = source
         node.meta["nn_module_stack"] = {path: (path, kind)}
-        reads = self._edges.inputs(node)
+        reads = self._edges.inputs_of(node)
         signature = (op_type(node), path, source[-1:], reads)
         # Samples may take other branches: an op of another sample keeps its name to itself.
-        while self._taken.get(node.name, signature) != signature:
+        while self._op_signatures.get(node.name, signature) != signature:
             node.name = self.graph._graph_namespace.create_name(name, None)
-        self._taken[node.name] = signature
+        self._op_signatures[node.name] = signature
         described = describe_op(node)
         op = replace(described, inputs=reads, attributes=collect_attributes(node, lambda n: n))
-        return node, replace(op, key=self._ledger.op(op)), reads
+        return node, replace(op, key=self._ledger.record_op(op)), reads
 
-    def _read(self, tensor: torch.Tensor) -> Node:
+    def _find_node(self, tensor: torch.Tensor) -> Node:
         """The node that has the value which the tensor has now."""
-        if not self._memory.known(tensor):
-            self._adopt(tensor)
-        node, writes = self._memory.read(tensor)
+        if not self._memory.is_tracked(tensor):
+            self._record_origin(tensor)
+        node, writes = self._memory.find_value(tensor)
         if writes:
-            node = self._reread(tensor, node, writes)
+            node = self._record_reread(tensor, node, writes)
         return node
 
-    def _reread(self, tensor: torch.Tensor, node: Node, writes: list[Write]) -> Node:
+    def _record_reread(self, tensor: torch.Tensor, node: Node, writes: list[Write]) -> Node:
         place = StorageRegion.of(tensor)
         target: Any = REREAD
-        if any(write.place.dtype != place.dtype for write in writes):
+        if any(write.region.dtype != place.dtype for write in writes):
             target = reread_as_other_type
-        places = [n for p in (place, *(w.place for w in writes)) for n in p.numbers()]
-        made, op, reads = self._op(target, (node, [w.node for w in writes], places), {})
+        places = [n for p in (place, *(w.region for w in writes)) for n in p.as_numbers()]
+        made, op, reads = self._record_op(target, (node, [w.node for w in writes], places), {})
         made.meta["val"] = to_meta_tensor(tensor)
-        self._ledger.results(op.key, [tensor], reads)
-        self._memory.hold(tensor, made, fresh=False)
+        self._ledger.record_outputs(op.key, [tensor], reads)
+        self._memory.track(tensor, made, fresh=False)
         return made
 
-    def _adopt(self, tensor: torch.Tensor) -> None:
+    def _record_origin(self, tensor: torch.Tensor) -> None:
         """A tensor that no op gave: the model's own, or made out of Python values."""
-        name = self._by_identity.get(tensor_identity(tensor))
+        name = self._name_by_identity.get(tensor_identity(tensor))
         if name is not None and name not in self._parameters:
-            own = self._own[name]
+            own = self._own_tensors_by_name[name]
             node = self.graph.create_node("get_attr", name)
             node.meta["val"] = to_meta_tensor(own)
             self._parameters[name] = own
-            self._names[name] = name
-            edge = self._edges.of(node)
+            self._parameter_names[name] = name
+            edge = self._edges.edge_of(node)
             assert edge is not None
             if edge.role is Role.STATE:
-                self._ledger.tensor(edge, own)
+                self._ledger.record_tensor(edge, own)
             else:
-                self._ledger.parameter(edge, own)
-            self._memory.hold(own, node, fresh=False)
-        twin = self._memory.twin(tensor) if name is None else self._own[name]
+                self._ledger.record_parameter(edge, own)
+            self._memory.track(own, node, fresh=False)
+        twin = self._memory.find_alias(tensor) if name is None else self._own_tensors_by_name[name]
         if twin is not None:
-            self._memory.hold(tensor, self._read(twin), fresh=False)
+            self._memory.track(tensor, self._find_node(twin), fresh=False)
             return
-        node, op, _ = self._op(aten.lift_fresh_copy.default, (tensor.detach().clone(),), {})
+        node, op, _ = self._record_op(aten.lift_fresh_copy.default, (tensor.detach().clone(),), {})
         node.meta["val"] = to_meta_tensor(tensor)
-        self._ledger.results(op.key, [tensor], ())
-        self._memory.hold(tensor, node, fresh=True)
+        self._ledger.record_outputs(op.key, [tensor], ())
+        self._memory.track(tensor, node, fresh=True)
 
-    def _placeholders(self, leaves: list[Any], paths: list[str]) -> None:
+    def _record_inputs(self, leaves: list[Any], paths: list[str]) -> None:
         found = []
         for value, path in zip(leaves, paths, strict=True):
             node = self.graph.placeholder(re.sub(r"\W+", "_", path).strip("_"))
             found.append((node.name, path))
             if _is_tensor(value):
                 node.meta["val"] = to_meta_tensor(value)
-                self._memory.hold(value, node, fresh=False)
-                self._ledger.tensor(Edge(OpKey(node.name), role=Role.MODEL_INPUT), value, name=path)
+                self._memory.track(value, node, fresh=False)
+                self._ledger.record_tensor(
+                    Edge(OpKey(node.name), role=Role.MODEL_INPUT), value, name=path
+                )
             else:
                 node.meta["val"] = value
         self._placeholder_paths = tuple(found)
 
-    def _states(self) -> None:
+    def _record_states(self) -> None:
         """The new values of parameters and buffers that were written to."""
-        if self._kept is not None:
+        if self._step_states is not None:
             # By now another tensor may stand in the place of the one there was.
             for name, tensor in find_own_tensors(self._model).items():
-                if name in self._kept and self._memory.known(tensor):
-                    self._ledger.state(name, self._edges.of(self._read(tensor)), tensor)
+                if name in self._step_states and self._memory.is_tracked(tensor):
+                    self._ledger.record_state(
+                        name, self._edges.edge_of(self._find_node(tensor)), tensor
+                    )
             return
-        for name, tensor in self._own.items():
-            if name not in self._parameters or not self._memory.known(tensor):
+        for name, tensor in self._own_tensors_by_name.items():
+            if name not in self._parameters or not self._memory.is_tracked(tensor):
                 continue
-            node, writes = self._memory.read(tensor)
+            node, writes = self._memory.find_value(tensor)
             if writes or node.op != "get_attr":
                 edge = Edge(OpKey(name), role=Role.STATE)
-                self._ledger.tensor(edge, tensor)
+                self._ledger.record_tensor(edge, tensor)
 
 
 def reread_as_other_type(before: Tree, written: Tree, places: Tree) -> Tree:
@@ -320,7 +330,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def record_by_dispatch(
-    subject: LoadedModel,
+    loaded_model: LoadedModel,
     loop: StepLoop | None,
     inputs: tuple[Args, Kwargs],
     ledger: CaptureLedger,
@@ -332,26 +342,26 @@ def record_by_dispatch(
     Gives the program that was recorded, and the flattened outputs.
     """
     args, kwargs = inputs
-    model = subject.module if loop is None else loop.traced
-    stack = read_python_stack if subject.script is None else subject.script.here
-    tracer = DispatchTracer(model, ledger, stack, None if loop is None else loop.written)
-    paths = [path for path, _ in named_leaves((args, kwargs), subject.positional)]
+    model = loaded_model.module if loop is None else loop.traced
+    stack = read_python_stack if loaded_model.script is None else loaded_model.script.read_call_site
+    tracer = DispatchTracer(model, ledger, stack, None if loop is None else loop.written_names)
+    paths = [path for path, _ in named_leaves((args, kwargs), loaded_model.positional)]
     kept = preserve_state(model) if loop is None else contextlib.nullcontext()
-    with kept, without_optimisation() if subject.script else contextlib.nullcontext():
+    with kept, without_optimisation() if loaded_model.script else contextlib.nullcontext():
         torch.manual_seed(seed)
         try:
             result = tracer.run(
                 pytree.tree_map(clone_tensor, args), pytree.tree_map(clone_tensor, kwargs), paths
             )
         except Exception as error:
-            cause, place = tracer.cause_of(error)
-            raise make_model_error(subject, cause, args, kwargs, place) from error
+            cause, place = tracer.find_cause(error)
+            raise make_model_error(loaded_model, cause, args, kwargs, place) from error
         notes: tuple[str, ...] = (f"{why}: {_LEVEL_NOTE}",)
-        if subject.script is not None and tracer.unplaced:
+        if loaded_model.script is not None and tracer.ops_without_module:
             notes += (
-                f"the module of {tracer.unplaced} of {tracer.ops} ops is not known: a line of"
-                " the script calls several modules of one class",
+                f"the module of {tracer.ops_without_module} of {tracer.ops} ops is unknown: a line"
+                " of the script calls several modules of one class",
             )
-        program, outputs = tracer.program(result, notes)
+        program, outputs = tracer.make_program(result, notes)
         # The outputs may be memory of the model, which is put back.
         return program, pytree.tree_map(clone_tensor, outputs)

@@ -46,27 +46,27 @@ class Edges:
         """Which of several graphs of a model it is; "" for the only one."""
         self._inputs = inputs or {}
         """Placeholders that are not known by their own names."""
-        self._found: dict[Node, Edge | None] = {}
+        self._edge_by_node: dict[Node, Edge | None] = {}
 
-    def keeping(self, states: Container[str]) -> Edges:
+    def with_states(self, states: Container[str]) -> Edges:
         """The same with these as states."""
         return Edges(self._parameter_names, self.graph, self._inputs, states)
 
-    def name(self, target: str) -> str:
+    def parameter_name(self, target: str) -> str:
         """What the parameter, buffer or constant is called that a get_attr node fetches."""
         return self._parameter_names.get(target, "")
 
-    def key(self, name: str) -> OpKey:
+    def op_key(self, name: str) -> OpKey:
         """The key of the op of that name in this graph."""
         return OpKey(name, graph=self.graph)
 
-    def of(self, node: Node) -> Edge | None:
+    def edge_of(self, node: Node) -> Edge | None:
         """The tensor that `node` is; None where it is not one tensor."""
-        if node not in self._found:
-            self._found[node] = self._of(node)
-        return self._found[node]
+        if node not in self._edge_by_node:
+            self._edge_by_node[node] = self._resolve(node)
+        return self._edge_by_node[node]
 
-    def _of(self, node: Node) -> Edge | None:
+    def _resolve(self, node: Node) -> Edge | None:
         if node.op == "placeholder":
             return self._inputs.get(node.name, Edge(OpKey(node.name), role=Role.MODEL_INPUT))
         if node.op == "get_attr":
@@ -82,15 +82,15 @@ class Edges:
         found = positions
         if not isinstance(found, int):
             return None
-        return Edge(self.key(producer.name), index=found)
+        return Edge(self.op_key(producer.name), index=found)
 
-    def inputs(self, node: Node) -> tuple[Edge, ...]:
+    def inputs_of(self, node: Node) -> tuple[Edge, ...]:
         """The tensors an op reads, in the order of its schema; one read twice is there twice."""
         found: list[Edge] = []
         for _, value in list_arguments(node):
             for leaf in pytree.tree_leaves(value):
                 if isinstance(leaf, Node) and is_tensor(leaf):
-                    edge = self.of(leaf)
+                    edge = self.edge_of(leaf)
                     if edge is not None:
                         found.append(edge)
         return tuple(found)

@@ -42,7 +42,7 @@ class TorchEvaluator:
         """The parameters that the region's ops read, each once."""
         found: dict[OpKey, None] = {}
         for key in region.ops:
-            for edge in program.edges.inputs(program.nodes[key.op]):
+            for edge in program.edges.inputs_of(program.nodes[key.op]):
                 if edge.role is Role.PARAMETER:
                     found[edge.op] = None
         return list(found)
@@ -68,7 +68,7 @@ class TorchEvaluator:
         finally:
             torch.set_default_dtype(default)
 
-    def run_all(
+    def evaluate_all(
         self, program: TorchProgram, given: Mapping[Edge, torch.Tensor], ledger: CaptureLedger
     ) -> list[tuple[Edge | None, torch.Tensor | None]]:
         """Run a whole program in float64 and record every op; gives its results."""
@@ -119,30 +119,30 @@ class _Evaluation:
         self._dtype = dtype
         self._rounded_to = rounded_to
         self._values: dict[Edge, Any] = {}
-        self._given_parameters: dict[Edge, torch.Tensor] = {}
+        self._replaced_parameters: dict[Edge, torch.Tensor] = {}
 
     def run(self, region: Region, inputs: Mapping[Edge, Array]) -> list[Array | None]:
         program = self._program
         nodes = [(key, program.nodes[key.op]) for key in region.ops]
         for _, node in nodes:
             check_can_change_dtype(node)
-        self._given_parameters = {
-            edge: self._cast(to_torch(value))
+        self._replaced_parameters = {
+            edge: self._convert_parameter(to_torch(value))
             for edge, value in inputs.items()
             if edge.role is Role.PARAMETER
         }
         given = {
-            edge: self._given(edge, value)
+            edge: self._convert_input(edge, value)
             for edge, value in inputs.items()
             if edge.role is not Role.PARAMETER
         }
         self._values.update(given)
-        reads = Counter(e for _, node in nodes for e in program.edges.inputs(node))
+        reads = Counter(e for _, node in nodes for e in program.edges.inputs_of(node))
         reads.update(region.outputs)
         rounded = torch_dtype(self._rounded_to) if self._rounded_to is not None else None
         for key, node in nodes:
             try:
-                result = call_in_dtype(node, self._fetch, self._dtype, rounded)
+                result = call_in_dtype(node, self._fetch_value, self._dtype, rounded)
             except SyncpointError:
                 raise
             except Exception as error:
@@ -152,45 +152,45 @@ class _Evaluation:
                 ) from error
             for index, value in enumerate(pytree.tree_leaves(result)):
                 self._values.setdefault(Edge(key, index), value)
-            for edge in program.edges.inputs(node):
+            for edge in program.edges.inputs_of(node):
                 reads[edge] -= 1
                 if not reads[edge]:
                     self._values.pop(edge, None)
         lent = {v.untyped_storage().data_ptr() for v in given.values()}
-        return [self._output(edge, lent) for edge in region.outputs]
+        return [self._collect_output(edge, lent) for edge in region.outputs]
 
     def run_all(
         self, given: Mapping[Edge, torch.Tensor], ledger: CaptureLedger
     ) -> list[tuple[Edge | None, torch.Tensor | None]]:
         program = self._program
-        self._values = {edge: self._given(edge, value) for edge, value in given.items()}
+        self._values = {edge: self._convert_input(edge, value) for edge, value in given.items()}
         results = _result_edges(program)
-        reads = Counter(e for n in program.nodes.values() for e in program.edges.inputs(n))
+        reads = Counter(e for n in program.nodes.values() for e in program.edges.inputs_of(n))
         reads.update(edge for edge in results if edge is not None)
         for name, node in program.nodes.items():
             check_can_change_dtype(node)
-            inputs = program.edges.inputs(node)
-            key = ledger.op(program.plan(node).op)
+            inputs = program.edges.inputs_of(node)
+            key = ledger.record_op(program.plan_of(node).op)
             try:
-                result = call_in_dtype(node, self._fetch, self._dtype)
+                result = call_in_dtype(node, self._fetch_value, self._dtype)
             except SyncpointError:
                 raise
             except Exception as error:
                 raise Unsupported(f"{name} to run in float64", one_line(error)) from error
             leaves = pytree.tree_leaves(result)
             for index, value in enumerate(leaves):
-                self._values.setdefault(Edge(program.edges.key(name), index), value)
-            ledger.results(key, leaves, ())
+                self._values.setdefault(Edge(program.edges.op_key(name), index), value)
+            ledger.record_outputs(key, leaves, ())
             for edge in inputs:
                 reads[edge] -= 1
                 if not reads[edge]:
                     self._values.pop(edge, None)
         return [(edge, self._values.get(edge) if edge else None) for edge in results]
 
-    def _given(self, edge: Edge, array: Array | torch.Tensor) -> torch.Tensor:
+    def _convert_input(self, edge: Edge, array: Array | torch.Tensor) -> torch.Tensor:
         """A value from outside, in the kind of type and the memory layout the op is used to."""
         value = array if isinstance(array, torch.Tensor) else to_torch(array)
-        seen = self._program.expected(edge)
+        seen = self._program.expected_tensor(edge)
         if seen is None:
             return cast_floats(value, self._dtype)
         if seen.is_floating_point() or seen.is_complex():
@@ -203,10 +203,10 @@ class _Evaluation:
             value = (value.round() if value.is_floating_point() else value).to(seen.dtype)
         value = _copy_to_strides(value, seen)
         # Even without gradients matmul chooses its kernel by this flag.
-        learns = edge in self._program.observed.learns or seen.requires_grad
+        learns = edge in self._program.observed.requires_grad or seen.requires_grad
         return value.requires_grad_() if learns and _is_floating(value) else value
 
-    def _cast(self, value: torch.Tensor) -> torch.Tensor:
+    def _convert_parameter(self, value: torch.Tensor) -> torch.Tensor:
         """A given parameter in the type of this evaluation, rounded before if asked."""
         if not _is_floating(value):
             return value
@@ -214,20 +214,20 @@ class _Evaluation:
             value = cast_floats(value, torch_dtype(self._rounded_to))
         return cast_floats(value, self._dtype)
 
-    def _parameter(self, edge: Edge) -> torch.Tensor:
-        if edge in self._given_parameters:
-            return self._given_parameters[edge]
+    def _find_parameter(self, edge: Edge) -> torch.Tensor:
+        if edge in self._replaced_parameters:
+            return self._replaced_parameters[edge]
         return self._evaluator.parameter(self._program, edge, self._dtype, self._rounded_to)
 
-    def _fetch(self, node: Node) -> Tree:
-        edge = self._program.edges.of(node)
+    def _fetch_value(self, node: Node) -> Tree:
+        edge = self._program.edges.edge_of(node)
         if edge is not None and edge.role is Role.PARAMETER:
-            return self._parameter(edge)
+            return self._find_parameter(edge)
         if edge is not None and edge in self._values:
             return self._values[edge]
         seen = node.meta.get("val")
         if isinstance(seen, (list, tuple)):
-            key = self._program.edges.key(node.name)
+            key = self._program.edges.op_key(node.name)
             return [self._values[Edge(key, i)] for i in range(len(seen))]
         if node.name in self._program.observed.scalars:
             number = self._program.observed.scalars[node.name]
@@ -240,9 +240,9 @@ class _Evaluation:
             f"values for {edge.op if edge else node.name}, which the region reads", "none"
         )
 
-    def _output(self, edge: Edge, lent: set[int]) -> Array | None:
+    def _collect_output(self, edge: Edge, lent: set[int]) -> Array | None:
         if edge.role is Role.PARAMETER:
-            value: Any = self._parameter(edge)
+            value: Any = self._find_parameter(edge)
         elif edge in self._values:
             value = self._values[edge]
         else:
@@ -257,7 +257,7 @@ class _Evaluation:
 def _result_edges(program: TorchProgram) -> list[Edge | None]:
     last = next(iter(reversed(program.graph.nodes)))
     leaves = pytree.tree_leaves(last.args[0], is_leaf=lambda v: isinstance(v, Node))
-    return [program.edges.of(v) if isinstance(v, Node) else None for v in leaves]
+    return [program.edges.edge_of(v) if isinstance(v, Node) else None for v in leaves]
 
 
 def choose_program(
@@ -313,7 +313,7 @@ def _find_node(program: TorchProgram, key: OpKey) -> Node | None:
 
 def _describe_misfit(program: TorchProgram, edge: Edge, array: Array) -> tuple[str, str] | None:
     """What is wrong with the shape of a value for an edge, as expected and found."""
-    seen = program.expected(edge)
+    seen = program.expected_tensor(edge)
     if seen is None or any(type(n) is not int for n in seen.shape):
         return None
     if tuple(seen.shape) == tuple(array.shape):

@@ -83,7 +83,7 @@ def make_program(
         originals=originals,
         notes=tuple(notes),
         module=module,
-        observed=Observations(keeps_forms=bool(exported.range_constraints)),
+        observed=Observations(keeps_meta_tensors=bool(exported.range_constraints)),
     )
 
 

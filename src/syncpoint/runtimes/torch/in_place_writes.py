@@ -44,13 +44,13 @@ class StorageRegion:
         pairs = zip(self.shape, self.strides, strict=True)
         return self.offset + 1 + sum((n - 1) * s for n, s in pairs)
 
-    def may_meet(self, other: StorageRegion) -> bool:
+    def may_overlap(self, other: StorageRegion) -> bool:
         """Whether the two may have elements in common."""
         if self.dtype != other.dtype:
             return True
         return self.offset < other.end and other.offset < self.end
 
-    def numbers(self) -> list[int]:
+    def as_numbers(self) -> list[int]:
         """As one list, for the arguments of an op."""
         return [len(self.shape), *self.shape, *self.strides, self.offset]
 
@@ -60,7 +60,7 @@ class Write:
     """A value that was written to a place."""
 
     node: Node
-    place: StorageRegion
+    region: StorageRegion
 
 
 @dataclass
@@ -74,50 +74,50 @@ class MemoryTracker:
     """The live tensors of a run and the nodes that gave them their values."""
 
     def __init__(self) -> None:
-        self._held: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._tracked: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._writes: dict[int, list[Write]] = {}
         """By storage. That of one that is gone may stand for a new one; `hold` clears it."""
 
-    def hold(self, tensor: torch.Tensor, node: Node, fresh: bool) -> None:
+    def track(self, tensor: torch.Tensor, node: Node, fresh: bool) -> None:
         """A tensor has the value of a node; `fresh` where it shares no memory known before."""
         storage = storage_id(tensor)
         if fresh:
             self._writes.pop(storage, None)
-        self._held[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
+        self._tracked[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
 
-    def wrote(self, tensor: torch.Tensor, node: Node) -> None:
+    def record_write(self, tensor: torch.Tensor, node: Node) -> None:
         """The value of a node was written to the memory of a tensor."""
         storage = storage_id(tensor)
         if storage:
             self._writes.setdefault(storage, []).append(Write(node, StorageRegion.of(tensor)))
-        self._held[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
+        self._tracked[tensor] = _TrackedTensor(node, len(self._writes.get(storage, ())))
 
-    def known(self, tensor: torch.Tensor) -> bool:
+    def is_tracked(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has been seen."""
-        return tensor in self._held
+        return tensor in self._tracked
 
-    def read(self, tensor: torch.Tensor) -> tuple[Node, list[Write]]:
+    def find_value(self, tensor: torch.Tensor) -> tuple[Node, list[Write]]:
         """The node whose value a tensor had last, and what was written over it since."""
-        held: _TrackedTensor = self._held[tensor]
+        held: _TrackedTensor = self._tracked[tensor]
         writes = self._writes.get(storage_id(tensor), [])[held.writes :]
         if not writes:
             return held.node, []
         place, node = StorageRegion.of(tensor), held.node
         since: list[Write] = []
         for write in writes:
-            if write.place == place:
+            if write.region == place:
                 node, since = write.node, []
-            elif write.place.may_meet(place):
+            elif write.region.may_overlap(place):
                 since.append(write)
         return node, since
 
-    def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def find_alias(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A live tensor that is the same memory seen in the same way."""
         storage = storage_id(tensor)
         if not storage:
             return None
         place = StorageRegion.of(tensor)
-        for other in list(self._held):
+        for other in list(self._tracked):
             if storage_id(other) == storage and StorageRegion.of(other) == place:
                 found: torch.Tensor = other
                 return found

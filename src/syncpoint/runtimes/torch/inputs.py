@@ -23,17 +23,17 @@ Kwargs = dict[str, Any]
 
 
 def bind_arguments(
-    subject: LoadedModel, inputs: Inputs, specs: Sequence[InputSpec]
+    loaded_model: LoadedModel, inputs: Inputs, specs: Sequence[InputSpec]
 ) -> tuple[Args, Kwargs]:
     """The arguments of forward as tensors of the right type, each with memory of its own."""
-    positional = subject.positional
-    open_ended = _has_open_ends(subject)
+    positional = loaded_model.positional
+    open_ended = _has_open_ends(loaded_model)
     if len(inputs.args) > len(positional) and not open_ended[0]:
         raise InputError(
-            f"at most {len(positional)} inputs by position for {subject.title}",
+            f"at most {len(positional)} inputs by position for {loaded_model.title}",
             f"{len(inputs.args)}",
         )
-    fitted = fit_inputs(inputs, specs, subject.title, open_ended)
+    fitted = fit_inputs(inputs, specs, loaded_model.title, open_ended)
     seen: set[int] = set()
 
     def leaf(value: Tree) -> Tree:
@@ -43,7 +43,8 @@ def bind_arguments(
             return value
         value = value.detach()
         moved = value.to(
-            device=subject.device, dtype=subject.dtype if value.is_floating_point() else None
+            device=loaded_model.device,
+            dtype=loaded_model.dtype if value.is_floating_point() else None,
         )
         # Export takes one tensor given twice for one input.
         if moved.data_ptr() in seen:
@@ -54,8 +55,8 @@ def bind_arguments(
     args = pytree.tree_map(leaf, fitted.args)
     kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
     return (
-        _match_exported_structure(subject, args, kwargs)
-        if subject.exported is not None
+        _match_exported_structure(loaded_model, args, kwargs)
+        if loaded_model.exported is not None
         else (args, kwargs)
     )
 
@@ -67,28 +68,28 @@ def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
 
 
 def _match_exported_structure(
-    subject: LoadedModel, args: Args, kwargs: Kwargs
+    loaded_model: LoadedModel, args: Args, kwargs: Kwargs
 ) -> tuple[Args, Kwargs]:
     """The inputs in the structure that an exported program insists on."""
-    assert subject.exported is not None
-    bound = subject.signature.bind(*args, **kwargs)
-    wanted = subject.exported.call_spec.in_spec
+    assert loaded_model.exported is not None
+    bound = loaded_model.signature.bind(*args, **kwargs)
+    wanted = loaded_model.exported.call_spec.in_spec
     leaves, found = pytree.tree_flatten((bound.args, bound.kwargs))
     if found != wanted:
         # A recorded run gives tuples for lists and the like.
-        names = [p for p, _ in named_leaves((bound.args, bound.kwargs), subject.positional)]
+        names = [p for p, _ in named_leaves((bound.args, bound.kwargs), loaded_model.positional)]
         places = pytree.tree_unflatten(list(range(wanted.num_leaves)), wanted)
-        if names != [p for p, _ in named_leaves(places, subject.positional)]:
+        if names != [p for p, _ in named_leaves(places, loaded_model.positional)]:
             raise InputError(
-                f"inputs in the structure that {subject.title} was exported with",
+                f"inputs in the structure that {loaded_model.title} was exported with",
                 ", ".join(names),
             )
     made: tuple[Args, Kwargs] = pytree.tree_unflatten(leaves, wanted)
     return made
 
 
-def _has_open_ends(subject: LoadedModel) -> tuple[bool, bool]:
-    kinds = {p.kind for p in subject.signature.parameters.values()}
+def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
+    kinds = {p.kind for p in loaded_model.signature.parameters.values()}
     return (
         inspect.Parameter.VAR_POSITIONAL in kinds,
         inspect.Parameter.VAR_KEYWORD in kinds,

@@ -36,41 +36,41 @@ class CaptureLedger:
         self.recorder = recorder
         self.computed: Counter[str] = Counter()
         """Elements computed, by floating-point type: the precision that was really in effect."""
-        self.made: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.edge_by_tensor: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Live tensor -> the edge it is known by; for what passes through sub-graphs."""
-        self._follows = follows
-        self.rounds: Counter[str] = Counter()
-        self._known: dict[Edge, tuple[TensorKey, int]] = {}
+        self._tracks_subgraphs = follows
+        self.call_counts: Counter[str] = Counter()
+        self._recorded: dict[Edge, tuple[TensorKey, int]] = {}
         """What was recorded, and where its memory is."""
-        self._places: set[int] = set()
+        self._storages: set[int] = set()
         """Where there has been memory of something recorded."""
 
-    def tensor(
+    def record_tensor(
         self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
     ) -> None:
         """Record a tensor under its edge; `reads` are the tensors whose memory it may share."""
         storage = _storage_address(value)
-        key = self._write(edge, value, name, self._sharing(reads, storage))
+        key = self._write(edge, value, name, self._find_alias(reads, storage))
         if key is not None:
-            self._known[edge] = (key, storage)
-            self._places.add(storage)
-        if self._follows:
-            self.made[value] = edge
+            self._recorded[edge] = (key, storage)
+            self._storages.add(storage)
+        if self._tracks_subgraphs:
+            self.edge_by_tensor[value] = edge
         if value.requires_grad:
-            self.observed.learns.add(edge)
-        if self.observed.keeps_forms:
-            self.observed.forms[edge] = to_meta_tensor(value)
+            self.observed.requires_grad.add(edge)
+        if self.observed.keeps_meta_tensors:
+            self.observed.meta_tensors[edge] = to_meta_tensor(value)
 
-    def op(self, op: Op) -> OpKey:
+    def record_op(self, op: Op) -> OpKey:
         """Record an op and get its key."""
         return op.key if self.recorder is None else self.recorder.op(op)
 
-    def results(self, key: OpKey, values: Sequence[Any], reads: tuple[Edge, ...]) -> None:
+    def record_outputs(self, key: OpKey, values: Sequence[Any], reads: tuple[Edge, ...]) -> None:
         """Record what an op gave; its outputs are counted flattened, and only tensors kept."""
         for index, value in enumerate(values):
             if not isinstance(value, torch.Tensor):
                 continue
-            self.tensor(Edge(key, index), value, reads)
+            self.record_tensor(Edge(key, index), value, reads)
             if value.is_floating_point():
                 self.computed[dtype_name(value.dtype)] += value.numel()
 
@@ -79,7 +79,7 @@ class CaptureLedger:
         if self.recorder is not None:
             self.recorder.note(text)
 
-    def parameter(self, edge: Edge, value: torch.Tensor) -> None:
+    def record_parameter(self, edge: Edge, value: torch.Tensor) -> None:
         """Record a parameter; of each run once, whatever the number of its parts."""
         if self.recorder is not None:
             recorded = _RECORDED_PARAMETERS.setdefault(self.recorder.writer, set())
@@ -88,28 +88,30 @@ class CaptureLedger:
                 whole = self.recorder.for_part(WHOLE)
                 self._write(edge, value, "", "", whole)
         storage = _storage_address(value)
-        self._known[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), storage)
-        self._places.add(storage)
-        if self._follows:
-            self.made[value] = edge
+        self._recorded[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), storage)
+        self._storages.add(storage)
+        if self._tracks_subgraphs:
+            self.edge_by_tensor[value] = edge
 
-    def model_output(self, edge: Edge, position: int, value: torch.Tensor, name: str) -> None:
+    def record_model_output(
+        self, edge: Edge, position: int, value: torch.Tensor, name: str
+    ) -> None:
         """Record a final output; the same values as those of the tensor at `edge`."""
-        known = self._known.get(edge)
+        known = self._recorded.get(edge)
         alias = str(known[0]) if known is not None else ""
         self._write(Edge(edge.op, position, Role.MODEL_OUTPUT), value, name, alias)
 
-    def state(self, name: str, made_by: Edge | None, value: torch.Tensor) -> None:
+    def record_state(self, name: str, made_by: Edge | None, value: torch.Tensor) -> None:
         """Record what a buffer holds afterwards; the values of the tensor at `made_by`."""
-        known = self._known.get(made_by) if made_by is not None else None
+        known = self._recorded.get(made_by) if made_by is not None else None
         alias = str(known[0]) if known is not None else ""
         self._write(Edge(OpKey(name), role=Role.STATE), value, "", alias)
 
-    def _sharing(self, reads: tuple[Edge, ...], storage: int) -> str:
+    def _find_alias(self, reads: tuple[Edge, ...], storage: int) -> str:
         """The tensor among those read whose memory this is."""
-        if storage in self._places and storage:
+        if storage in self._storages and storage:
             for read in reads:
-                known = self._known.get(read)
+                known = self._recorded.get(read)
                 if known is not None and known[1] == storage:
                     return str(known[0])
         return ""

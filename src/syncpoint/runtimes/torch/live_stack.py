@@ -29,7 +29,7 @@ class ModuleStack:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._known = {id(m): (name, class_name(m)) for name, m in model.named_modules()}
+        self._module_by_id = {id(m): (name, class_name(m)) for name, m in model.named_modules()}
         self._stack: list[tuple[str, str]] = []
         self._handles: list[Any] = []
         self._thread = 0
@@ -43,8 +43,8 @@ class ModuleStack:
     def __enter__(self) -> ModuleStack:
         self._thread = threading.get_ident()
         self._handles = [
-            register_module_forward_pre_hook(self._enters),
-            register_module_forward_hook(self._leaves, always_call=True),
+            register_module_forward_pre_hook(self._on_enter),
+            register_module_forward_hook(self._on_leave, always_call=True),
         ]
         return self
 
@@ -52,11 +52,11 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
 
-    def _enters(self, module: nn.Module, _: object) -> None:
+    def _on_enter(self, module: nn.Module, _: object) -> None:
         if threading.get_ident() == self._thread:
-            self._stack.append(self._known.get(id(module), self.current))
+            self._stack.append(self._module_by_id.get(id(module), self.current))
 
-    def _leaves(self, _module: nn.Module, _args: object, _result: object) -> None:
+    def _on_leave(self, _module: nn.Module, _args: object, _result: object) -> None:
         if threading.get_ident() == self._thread and self._stack:
             self._stack.pop()
 

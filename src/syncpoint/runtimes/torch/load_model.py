@@ -82,11 +82,11 @@ def load_model(model: object, options: Mapping[str, Any]) -> LoadedModel:
     dtype = torch_dtype(options["dtype"]) if options["dtype"] else None
     device = resolve_device(options["device"])
     if isinstance(found, ExportedProgram):
-        subject = _adapt_program(name, found, dtype, device, options)
+        loaded_model = _adapt_program(name, found, dtype, device, options)
     else:
-        subject = _adapt_module(name, found, dtype, device, options)
-    subject.dtype, subject.device = dtype, device
-    return subject
+        loaded_model = _adapt_module(name, found, dtype, device, options)
+    loaded_model.dtype, loaded_model.device = dtype, device
+    return loaded_model
 
 
 def _load_named(name: str) -> Any:

@@ -31,20 +31,20 @@ _MISFIT_WORDS = ("shape", "size", "dimension", "channels", "dtype", "out of rang
 
 
 def make_model_error(
-    subject: LoadedModel, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
+    loaded_model: LoadedModel, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
 ) -> InputError | CaptureError:
     """The error of a model that raised; what smells of ill-fitting inputs says so."""
     given = ", ".join(
         f"{name} {describe_value(value)}"
-        for name, value in named_leaves((args, kwargs), subject.positional)
+        for name, value in named_leaves((args, kwargs), loaded_model.positional)
     )
-    floats = {p.dtype for p in subject.plain.parameters() if p.is_floating_point()}
-    for name, value in named_leaves((args, kwargs), subject.positional):
+    floats = {p.dtype for p in loaded_model.plain.parameters() if p.is_floating_point()}
+    for name, value in named_leaves((args, kwargs), loaded_model.positional):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             continue
         if floats and value.dtype not in floats:
             return InputError(
-                f"{subject.title} to be given floating-point inputs in "
+                f"{loaded_model.title} to be given floating-point inputs in "
                 + " or ".join(sorted(dtype_name(d) for d in floats)),
                 f"{name} {describe_value(value)}, and it raised {one_line(error)}",
                 "convert the input, or set the option dtype",
@@ -56,7 +56,7 @@ def make_model_error(
     # What an exported program says of sizes it was not exported for.
     if misfit or (isinstance(error, AssertionError) and text.startswith("guard failed")):
         return InputError(
-            f"inputs that fit {subject.title}",
+            f"inputs that fit {loaded_model.title}",
             f"{given}, with which it raised {one_line(error)}{op}",
         )
-    return CaptureError(f"{subject.title} to run on {given}", f"{one_line(error)}{op}")
+    return CaptureError(f"{loaded_model.title} to run on {given}", f"{one_line(error)}{op}")

@@ -78,7 +78,7 @@ class _RootCall:
     part: Part
     number: int
     """How many calls of the root there were before it in the same part."""
-    made: WeakIdKeyDictionary = dataclasses.field(default_factory=WeakIdKeyDictionary)
+    key_by_tensor: WeakIdKeyDictionary = dataclasses.field(default_factory=WeakIdKeyDictionary)
     """Live tensor -> the key it was recorded under last, and its version then."""
     unread: dict[OpKey, TensorKey] = dataclasses.field(default_factory=dict)
     """Ops whose outputs no later op is known to read: a tensor that was made between modules
@@ -94,25 +94,25 @@ class Attachment:
         self._root: nn.Module = root
         self._name = name
         self._steps = steps
-        self._begun = 0
-        self._calls_in: Counter[Part] = Counter()
+        self._begun_calls = 0
+        self._calls_by_part: Counter[Part] = Counter()
         self._local = threading.local()
         self._paths = {id(inner): path for path, inner in root.named_modules() if path}
-        self._keep = [inner for _, inner in root.named_modules()]
+        self._modules = [inner for _, inner in root.named_modules()]
         """The modules must live as long as their ids are used."""
         self._parameters: dict[int, OpKey] | None = None
         """By id of the tensor; known once they are recorded."""
-        self._own = {id(m) for m in self._keep if m._forward_hooks}
+        self._hooked_ids = {id(m) for m in self._modules if m._forward_hooks}
         self._handles = [
-            nn_module.register_module_forward_hook(self._seen_by_all, with_kwargs=True),
-            root.register_forward_pre_hook(_Hook(self._entered), with_kwargs=True),
-            root.register_forward_hook(_Hook(self._left), with_kwargs=True, always_call=True),
+            nn_module.register_module_forward_hook(self._after_any_module, with_kwargs=True),
+            root.register_forward_pre_hook(_Hook(self._before_root), with_kwargs=True),
+            root.register_forward_hook(_Hook(self._after_root), with_kwargs=True, always_call=True),
         ]
-        for inner in self._keep[1:]:
-            if id(inner) in self._own:
-                hook = _Hook(self._seen)
+        for inner in self._modules[1:]:
+            if id(inner) in self._hooked_ids:
+                hook = _Hook(self._after_module)
                 self._handles.append(inner.register_forward_hook(hook, with_kwargs=True))
-        for note in _list_notes(self._keep):
+        for note in _list_notes(self._modules):
             sink.note(note)
 
     def detach(self) -> None:
@@ -124,15 +124,15 @@ class Attachment:
         self._handles = []
 
     @_exclude_from_compile
-    def _entered(self, module: nn.Module, args: Tree, kwargs: Tree) -> None:
+    def _before_root(self, module: nn.Module, args: Tree, kwargs: Tree) -> None:
         """Before the root runs: a new step, its inputs, and once the parameters."""
         if module is not self._root or not self._sink.listening or _in_backward():
             return
         with self._sink.lock:
-            part = self._sink.begin(self._begun if self._steps else None)
-            call = _RootCall(part, self._calls_in[part])
-            self._begun += 1
-            self._calls_in[part] += 1
+            part = self._sink.begin(self._begun_calls if self._steps else None)
+            call = _RootCall(part, self._calls_by_part[part])
+            self._begun_calls += 1
+            self._calls_by_part[part] += 1
             self._stack().append(call)
             self._local.last = call
             self._record_parameters()
@@ -143,10 +143,10 @@ class Attachment:
                     key = self._sink.add_tensor(
                         op, value, part=part, role=Role.MODEL_INPUT, name=path
                     )
-                    self._remember(call, value, key)
+                    self._remember_key(call, value, key)
 
     @_exclude_from_compile
-    def _left(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+    def _after_root(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         """After the root ran, or raised: then there is no output."""
         if module is not self._root or not self._stack() or _in_backward():
             return
@@ -157,13 +157,13 @@ class Attachment:
             self._record(call, module, self._name or type(module).__name__, args, kwargs, output)
 
     @_exclude_from_compile
-    def _seen_by_all(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+    def _after_any_module(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         """After any module of the process ran."""
-        if id(module) in self._paths and id(module) not in self._own:
-            self._seen(module, args, kwargs, output)
+        if id(module) in self._paths and id(module) not in self._hooked_ids:
+            self._after_module(module, args, kwargs, output)
 
     @_exclude_from_compile
-    def _seen(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+    def _after_module(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         path = self._paths.get(id(module))
         if path is None or not self._sink.listening:
             return
@@ -173,9 +173,9 @@ class Attachment:
                     f"{path} ran again during the backward pass (checkpointing): not recorded"
                 )
                 return
-            self._record(self._current(), module, path, args, kwargs, output)
+            self._record(self._current_call(), module, path, args, kwargs, output)
 
-    def _current(self) -> _RootCall:
+    def _current_call(self) -> _RootCall:
         """The call that a module belongs to; one that is called from outside its root, as
         engines do with the head, belongs to the last call of the root."""
         stack = self._stack()
@@ -183,7 +183,9 @@ class Attachment:
             return stack[-1]
         last: _RootCall | None = getattr(self._local, "last", None)
         if last is None:
-            last = _RootCall(self._sink.begin(max(self._begun - 1, 0) if self._steps else None), 0)
+            last = _RootCall(
+                self._sink.begin(max(self._begun_calls - 1, 0) if self._steps else None), 0
+            )
             self._local.last = last
         return last
 
@@ -218,7 +220,7 @@ class Attachment:
                     kind = type(value).__qualname__
                     self._sink.note(f"{path} of {name} is a {kind}: no tensor, not recorded")
                 continue
-            known = self._known(call, value)
+            known = self._find_unchanged(call, value)
             made = self._sink.add_tensor(
                 key,
                 value,
@@ -229,7 +231,7 @@ class Attachment:
                 alias_of="" if known is None else str(known),
             )
             if made is not None and not is_root:
-                self._remember(call, value, made)
+                self._remember_key(call, value, made)
                 call.unread[key] = made
 
     def _reads(
@@ -255,7 +257,7 @@ class Attachment:
         found: dict[Edge, None] = {}
         assumed = False
         for value in values:
-            known = self._known(call, value)
+            known = self._find_unchanged(call, value)
             if known is None:
                 assumed = True
             else:
@@ -269,16 +271,16 @@ class Attachment:
                 found[Edge(parameter, role=Role.PARAMETER)] = None
         return tuple(found), assumed
 
-    def _remember(self, call: _RootCall, value: torch.Tensor, key: TensorKey | None) -> None:
+    def _remember_key(self, call: _RootCall, value: torch.Tensor, key: TensorKey | None) -> None:
         version = _write_version(value)
         if key is not None and version is not None:
-            call.made[value] = (key, version)
+            call.key_by_tensor[value] = (key, version)
 
-    def _known(self, call: _RootCall, value: torch.Tensor) -> TensorKey | None:
+    def _find_unchanged(self, call: _RootCall, value: torch.Tensor) -> TensorKey | None:
         """The key of a tensor that is as it was when it was recorded."""
-        if value not in call.made:
+        if value not in call.key_by_tensor:
             return None
-        key, version = call.made[value]
+        key, version = call.key_by_tensor[value]
         found: TensorKey | None = key if _write_version(value) == version else None
         return found
 

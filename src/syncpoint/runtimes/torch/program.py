@@ -28,15 +28,15 @@ class NodePlan:
 
     op: Op
     """As it is recorded in the graph itself; in sub-graphs it has another key and inputs."""
-    fixed: bool
+    has_fixed_attributes: bool
     """Whether its attributes are the same in every run."""
-    computes: bool
+    is_op: bool
     """Whether it is an op at all."""
-    tensors: tuple[Node, ...]
+    tensor_nodes: tuple[Node, ...]
     """The nodes whose tensors it reads, in the order of the schema."""
-    fetched: tuple[Node, ...]
+    attribute_nodes: tuple[Node, ...]
     """Those of its arguments that may be graphs of their own."""
-    may_nest: bool
+    may_have_subgraphs: bool
     """Whether it is of the kind that takes graphs."""
 
 
@@ -44,13 +44,13 @@ class NodePlan:
 class Observations:
     """What only a run tells of a program."""
 
-    keeps_forms: bool = False
+    keeps_meta_tensors: bool = False
     """Whether types, shapes and strides are kept: the graph leaves sizes open."""
-    learns: set[Edge] = field(default_factory=set)
+    requires_grad: set[Edge] = field(default_factory=set)
     """Tensors that required gradients in the last run; export does not know it of all."""
     scalars: dict[str, Any] = field(default_factory=dict)
     """Values of nodes that are numbers, from the last run; `AMBIGUOUS` if runs disagreed."""
-    forms: dict[Edge, torch.Tensor | None] = field(default_factory=dict)
+    meta_tensors: dict[Edge, torch.Tensor | None] = field(default_factory=dict)
     """Tensors without values that have the type, shape and strides of the last run."""
 
 
@@ -78,55 +78,55 @@ class TorchProgram:
     def __post_init__(self) -> None:
         self.nodes = {node.name: node for node in self.graph.nodes if is_op(node)}
         self._parameters: dict[Edge, torch.Tensor] = {}
-        self._values: dict[Edge, Any] = {}
+        self._meta_tensors: dict[Edge, Any] = {}
         self._plans: dict[Node, NodePlan] = {}
         for node in self.graph.nodes:
-            edge = self.edges.of(node)
+            edge = self.edges.edge_of(node)
             if edge is None:
                 continue
             if node.op == "get_attr":
                 self._parameters[edge] = self.attributes[str(node.target)]
             if is_tensor(node):
-                self._values[edge] = node.meta.get("val")
+                self._meta_tensors[edge] = node.meta.get("val")
 
     @property
     def states(self) -> frozenset[str]:
         """Names of the buffers that go from step to step; none where there are no steps."""
         return frozenset(e.op.op for e in self._parameters if e.role is Role.STATE)
 
-    def keeping(self, known: Collection[str]) -> TorchProgram:
+    def with_states(self, known: Collection[str]) -> TorchProgram:
         """The same program with the buffers it writes to, and those that others are known to
         write to, as states."""
         written = {
-            self.edges.name(str(node.args[0].target))
+            self.edges.parameter_name(str(node.args[0].target))
             for node in self.graph.nodes
             if node.target is torch.ops.aten.copy_.default
             and isinstance(node.args[0], Node)
             and node.args[0].op == "get_attr"
         }
-        fetched = {self.edges.name(target) for target in self.attributes}
+        fetched = {self.edges.parameter_name(target) for target in self.attributes}
         states = frozenset((written | set(known)) & fetched - {""})
         if states == self.states:
             return self
-        return replace(self, edges=self.edges.keeping(states))
+        return replace(self, edges=self.edges.with_states(states))
 
     @property
-    def nests(self) -> bool:
+    def has_subgraphs(self) -> bool:
         """Whether it has graphs inside the graph."""
         return any(isinstance(value, GraphModule) for value in self.attributes.values())
 
     def for_other_inputs(self) -> TorchProgram:
         """The same graph, of which nothing has been observed yet."""
-        return replace(self, observed=Observations(self.observed.keeps_forms))
+        return replace(self, observed=Observations(self.observed.keeps_meta_tensors))
 
-    def plan(self, node: Node) -> NodePlan:
+    def plan_of(self, node: Node) -> NodePlan:
         """How a node is recorded; worked out once."""
         found = self._plans.get(node)
         if found is None:
-            found = self._plans[node] = self._planned(node)
+            found = self._plans[node] = self._make_plan(node)
         return found
 
-    def _planned(self, node: Node) -> NodePlan:
+    def _make_plan(self, node: Node) -> NodePlan:
         leaves = [
             leaf
             for _, value in list_arguments(node)
@@ -137,15 +137,17 @@ class TorchProgram:
         return NodePlan(
             op=replace(
                 describe_op(node, self.originals.get(node.name, ())),
-                key=self.edges.key(node.name),
-                inputs=tuple(e for e in map(self.edges.of, tensors) if e is not None),
+                key=self.edges.op_key(node.name),
+                inputs=tuple(e for e in map(self.edges.edge_of, tensors) if e is not None),
                 attributes=collect_attributes(node, lambda n: n),
             ),
-            fixed=all(isinstance(leaf.meta.get("val"), torch.Tensor) for leaf in leaves),
-            computes=is_op(node),
-            tensors=tensors,
-            fetched=tuple(leaf for leaf in leaves if leaf.op == "get_attr"),
-            may_nest=isinstance(node.target, torch._ops.HigherOrderOperator),
+            has_fixed_attributes=all(
+                isinstance(leaf.meta.get("val"), torch.Tensor) for leaf in leaves
+            ),
+            is_op=is_op(node),
+            tensor_nodes=tensors,
+            attribute_nodes=tuple(leaf for leaf in leaves if leaf.op == "get_attr"),
+            may_have_subgraphs=isinstance(node.target, torch._ops.HigherOrderOperator),
         )
 
     def parameters(self) -> Iterator[tuple[Edge, torch.Tensor]]:
@@ -154,20 +156,20 @@ class TorchProgram:
             if edge.role is Role.PARAMETER:
                 yield edge, value
 
-    def started(self, states: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    def attributes_at_start(self, states: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What the get_attr nodes fetch in a step that begins with these states."""
-        held = {target: self.edges.name(target) for target in self.attributes}
+        held = {target: self.edges.parameter_name(target) for target in self.attributes}
         return {t: states.get(held[t], value) for t, value in self.attributes.items()}
 
     def parameter(self, edge: Edge) -> torch.Tensor:
         """The parameter, buffer or constant behind an edge."""
         return self._parameters[edge]
 
-    def expected(self, edge: Edge) -> torch.Tensor | None:
+    def expected_tensor(self, edge: Edge) -> torch.Tensor | None:
         """A tensor without values that has the type and shape that was seen at an edge."""
-        value = self.observed.forms.get(edge)
+        value = self.observed.meta_tensors.get(edge)
         if value is None:
-            value = self._values.get(edge)
+            value = self._meta_tensors.get(edge)
         return value if isinstance(value, torch.Tensor) else None
 
 

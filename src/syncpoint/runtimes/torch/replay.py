@@ -27,7 +27,7 @@ class NodeReplay(NodeCapture):
         self._value = value
         self._part = part
 
-    def _handed_on(self, key: OpKey, result: Tree) -> Tree:
+    def _replace_output(self, key: OpKey, result: Tree) -> Tree:
         leaves, form = pytree.tree_flatten(result)
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor):

@@ -36,17 +36,21 @@ _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 class StepLoop:
     """The steps of one run, made by the plain model; what is captured makes the same ones."""
 
-    def __init__(self, subject: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """The inputs are those of the first step."""
-        self._subject = subject
-        self._shares = not _writes_to_parameters(_copy_model(subject.plain, subject), args, kwargs)
-        self._plain = _copy_model(subject.plain, subject, self._shares)
+        self._loaded_model = loaded_model
+        self._shares_parameters = not _writes_to_parameters(
+            _copy_model(loaded_model.plain, loaded_model), args, kwargs
+        )
+        self._plain = _copy_model(loaded_model.plain, loaded_model, self._shares_parameters)
         self._traced: nn.Module | None = None
         self._result: Tree = None
         self._error: Exception | None = None
         self.states: dict[str, torch.Tensor] = {}
         """What the steps of an exported program have left so far, by name."""
-        self.written: set[str] = set()
+        self.written_names: set[str] = set()
         """Tensors of the model that the plain steps so far have written to."""
         self.hidden: tuple[str, ...] = ()
         """What the last plain step changed that is no buffer of one form: numbers and lists of
@@ -56,12 +60,16 @@ class StepLoop:
     def traced(self) -> nn.Module:
         """The copy that is recorded while it runs; it goes on where the last step left it."""
         if self._traced is None:
-            self._traced = _copy_model(self._subject.module, self._subject, self._shares)
+            self._traced = _copy_model(
+                self._loaded_model.module, self._loaded_model, self._shares_parameters
+            )
         return self._traced
 
     def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the plain model once; what it raises is kept for who asks for the result."""
-        before = {name: (tensor, _write_version(tensor)) for name, tensor in self._own().items()}
+        before = {
+            name: (tensor, _write_version(tensor)) for name, tensor in self._own_tensors().items()
+        }
         told = _snapshot_attributes(self._plain)
         self._result, self._error = None, None
         try:
@@ -73,11 +81,11 @@ class StepLoop:
         registered = {name for name, _ in named_tensors(self._plain)}
         after = _snapshot_attributes(self._plain)
         hidden = {n for n in told | after if told.get(n) != after.get(n)}
-        for name, tensor in self._own().items():
+        for name, tensor in self._own_tensors().items():
             known, version = before.get(name, (None, None))
             if known is tensor and version == _write_version(tensor):
                 continue
-            self.written.add(name)
+            self.written_names.add(name)
             if name not in registered or known is None or not _has_same_form(known, tensor):
                 hidden.add(name)
         self.hidden = tuple(sorted(hidden))
@@ -88,15 +96,15 @@ class StepLoop:
             raise self._error
         return self._result
 
-    def left(self) -> Mapping[str, torch.Tensor]:
+    def plain_states(self) -> Mapping[str, torch.Tensor]:
         """What the plain steps have left in the tensors they wrote to."""
-        return {n: t for n, t in self._own().items() if n in self.written}
+        return {n: t for n, t in self._own_tensors().items() if n in self.written_names}
 
-    def left_traced(self) -> Mapping[str, torch.Tensor]:
+    def traced_states(self) -> Mapping[str, torch.Tensor]:
         """The same of the copy that is recorded."""
-        return {n: t for n, t in find_own_tensors(self.traced).items() if n in self.written}
+        return {n: t for n, t in find_own_tensors(self.traced).items() if n in self.written_names}
 
-    def _own(self) -> dict[str, torch.Tensor]:
+    def _own_tensors(self) -> dict[str, torch.Tensor]:
         return find_own_tensors(self._plain)
 
 
@@ -108,11 +116,11 @@ class LoopTotals(RunTotals):
     """None where the samples are not steps."""
 
     def run_next_step(
-        self, subject: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
     ) -> None:
         """Make the next step of the loop; the first call starts the loop."""
         if self.loop is None:
-            self.loop = StepLoop(subject, args, kwargs)
+            self.loop = StepLoop(loaded_model, args, kwargs)
         torch.manual_seed(seed)
         self.loop.step(args, kwargs)
 
@@ -122,17 +130,18 @@ class _ParameterGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._guarded = {storage_id(parameter) for parameter in model.parameters()} - {0}
-        self.wanted = False
+        self._parameter_storages = {storage_id(parameter) for parameter in model.parameters()} - {0}
+        self.write_attempted = False
         """Whether anything was to be."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Tree:
         if any(
-            storage_id(t) in self._guarded for t in find_written_tensors(func, args, kwargs or {})
+            storage_id(t) in self._parameter_storages
+            for t in find_written_tensors(func, args, kwargs or {})
         ):
-            self.wanted = True
+            self.write_attempted = True
             raise RuntimeError("a write to a parameter")
         return func(*args, **(kwargs or {}))
 
@@ -143,16 +152,16 @@ def _writes_to_parameters(model: nn.Module, args: tuple[Any, ...], kwargs: dict[
     # What else is raised here the step raises again.
     with contextlib.suppress(Exception), guard:
         model(*pytree.tree_map(_own, args), **pytree.tree_map(_own, kwargs))
-    return guard.wanted
+    return guard.write_attempted
 
 
-def _copy_model(model: nn.Module, subject: LoadedModel, shares: bool = True) -> nn.Module:
+def _copy_model(model: nn.Module, loaded_model: LoadedModel, shares: bool = True) -> nn.Module:
     shared = {id(parameter): parameter for parameter in model.parameters()} if shares else {}
     try:
         return copy.deepcopy(model, shared)
     except Exception as error:
         raise CaptureError(
-            f"{subject.title} to be copied, since steps write to the model",
+            f"{loaded_model.title} to be copied, since steps write to the model",
             f"it raised {one_line(error)}",
             "give it as an exported program",
         ) from error

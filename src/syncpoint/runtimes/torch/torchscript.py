@@ -64,33 +64,33 @@ class ScriptSource:
                 _, _, inside = name.partition("/")
                 if inside.startswith("code/") and inside.endswith(".py"):
                     text = files.read(name).decode()
-                    self._read(inside, text)
+                    self._parse_file(inside, text)
                     if name + _DEBUG_SUFFIX in files.namelist():
                         self._lines[inside] = _LineTable(text, files.read(name + _DEBUG_SUFFIX))
 
-    def here(self, below: CodeType) -> CallSite:
+    def read_call_site(self, below: CodeType) -> CallSite:
         """Source stack, and path and class of the module where the stack leads to one."""
         raw = torch._C._profiler.gather_traceback(python=False, script=True, cpp=False)
         found: list[dict[str, Any]] = torch._C._profiler.symbolize_tracebacks([raw])[0]
         stack = [(f["filename"], f["line"], f["name"]) for f in reversed(found)]
         if not stack:
             return read_python_stack(below)
-        original = [self._original(*frame) for frame in stack]
-        return select_user_frames(original), self._module(stack)
+        original = [self._find_original(*frame) for frame in stack]
+        return select_user_frames(original), self._find_module(stack)
 
-    def _original(self, file: str, line: int, name: str) -> Frame:
+    def _find_original(self, file: str, line: int, name: str) -> Frame:
         known = self._lines.get(file)
-        found = known.original(line) if known is not None else None
+        found = known.find_original(line) if known is not None else None
         return Frame(*(found or (file, line)), name)
 
-    def _module(self, stack: list[tuple[str, int, str]]) -> tuple[str, str] | None:
+    def _find_module(self, stack: list[tuple[str, int, str]]) -> tuple[str, str] | None:
         """Follow the calls; it ends early where a line calls two modules of one class."""
-        method = self._at(stack[0][0], stack[0][1])
+        method = self._find_method(stack[0][0], stack[0][1])
         if method is None or not method.owner:
             return None
         path: tuple[str, ...] = ()
         for (_, line, _), (file, inner, _) in pairwise(stack):
-            callee = self._at(file, inner)
+            callee = self._find_method(file, inner)
             if callee is None or not callee.owner:
                 break
             if callee.owner == method.owner:
@@ -99,7 +99,7 @@ class ScriptSource:
                 call.path
                 for call in method.calls
                 if call.first <= line <= call.last
-                and self._class(method.owner, call.path) == callee.owner
+                and self._resolve_class(method.owner, call.path) == callee.owner
             }
             if len(leads) != 1:
                 return None
@@ -107,16 +107,16 @@ class ScriptSource:
             method = callee
         return ".".join(path), method.owner.rpartition(".")[2]
 
-    def _at(self, file: str, line: int) -> _Method | None:
+    def _find_method(self, file: str, line: int) -> _Method | None:
         inside = (m for m in self._methods.get(file, ()) if m.first <= line <= m.last)
         return next(inside, None)
 
-    def _class(self, owner: str, path: tuple[str, ...]) -> str:
+    def _resolve_class(self, owner: str, path: tuple[str, ...]) -> str:
         for name in path:
             owner = self._attributes.get(owner, {}).get(name, "")
         return owner
 
-    def _read(self, file: str, text: str) -> None:
+    def _parse_file(self, file: str, text: str) -> None:
         module = file.removeprefix("code/").removesuffix(".py").replace("/", ".")
         methods = self._methods.setdefault(file, [])
         for statement in ast.parse(text).body:
@@ -201,7 +201,7 @@ class _LineTable:
             # Without a table the archive's own lines are all there is.
             self._offsets, self._places = [], []
 
-    def original(self, line: int) -> tuple[str, int] | None:
+    def find_original(self, line: int) -> tuple[str, int] | None:
         """File and line that a line was made from."""
         if line >= len(self._starts):
             return None

@@ -33,9 +33,9 @@ class TorchCutter:
     def run(self, edges: Sequence[Edge], inputs: Inputs, part: Part) -> list[Array | None]:
         """What the program gives when it ends in these values; None for what is no tensor."""
         cut = self._cut(edges, part)
-        with self._session.in_effect(), silence_torch():
+        with self._session.options_in_effect(), silence_torch():
             try:
-                found = self._callable(cut)(*self._session.leaves(inputs))
+                found = self._compile_if_needed(cut)(*self._session.bind_leaves(inputs))
             except Exception as error:
                 raise CaptureError("the cut program to run", one_line(error)) from error
         return [to_numpy(v) if isinstance(v, torch.Tensor) else None for v in found]
@@ -43,8 +43,8 @@ class TorchCutter:
     def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
         """Keep the cut program."""
         made = path.with_suffix(".pt2")
-        with output_files(made) as folder, self._session.in_effect(), silence_torch():
-            leaves = tuple(self._session.leaves(inputs))
+        with output_files(made) as folder, self._session.options_in_effect(), silence_torch():
+            leaves = tuple(self._session.bind_leaves(inputs))
             try:
                 exported = torch.export.export(self._cut(edges, part), leaves)
                 torch.export.save(exported, folder / made.name)
@@ -52,7 +52,7 @@ class TorchCutter:
                 raise CaptureError("the cut program to be exported", one_line(error)) from error
         return made
 
-    def _callable(self, cut: GraphModule) -> Any:
+    def _compile_if_needed(self, cut: GraphModule) -> Any:
         if not self._compiles:
             return cut
         backend = self._options["backend"]
@@ -70,7 +70,7 @@ class TorchCutter:
                 "bisect an exported part of it",
             )
         graph = Graph()
-        last = max(self._at(program, edge) for edge in edges)
+        last = max(self._find_position(program, edge) for edge in edges)
         copies: dict[Node, Node] = {}
         for at, node in enumerate(program.graph.nodes):
             if node.op == "output" or (at > last and node.op != "placeholder"):
@@ -80,7 +80,7 @@ class TorchCutter:
         graph.eliminate_dead_code()
         return GraphModule(program.module, graph)
 
-    def _at(self, program: TorchProgram, edge: Edge) -> int:
+    def _find_position(self, program: TorchProgram, edge: Edge) -> int:
         node = program.nodes.get(edge.op.op)
         if node is None or edge.op.path:
             raise Unsupported("an op of the program itself", f"{edge.op}, which is inside another")
