@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def one_line(error: BaseException) -> str:
-    """Type and message of an exception, and where in the user's code it was raised."""
+    """Type and message of an exception, and the line of the user's code that raised it."""
     message = " ".join(str(error).strip().partition("\n\n")[0].split())
     if len(message) > 300:
         message = message[:300] + "..."
@@ -17,7 +17,7 @@ def one_line(error: BaseException) -> str:
 
 
 def find_raising_line(error: BaseException) -> str:
-    """`file:line` of the innermost frame of the user's code, else of an installed package."""
+    """`file:line` of the innermost frame in the user's code, else in an installed package."""
     installed = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         name = frame.filename

@@ -102,5 +102,5 @@ def test_what_is_no_tensor_is_refused_in_one_line(value):
 
 
 def test_a_list_says_how_to_wrap_it():
-    with pytest.raises(InputError, match=r"found a list; wrap it: numpy.asarray"):
+    with pytest.raises(InputError, match=r"a list is not a NumPy array.*; wrap it: numpy.asarray"):
         to_recordable([1.0])

@@ -28,10 +28,10 @@ def test_a_file_may_import_its_neighbours_and_have_a_taken_name(in_folder):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("gone.py:x", InputError, "expected a Python file; found no file 'gone.py'"),
+        ("gone.py:x", InputError, "no such file: 'gone.py'; check the path"),
         ("no_such_module_x:y", InputError, "no module named 'no_such_module_x'"),
-        ("good.py:modle", InputError, "near names: model"),
-        ("good.py:zzz", InputError, "it has: model"),
+        ("good.py:modle", InputError, "has no attribute 'modle'; use one of the near names: model"),
+        ("good.py:zzz", InputError, "has no attribute 'zzz'; use one of: model"),
         ("raises.py:x", CaptureError, r"ZeroDivisionError: division by zero \(at .*raises.py:2\)"),
         ("exits.py:x", CaptureError, "SystemExit: 3"),
         ("wants.py:x", CaptureError, "ModuleNotFoundError: No module named 'not_there_at_all'"),

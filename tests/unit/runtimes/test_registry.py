@@ -85,7 +85,9 @@ def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
 def test_what_no_runtime_takes_says_what_was_tried(add):
     add(elsewhere="Elsewhere")
     tried = "torch, inductor, onnxruntime, coreai, elsewhere"
-    with pytest.raises(InputError, match=f"found a dict object; tried: {tried}"):
+    with pytest.raises(
+        InputError, match=f"no runtime accepts a dict object; give a model for one of: {tried}"
+    ):
         registry.find_runtime({})
-    with pytest.raises(InputError, match="a model for the runtime elsewhere; found 'b'"):
+    with pytest.raises(InputError, match="the runtime elsewhere does not accept 'b'"):
         registry.find_runtime("b", "elsewhere")

@@ -1,4 +1,4 @@
-"""A model compiled by torch.compile, with its graphs at hand."""
+"""Compiles a model with torch.compile and gives access to its compiled graphs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from syncpoint.runtimes.torch.silence import silence_torch
 
 
 class CompiledGraph:
-    """One graph that dynamo cut out of the model, in the place of its compiled code."""
+    """One graph of the model, called in place of its compiled code."""
 
-    _boxed_call = True  # torch hands the inputs over in a list, and lets go of them
+    _boxed_call = True  # torch passes the inputs in a list, so that they can be freed
 
     def __init__(
         self,
         owner: Compilation,
         generated: GeneratedGraph,
         code: Callable[[list[Any]], Any],
-        wanted: int | None,
+        output_count: int | None,
     ) -> None:
         self._owner = owner
         self.generated = generated
         self.code = code
-        self._output_count = wanted
+        self._output_count = output_count
 
     @property
     def module(self) -> GraphModule:
@@ -48,53 +48,53 @@ class CompiledGraph:
         return self.generated.module
 
     def run_plain(self, inputs: list[Any]) -> Tree:
-        """Run the code; gives what the graph gives, whatever the code gives on top."""
+        """Run the code and return the outputs of the graph, without extra outputs."""
         results = self.code(inputs)
         return results if self._output_count is None else results[: self._output_count]
 
     def __call__(self, inputs: list[Any]) -> Tree:
-        """Called by the code that torch made around it."""
+        """Run the graph; called by the code that torch generated around it."""
         return self._owner.on_graph_call(self, inputs)
 
 
 class Listener(Protocol):
-    """Follows one execution of a compiled model."""
+    """Listens to one execution of a compiled model."""
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """What the model is called with."""
+        """Called with the inputs of the model before it runs."""
 
     def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """A graph is called; gives its results."""
+        """Called instead of a graph; returns the outputs of the graph."""
 
 
 class Compilation:
-    """The compiled form of a model. Every call of one of its graphs can be listened to."""
+    """The compiled form of a model; a listener can follow each call of its graphs."""
 
     _latest: ClassVar[int] = 0
 
     def __init__(self, model: nn.Module, options: Mapping[str, Any]) -> None:
         self.graphs: list[CompiledGraph] = []
-        """Those that were called when nobody listened, in that order."""
+        """Graphs that were called in the run without a listener, in that order."""
         self._listener: Listener | None = None
         self._options = options
         self._model = model
-        # torch gives up on code that it compiled too often, and then runs it uncompiled.
+        # After too many recompilations torch runs code uncompiled; a reset prevents that.
         torch._dynamo.reset()
         Compilation._latest += 1
         self._number = Compilation._latest
         self.plain = self._compile(*self._plain_backend())
-        """The model as a user would compile it, nothing added."""
+        """The model as a user would compile it, without hooks."""
         self._watched = self._compile(self._watched_backend())
 
     @property
     def is_valid(self) -> bool:
-        """False once another was made: torch then forgets this one's code."""
+        """False once a later compilation exists: torch has dropped the code of this one."""
         return self._number == Compilation._latest
 
     def run(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], listener: Listener | None
     ) -> Tree:
-        """Execute; each graph that is called is handed to the listener, which gives its results."""
+        """Run the model; each call of a graph goes to the listener, which returns its outputs."""
         self._listener = listener
         if listener is None:
             self.graphs.clear()
@@ -107,7 +107,7 @@ class Compilation:
             self._listener = None
 
     def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """A graph is called by the code around it."""
+        """Run a graph that the code around it calls, or pass it to the listener."""
         if self._listener is None:
             if graph not in self.graphs:
                 self.graphs.append(graph)
@@ -143,21 +143,24 @@ class Compilation:
         from torch._inductor.compile_fx import compile_fx_inner
 
         if config.cpp_wrapper:
-            raise Unsupported("a wrapper in Python", "cpp_wrapper=true", "leave cpp_wrapper out")
+            raise Unsupported(
+                "compiled code with cpp_wrapper=true cannot be watched",
+                cure="leave cpp_wrapper out",
+            )
         emitter = HookEmitter()
         with emit_hooks(emitter):
             code = compile_fx_inner(module, examples, **more)
         if emitter.generated.module is None:
-            emitter.generated.module = module  # nothing was computed
+            emitter.generated.module = module  # the graph computes nothing
         return self._wrap_code(emitter.generated, code)
 
     def _compile_unfused(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
-        """Every op becomes a result of the graph, and so gets memory of its own."""
+        """Compile with every op as an output of the graph, so that each has its own memory."""
         from torch._inductor.compile_fx import compile_fx_inner
 
-        wide = _output_all_nodes(module)
+        widened = _output_all_nodes(module)
         more.pop("static_input_idxs", None)
-        code = compile_fx_inner(wide, examples, **more)
+        code = compile_fx_inner(widened, examples, **more)
         last = next(iter(reversed(module.graph.nodes)))
         return self._wrap_code(GeneratedGraph(module), code, len(last.args[0]))
 
@@ -175,13 +178,13 @@ class Compilation:
         return aot_eager(module, examples, fw_compiler=compiler)
 
     def _wrap_code(
-        self, generated: GeneratedGraph, code: Callable[..., Any], wanted: int | None = None
+        self, generated: GeneratedGraph, code: Callable[..., Any], output_count: int | None = None
     ) -> CompiledGraph:
-        return CompiledGraph(self, generated, code, wanted)
+        return CompiledGraph(self, generated, code, output_count)
 
 
 def find_tensor_nodes(module: GraphModule) -> list[Any]:
-    """The ops of a graph that give one tensor, in order."""
+    """The ops of a graph that return one tensor, in order."""
     return [
         node
         for node in module.graph.nodes
@@ -190,17 +193,17 @@ def find_tensor_nodes(module: GraphModule) -> list[Any]:
 
 
 def _output_all_nodes(module: GraphModule) -> GraphModule:
-    wide = copy.deepcopy(module)
-    last = next(iter(reversed(wide.graph.nodes)))
-    extra = find_tensor_nodes(wide)
+    widened = copy.deepcopy(module)
+    last = next(iter(reversed(widened.graph.nodes)))
+    extra = find_tensor_nodes(widened)
     last.args = ((*last.args[0], *extra),)
-    wide.recompile()
-    return wide
+    widened.recompile()
+    return widened
 
 
 @contextlib.contextmanager
 def _disable_caches() -> Iterator[None]:
-    """Cached code would not show its buffers, and ours is not for others."""
+    """Disable the caches of torch: cached code has no hooks, and ours must not be cached."""
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 

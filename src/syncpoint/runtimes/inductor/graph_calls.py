@@ -26,11 +26,11 @@ from syncpoint.runtimes.torch.tree_paths import input_path
 
 @dataclass(frozen=True)
 class WatchedModel:
-    """The model whose execution is followed."""
+    """The model whose execution is watched."""
 
     model: nn.Module
     names: tuple[str, ...]
-    """Of what it takes by position."""
+    """Names of its positional inputs."""
     compilation: Compilation
     evaluator: TorchEvaluator
 
@@ -41,30 +41,30 @@ class GraphCall:
 
     graph: CompiledGraph
     inputs: list[Any]
-    """As the compiled code takes them, which may empty the list."""
+    """The list that the compiled code takes; it may empty the list."""
     program: TorchProgram
     sources: Mapping[str, PlaceholderSource]
-    """What each placeholder stands for, in their order."""
+    """The source of each placeholder, in order."""
 
     def arguments(self) -> Iterator[tuple[PlaceholderSource, Any]]:
-        """What each placeholder stands for, with its value."""
+        """The source of each placeholder, with its value."""
         return zip(self.sources.values(), self.inputs, strict=True)
 
 
 class GraphWatch:
-    """Follows one execution: tells the graphs apart, and what each of them is given."""
+    """Watches one execution: names each call of a graph and finds the sources of its inputs."""
 
     def __init__(self, watched: WatchedModel) -> None:
         self.watched = watched
         self.programs: dict[str, TorchProgram] = {}
-        """Of the graphs in the order they were called."""
+        """Programs of the graphs, by name of the call, in the order of the calls."""
         self._has_several_graphs = len(watched.compilation.graphs) > 1
         self._call_counts: Counter[CompiledGraph] = Counter()
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
         self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """What the model is called with."""
+        """Register the parameters and the inputs of the model."""
         model = self.watched.model
         for source in (model.named_parameters, model.named_buffers):
             for name, tensor in source():
@@ -74,21 +74,20 @@ class GraphWatch:
                 self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
 
     def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """Learn what the graph is given, then run it."""
+        """Find the sources of the inputs, then run the graph."""
         label = self._name_call(graph)
         names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
-        given = {n: self._find_source(n, v, label) for n, v in zip(names, inputs, strict=True)}
-        program = make_graph_program(graph.module, inputs, given, label)
+        sources = {n: self._find_source(n, v, label) for n, v in zip(names, inputs, strict=True)}
+        program = make_graph_program(graph.module, inputs, sources, label)
         self.programs[label] = program
-        return self.execute(GraphCall(graph, inputs, program, given))
+        return self.execute(GraphCall(graph, inputs, program, sources))
 
     def execute(self, call: GraphCall) -> Tree:
-        """Run the graph; gives its results."""
+        """Run the graph and return its outputs."""
         return call.graph.run_plain(call.inputs)
 
     def _name_call(self, graph: CompiledGraph) -> str:
-        """What this call of the graph is known by: nothing where it is the only one. A graph
-        that is called again has ops of the same names, and inputs of its own."""
+        """The name of this call; "" where the model has one graph that is called once."""
         calls = self._call_counts[graph]
         number = list(self._call_counts).index(graph) if calls else len(self._call_counts)
         self._call_counts[graph] += 1
@@ -97,18 +96,20 @@ class GraphWatch:
         return f"graph{number}" if self._has_several_graphs or number else ""
 
     def _find_source(self, name: str, value: Any, label: str) -> PlaceholderSource:
-        """What a placeholder stands for."""
+        """The source of a placeholder: a parameter, a model input, or an input of the graph."""
         if not isinstance(value, torch.Tensor):
             return PlaceholderSource(None)
-        found = self._parameters.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape and value.numel():
-            return PlaceholderSource(Edge(OpKey(found[0]), role=Role.PARAMETER))
-        found = self._inputs.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape:
-            return PlaceholderSource(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
+        named_tensor = self._parameters.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape and value.numel():
+            return PlaceholderSource(Edge(OpKey(named_tensor[0]), role=Role.PARAMETER))
+        named_tensor = self._inputs.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape:
+            return PlaceholderSource(
+                Edge(OpKey(named_tensor[0]), role=Role.MODEL_INPUT), named_tensor[0]
+            )
         return PlaceholderSource(graph_input_edge(name, label))
 
 
 def storage_address(value: torch.Tensor) -> int:
-    """Where a tensor's memory begins."""
+    """The address of the memory of a tensor."""
     return value.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""A compiled PyTorch model that can be run: as executed, op by op, or with values put in."""
+"""A loaded model that torch.compile compiles: chooses how to capture, replay and evaluate it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ from syncpoint.runtimes.torch.tree_paths import path_text
 
 
 class InductorSession(TorchSession):
-    """One model, compiled under one set of options. The model given is left as it was."""
+    """One model, compiled under one set of options. The given model is not changed."""
 
     def __init__(self, loaded_model: LoadedModel, options: Mapping[str, Any]) -> None:
         super().__init__(loaded_model, options)
         if loaded_model.exported is not None or loaded_model.script is not None:
             raise Unsupported(
-                "an nn.Module to compile",
-                "an exported program or TorchScript",
-                "name the code that makes the model: file.py:attribute",
+                "an exported program or TorchScript cannot be compiled by torch.compile",
+                cure="name the code that makes the model: file.py:attribute",
             )
         self._compilations: dict[Any, Compilation] = {}
         self._programs_by_part: dict[Part, list[TorchProgram]] = {}
-        """The programs that each part ran, one a graph."""
+        """The programs that each part ran, one per graph."""
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture one execution, and compare its outputs with those of a plain compilation."""
@@ -67,28 +66,28 @@ class InductorSession(TorchSession):
             self._record(*self._bind(inputs), recorder, OpByOpCapture)
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
-        """The same with all floating-point arithmetic done in float64."""
+        """Capture the ops of the compiled graphs with all float arithmetic in float64."""
         with self._options_in_effect():
             recorder.note("the ops of the compiled graph, run one by one in float64")
             self._record(*self._bind(inputs), recorder, Float64Capture)
 
     def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
-        """Execute once; each buffer is recorded, then `value` is put in its place."""
+        """Execute once; each buffer is recorded, then replaced by `value`."""
         if self._capture_class() is not BufferCapture:
             raise Unsupported(
-                "compiled code that is run as it is",
-                "another way to run the graph",
-                "use --introduced local",
+                "replay needs the compiled code as it is, not backend=aot_eager, kernels=eager"
+                " or fusion=unfused",
+                cure="use --introduced local",
             )
         with self._options_in_effect():
-            kind = partial(BufferReplay, value=value)
-            self._record(*self._bind(inputs), recorder, kind)
+            capture_class = partial(BufferReplay, value=value)
+            self._record(*self._bind(inputs), recorder, capture_class)
         return {}
 
     def with_value(
         self, inputs: Inputs, key: TensorKey | None, value: Array | None
     ) -> list[Array | None]:
-        """The flattened final outputs when one buffer holds another value; None leaves it."""
+        """The flattened final outputs with one buffer replaced; a key of None replaces nothing."""
         with self._options_in_effect():
             args, kwargs = self._bind(inputs)
             compilation = self._find_compilation(args, kwargs)
@@ -106,12 +105,12 @@ class InductorSession(TorchSession):
             self._programs_by_part[part] = list(watch.programs.values())
 
     def _choose_program(self, region: Region, inputs: EdgeValues) -> TorchProgram:
-        known = self._programs_by_part.get(region.part)
-        if known is None:
-            known = [
+        programs = self._programs_by_part.get(region.part)
+        if programs is None:
+            programs = [
                 program for programs in self._programs_by_part.values() for program in programs
             ]
-        return choose_program(known, region, inputs, None)
+        return choose_program(programs, region, inputs, None)
 
     def _make_watched_model(self, compilation: Compilation) -> WatchedModel:
         return WatchedModel(
@@ -129,21 +128,21 @@ class InductorSession(TorchSession):
         device = self._loaded_model.device.type
         if device != "cpu":
             recorder.note(
-                f"not verified on this hardware: on {device} only buffers that torch's"
+                f"not verified on this hardware: on {device} only the buffers that torch's"
                 " own intermediate hooks show were captured"
             )
         if self._options["kernels"] == "eager":
             recorder.note("the ops of the compiled graph, run one by one with eager kernels")
 
     def _find_compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compilation:
-        """Compiled once for inputs of one form, and run once to have all graphs."""
+        """The compilation for inputs of this form; run once, so that all graphs are known."""
         key = input_signature(args, kwargs, self._options["mode"])
-        found = self._compilations.get(key)
-        if found is None or not found.is_valid:
-            found = Compilation(self._loaded_model.module, self._options)
-            self._call_compiled(found, args, kwargs, None)
-            self._compilations[key] = found
-        return found
+        compilation = self._compilations.get(key)
+        if compilation is None or not compilation.is_valid:
+            compilation = Compilation(self._loaded_model.module, self._options)
+            self._call_compiled(compilation, args, kwargs, None)
+            self._compilations[key] = compilation
+        return compilation
 
     def _call_compiled(
         self,
@@ -169,11 +168,12 @@ class InductorSession(TorchSession):
                 raise inner from error
             try:
                 self._run_plain(args, kwargs)
-            except Exception as raised:
-                raise self._make_model_error(raised, args, kwargs) from raised
+            except Exception as model_error:
+                raise self._make_model_error(model_error, args, kwargs) from model_error
             raise CaptureError(
-                f"{self._loaded_model.name} to be compiled by torch.compile",
-                f"the model runs but its compilation raised {one_line(inner or error)}",
+                f"torch.compile cannot compile {self._loaded_model.name}: the model runs but"
+                f" its compilation raised {one_line(inner or error)}",
+                cure="set backend=aot_eager, or use the runtime torch",
             ) from error
 
     def _record(
@@ -181,31 +181,33 @@ class InductorSession(TorchSession):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         recorder: Recorder,
-        kind: Callable[[WatchedModel, Recorder], GraphRecording],
+        capture_class: Callable[[WatchedModel, Recorder], GraphRecording],
         is_checked: bool = False,
     ) -> None:
-        """Record one execution, and where `is_checked` compare it with a plain compilation."""
+        """Record one execution; with `is_checked` compare it with a plain compilation."""
         recorder.facts(
             runtime="inductor",
             runtime_version=torch.__version__,
             options=self._options,
             device=str(self._loaded_model.device),
             fusion="unfused"
-            if kind in (OpByOpCapture, Float64Capture, UnfusedCapture)
+            if capture_class in (OpByOpCapture, Float64Capture, UnfusedCapture)
             else "as-executed",
             compiled=True,
             environment=describe_torch_environment(),
         )
         compilation = self._find_compilation(args, kwargs)
-        watch = kind(self._make_watched_model(compilation), recorder)
-        result = self._call_compiled(compilation, args, kwargs, watch)
+        watch = capture_class(self._make_watched_model(compilation), recorder)
+        outputs_tree = self._call_compiled(compilation, args, kwargs, watch)
         self._programs_by_part[recorder.part] = list(watch.programs.values())
-        leaves = pytree.tree_flatten_with_path(result)[0]
+        leaves = pytree.tree_flatten_with_path(outputs_tree)[0]
         for position, (path, value) in enumerate(leaves):
             if isinstance(value, torch.Tensor):
                 watch.model_output(position, value, path_text("out", path))
         if len(compilation.graphs) > 1:
-            recorder.note(f"{len(compilation.graphs)} graphs: torch.compile broke the model up")
+            recorder.note(
+                f"{len(compilation.graphs)} graphs: torch.compile split the model at graph breaks"
+            )
         if not compilation.graphs:
             recorder.note("torch.compile found no graph to compile: nothing was captured")
         names = [path_text("out", path) for path, _ in leaves]
@@ -220,7 +222,7 @@ class InductorSession(TorchSession):
     def _compare_with_plain(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]
     ) -> Observer:
-        """Whether the model, compiled as anybody would, gives the same bits."""
+        """Check that the model, compiled without hooks, gives the same bits."""
         compilation = self._find_compilation(args, kwargs)
 
         def plain() -> Tree:

@@ -1,4 +1,4 @@
-"""The inputs that a run recorded, nested as the model took them."""
+"""Reads the inputs that a run recorded, nested as the model took them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ def open_recorded_inputs(path: Path) -> list[Inputs]:
     """The inputs of the run in a folder, one `Inputs` for each sample."""
     from syncpoint.run.storage.open_run import open_run
 
-    found = read_recorded_inputs(open_run(path))
-    if not found:
-        raise InputError("a run with recorded inputs", f"none in {path}")
-    return found
+    samples = read_recorded_inputs(open_run(path))
+    if not samples:
+        raise InputError(
+            f"the run {path} has no recorded inputs",
+            cure="give the inputs, or record the run with its inputs",
+        )
+    return samples
 
 
 def read_recorded_inputs(run: Run) -> list[Inputs]:
-    """What a recorded run was fed, one `Inputs` for each of its samples; none if it kept none."""
+    """The inputs that a run recorded, one `Inputs` for each sample; empty if it has none."""
     samples: dict[Any, dict[str, Any]] = {}
     for tensor in run.tensors:
         if tensor.key.role is Role.MODEL_INPUT:
@@ -36,15 +39,15 @@ _PATH_STEP = re.compile(r'\[(?:(?P<index>\d+)|(?P<key>"(?:[^"\\]|\\.)*"))\]')
 
 
 def _insert_at_path(sample: dict[str, Any], tensor: Tensor, values: Array) -> None:
-    """Put a value at its path, such as `x`, `extra["mask"]` or `states[0]`."""
+    """Insert a value at its path, such as `x`, `extra["mask"]` or `states[0]`."""
     path = tensor.name or tensor.key.op.op
     root = path.partition("[")[0]
     steps: list[Any] = []
-    at = len(root)
-    while match := _PATH_STEP.match(path, at):
+    position = len(root)
+    while match := _PATH_STEP.match(path, position):
         steps.append(int(match["index"]) if match["index"] else json.loads(match["key"]))
-        at = match.end()
-    if at != len(path):
+        position = match.end()
+    if position != len(path):
         root, steps = path, []
     holder = sample
     last: Any = root
@@ -61,10 +64,10 @@ def _rebuild_inputs(sample: dict[str, Any]) -> Inputs:
 
 
 def _rebuild_sequences(value: Tree) -> Tree:
-    """Dicts whose keys are positions, as tuples."""
+    """Turn dicts whose keys are positions into tuples."""
     if not isinstance(value, dict):
         return value
-    inner = {key: _rebuild_sequences(item) for key, item in value.items()}
-    if inner and all(isinstance(key, int) for key in inner):
-        return tuple(inner[key] for key in sorted(inner))
-    return inner
+    children = {key: _rebuild_sequences(child) for key, child in value.items()}
+    if children and all(isinstance(key, int) for key in children):
+        return tuple(children[key] for key in sorted(children))
+    return children

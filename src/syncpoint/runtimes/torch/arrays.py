@@ -1,4 +1,4 @@
-"""Tensors of torch <-> NumPy arrays, bit for bit; bf16 and fp8 as views, never through f32."""
+"""Converts torch tensors to NumPy arrays and back, bit for bit; bf16 and fp8 as views."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _INTEGER_VIEWS: dict[torch.dtype, tuple[torch.dtype, np.dtype[np.generic]]] = {
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
 }
-"""What NumPy alone does not know crosses over as integers of the same size."""
+"""Dtypes unknown to NumPy are converted as integers of the same size."""
 
 _ALIGNMENT_BYTES = 64
-"""What torch's own allocator gives; BLAS may round differently on memory aligned otherwise."""
+"""The alignment of torch's own allocator; BLAS may round differently with another one."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -41,7 +41,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def complex_dtype_of(dtype: torch.dtype) -> torch.dtype:
-    """The complex type whose parts are as wide as `dtype`, or the nearest wider one."""
+    """The complex dtype whose parts are as wide as `dtype`, or the next wider one."""
     return torch.complex128 if dtype == torch.float64 else torch.complex64
 
 
@@ -52,7 +52,7 @@ def is_float_name(name: str) -> bool:
 
 def to_numpy(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shares memory where the tensor is dense and on the CPU."""
-    # Each of these costs as much as a small op, even where it has nothing to do.
+    # Each of these calls costs as much as a small op, even where it changes nothing.
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.layout is not torch.strided:
@@ -66,18 +66,19 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     if tensor.dtype in _INTEGER_VIEWS:
-        plain, dtype = _INTEGER_VIEWS[tensor.dtype]
-        found: Array = tensor.view(plain).numpy().view(dtype)
-        return found
+        integer_dtype, numpy_dtype = _INTEGER_VIEWS[tensor.dtype]
+        array: Array = tensor.view(integer_dtype).numpy().view(numpy_dtype)
+        return array
     if tensor.dtype not in _NAME_BY_DTYPE:
         raise Unsupported(
-            f"an element type among {', '.join(_NAME_BY_DTYPE.values())}", dtype_name(tensor.dtype)
+            f"tensors of {dtype_name(tensor.dtype)} cannot be recorded",
+            cure=f"convert to one of: {', '.join(_NAME_BY_DTYPE.values())}",
         )
     return tensor.numpy()
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """A tensor of these values; shares the array's memory only where that is safe."""
+    """A tensor of these values; shares the memory of the array only where that is safe."""
     if array.dtype in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)):
         array = array.astype(np.int8 if array.dtype == np.dtype(ml_dtypes.int4) else np.uint8)
     if not array.dtype.isnative:
@@ -85,10 +86,10 @@ def to_torch(array: Array) -> torch.Tensor:
     if not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, order="C")
     tensor: torch.Tensor
-    for disguised, (plain, dtype) in _INTEGER_VIEWS.items():
+    for torch_type, (integer_type, dtype) in _INTEGER_VIEWS.items():
         if array.dtype == dtype:
-            integer = np.int16 if plain is torch.int16 else np.uint8
-            tensor = torch.from_numpy(array.view(integer)).view(disguised)
+            integer = np.int16 if integer_type is torch.int16 else np.uint8
+            tensor = torch.from_numpy(array.view(integer)).view(torch_type)
             break
     else:
         tensor = torch.from_numpy(array)
@@ -96,20 +97,17 @@ def to_torch(array: Array) -> torch.Tensor:
 
 
 def to_meta_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
-    """A tensor without values that has the type, shape and strides of this one.
-
-    None for what has no strides.
-    """
+    """A meta tensor with the dtype, shape and strides of this one; None where it has no strides."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def has_same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+def has_same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and bytes."""
-    if left.dtype != right.dtype or left.shape != right.shape:
+    if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    a, b = (np.ascontiguousarray(to_numpy(t)).reshape(-1).view(np.uint8) for t in (left, right))
+    a, b = (np.ascontiguousarray(to_numpy(t)).reshape(-1).view(np.uint8) for t in (first, second))
     return bool(np.array_equal(a, b))
 
 
@@ -125,7 +123,7 @@ def describe_value(value: object) -> str:
 
 
 def clone_tensor(value: Tree) -> Tree:
-    """A tensor with memory of its own; everything else as it is."""
+    """A copy of a tensor; any other value as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -1,4 +1,4 @@
-"""Runs a program node by node and tells the recorder of every op and tensor."""
+"""Captures a program node by node: records every op and tensor while it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from syncpoint.runtimes.torch.steps import StepLoop
 
 
 class NodeCapture(Interpreter):
-    """Executes one graph; values are let go as soon as nobody reads them any more."""
+    """Executes one graph; a value is freed after its last reader."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class NodeCapture(Interpreter):
         iteration: int = 0,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """`attributes` are what the get_attr nodes fetch where it is not what the program says."""
+        """`attributes` replace the values that the get_attr nodes of the program fetch."""
         super().__init__(module)
         self.extra_traceback = False
         self._ledger = ledger
@@ -47,23 +47,23 @@ class NodeCapture(Interpreter):
         self._path = path
         self._iteration = iteration
         self._outer_edges: dict[Node, Edge | None] = {}
-        """Placeholders of a sub-graph -> the tensors of the graph around it."""
+        """Placeholders of a sub-graph -> edges of the graph around it."""
         self._op_keys: dict[str, OpKey] = {}
-        """Ops of this graph so far; in a sub-graph a key has a path and a round."""
+        """Ops of this graph so far; in a sub-graph a key has a path and an iteration."""
         self._as_planned = not path
-        """Whether every op so far has the key that its plan says, so that edges need no look."""
+        """Whether every op so far has the key of its plan, so that edges need no lookup."""
         self._attribute_values = program.attributes if attributes is None else attributes
         self.written_buffers: dict[str, torch.Tensor] = {}
-        """By name: what the buffers hold that the graph writes to."""
+        """New values of the buffers that the graph writes to, by name."""
         self.result_edges: tuple[Edge | None, ...] = ()
-        """What the flattened outputs are known by, once the graph has run."""
+        """Edges of the flattened outputs, after the graph has run."""
 
     def bind_placeholders(self, operands: tuple[Any, ...]) -> None:
-        """Say which tensors the placeholders of a sub-graph stand for."""
-        formal = [n for n in self.module.graph.nodes if n.op == "placeholder"]  # type: ignore[union-attr]
-        for node, value in zip(formal, operands, strict=False):
-            known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
-            self._outer_edges[node] = self._ledger.edge_by_tensor[value] if known else None
+        """Bind the placeholders of a sub-graph to the edges of its operands."""
+        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]  # type: ignore[union-attr]
+        for node, value in zip(placeholders, operands, strict=False):
+            is_known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+            self._outer_edges[node] = self._ledger.edge_by_tensor[value] if is_known else None
 
     def run_node(self, n: Node) -> Tree:
         """Execute a node; an op is recorded before it runs, its outputs right after."""
@@ -88,30 +88,30 @@ class NodeCapture(Interpreter):
         ):
             self._as_planned = False
             return self._run_with_subgraphs(n, plan)
-        reads = self._find_inputs(plan)
-        key = self._ledger.record_op(self._describe_op(n, plan, reads))
+        inputs = self._find_inputs(plan)
+        key = self._ledger.record_op(self._describe_op(n, plan, inputs))
         self._op_keys[n.name] = key
         self._as_planned = self._as_planned and key is plan.op.key
         try:
             context = n.meta.get(AUTOCAST)
             if context is None:
-                result = self._call_node(n)
+                output = self._call_node(n)
             else:
                 with torch.autocast(
                     context[0], dtype=context[1], enabled=context[2], cache_enabled=False
                 ):
-                    result = self._call_node(n)
+                    output = self._call_node(n)
         except Exception as error:
             raise OpFailure(replace(plan.op, key=key)) from error
-        self._record_output(n, key, result, reads)
-        return self._replace_output(key, result)
+        self._record_output(n, key, output, inputs)
+        return self._replace_output(key, output)
 
-    def _replace_output(self, key: OpKey, result: Tree) -> Tree:
-        """What those that read the op's result are given."""
-        return result
+    def _replace_output(self, key: OpKey, output: Tree) -> Tree:
+        """The value that later ops read; a subclass may replace it."""
+        return output
 
     def _call_node(self, node: Node) -> Tree:
-        # What the interpreter does around a call, for tracebacks, costs as much as a small op.
+        # The interpreter's own call costs as much as a small op, because of its tracebacks.
         args = map_arg(node.args, self.env.__getitem__)
         kwargs = map_arg(node.kwargs, self.env.__getitem__) if node.kwargs else {}
         return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -124,21 +124,23 @@ class NodeCapture(Interpreter):
             return edge
         if edge.op.op in self._op_keys:
             return Edge(self._op_keys[edge.op.op], edge.index)
-        # What an op with sub-graphs gives back is known by the op inside that made it.
+        # The output of an op with sub-graphs has the edge of the inner op that computed it.
         value = self.env.get(node)
-        known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
-        return self._ledger.edge_by_tensor[value] if known else None
+        is_known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+        return self._ledger.edge_by_tensor[value] if is_known else None
 
-    def _record_output(self, node: Node, key: OpKey, result: Tree, reads: tuple[Edge, ...]) -> None:
-        if isinstance(result, torch.Tensor):
-            self._ledger.record_outputs(key, (result,), reads)
+    def _record_output(
+        self, node: Node, key: OpKey, output: Tree, inputs: tuple[Edge, ...]
+    ) -> None:
+        if isinstance(output, torch.Tensor):
+            self._ledger.record_outputs(key, (output,), inputs)
             return
-        leaves = pytree.tree_leaves(result)
-        self._ledger.record_outputs(key, leaves, reads)
+        leaves = pytree.tree_leaves(output)
+        self._ledger.record_outputs(key, leaves, inputs)
         if not any(isinstance(value, torch.Tensor) for value in leaves):
-            known = self._ledger.observed.scalars
-            agreed = node.name not in known or known[node.name] == result
-            known[node.name] = result if agreed else AMBIGUOUS
+            scalars = self._ledger.observed.scalars
+            is_same = node.name not in scalars or scalars[node.name] == output
+            scalars[node.name] = output if is_same else AMBIGUOUS
 
     def _find_inputs(self, plan: NodePlan) -> tuple[Edge, ...]:
         if self._as_planned:
@@ -147,22 +149,22 @@ class NodeCapture(Interpreter):
             e for e in (self._find_edge(node) for node in plan.tensor_nodes) if e is not None
         )
 
-    def _describe_op(self, node: Node, plan: NodePlan, reads: tuple[Edge, ...]) -> Op:
+    def _describe_op(self, node: Node, plan: NodePlan, inputs: tuple[Edge, ...]) -> Op:
         if (
             plan.has_fixed_attributes
             and not self._path
-            and (reads is plan.op.inputs or reads == plan.op.inputs)
+            and (inputs is plan.op.inputs or inputs == plan.op.inputs)
         ):
             return plan.op
-        # Sizes and the like are other numbers in every run.
-        found = collect_attributes(node, lambda n: self.env.get(n, n))
+        # Numbers such as sizes differ from run to run.
+        attributes = collect_attributes(node, lambda n: self.env.get(n, n))
         key = replace(self._edges.op_key(node.name), path=self._path, iteration=self._iteration)
-        return replace(plan.op, key=key, inputs=reads, attributes=found)
+        return replace(plan.op, key=key, inputs=inputs, attributes=attributes)
 
     def _record_write_back(self, node: Node) -> bool:
-        """A write to a buffer or an input at the end of a functional graph.
+        """Record a write to a buffer or an input at the end of a functional graph.
 
-        The new state is recorded; the write is not done, since capture leaves the model as is.
+        The new state is recorded, but not written: a capture leaves the model as it is.
         """
         target = node.args[0]
         assert isinstance(target, Node)
@@ -180,40 +182,40 @@ class NodeCapture(Interpreter):
         return True
 
     def _run_with_subgraphs(self, node: Node, plan: NodePlan) -> Tree:
-        """Run an op that has graphs as arguments (cond, while_loop), recording what is inside."""
+        """Run an op with sub-graphs (cond, while_loop) and record the ops inside."""
 
-        def recorded(name: str, module: GraphModule) -> Callable[..., Any]:
+        def recording_call(name: str, module: GraphModule) -> Callable[..., Any]:
             def call(*operands: Tree) -> Tree:
                 path = "/".join(p for p in (self._path, f"{node.name}.{name}") if p)
-                round_ = self._ledger.call_counts[path]
+                iteration = self._ledger.call_counts[path]
                 self._ledger.call_counts[path] += 1
                 edges = Edges({}, self._edges.graph)
-                inner = NodeCapture(self._ledger, self._program, module, edges, path, round_)
+                inner = NodeCapture(self._ledger, self._program, module, edges, path, iteration)
                 inner.bind_placeholders(operands)
                 return inner.run(*operands, enable_io_processing=False)
 
             return call
 
-        def swapped(value: Tree) -> Tree:
+        def replace_graph(value: Tree) -> Tree:
             if not isinstance(value, Node):
                 return value
-            found = self.env[value]
-            return recorded(value.name, found) if isinstance(found, GraphModule) else found
+            graph = self.env[value]
+            return recording_call(value.name, graph) if isinstance(graph, GraphModule) else graph
 
-        args = pytree.tree_map(swapped, node.args)
-        kwargs = pytree.tree_map(swapped, node.kwargs)
-        result = node.target(*args, **kwargs)  # type: ignore[operator]
-        fresh = [
+        args = pytree.tree_map(replace_graph, node.args)
+        kwargs = pytree.tree_map(replace_graph, node.kwargs)
+        output = node.target(*args, **kwargs)  # type: ignore[operator]
+        new_tensors = [
             v
-            for v in pytree.tree_leaves(result)
+            for v in pytree.tree_leaves(output)
             if isinstance(v, torch.Tensor) and v not in self._ledger.edge_by_tensor
         ]
-        if fresh:
-            reads = self._find_inputs(plan)
-            key = self._ledger.record_op(self._describe_op(node, plan, reads))
+        if new_tensors:
+            inputs = self._find_inputs(plan)
+            key = self._ledger.record_op(self._describe_op(node, plan, inputs))
             self._op_keys[node.name] = key
-            self._record_output(node, key, result, reads)
-        return result
+            self._record_output(node, key, output, inputs)
+        return output
 
 
 def record_program(
@@ -223,23 +225,23 @@ def record_program(
     states: Mapping[str, torch.Tensor],
     kind: Callable[..., NodeCapture] = NodeCapture,
 ) -> tuple[list[Any], Mapping[str, torch.Tensor]]:
-    """Record one execution of a program: what it is given, node by node, and its outputs.
+    """Record one execution of a program: its inputs, its ops and its outputs.
 
-    `leaves` are the flattened inputs, `states` what the buffers hold after the step before. Gives
-    the flattened outputs, and by name what the buffers hold that the program wrote to.
+    `leaves` are the flattened inputs, `states` the buffers after the step before. Returns the
+    flattened outputs, and the buffers that the program wrote to, by name.
     """
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
             ledger.record_tensor(model_input_edge(name), value, name=path)
     for edge, value in program.parameters():
         ledger.record_parameter(edge, value)
-    held = program.attributes_at_start(states)
-    for target, value in held.items():
+    attributes = program.attributes_at_start(states)
+    for target, value in attributes.items():
         name = program.edges.parameter_name(target)
         if name in program.states:
             ledger.record_tensor(state_edge_before(name), value)
     assert program.module is not None
-    capture = kind(ledger, program, program.module, program.edges, attributes=held)
+    capture = kind(ledger, program, program.module, program.edges, attributes=attributes)
     outputs = pytree.tree_leaves(capture.run(*leaves, enable_io_processing=False))
     for position, value in enumerate(outputs):
         made_by = capture.result_edges[position]
@@ -259,7 +261,7 @@ def record_by_nodes(
 ) -> list[Any]:
     """Record a program, or its next step in a loop, node by node.
 
-    Gives the flattened outputs. An op that raises becomes the error of the model.
+    Returns the flattened outputs. An op that raises becomes an error of the model.
     """
     torch.manual_seed(seed)
     states = {} if loop is None else loop.states
@@ -293,7 +295,7 @@ def record_in_float64(
 
 
 def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """A value in the type and layout of the buffer it is written to."""
+    """A value in the dtype and layout of the buffer it is written to."""
     return torch.empty_like(buffer).copy_(value)
 
 

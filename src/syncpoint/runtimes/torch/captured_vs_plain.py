@@ -1,4 +1,4 @@
-"""Whether looking changed what was looked at: a captured run against a plain one."""
+"""The observer check for torch: captured outputs and states against those of the plain model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from syncpoint.runtimes.torch.arrays import describe_value, to_numpy
 def compare_with_plain(
     names: Sequence[str], captured: list[Any], plain: Callable[[], Tree]
 ) -> Observer:
-    """Whether `plain` gives the same bits as the captured outputs, which have these names."""
+    """Check that `plain` returns the same bits as the captured outputs; `names` name them."""
     try:
-        found = pytree.tree_leaves(plain())
+        plain_outputs = pytree.tree_leaves(plain())
     except Exception as error:
         return Observer(False, f"the plain model raised {one_line(error)}")
-    if len(found) != len(captured):
-        return Observer(False, f"{len(found)} outputs, {len(captured)} when captured")
-    for name, left, right in zip(names, captured, found, strict=True):
-        detail = _describe_difference(left, right)
+    if len(plain_outputs) != len(captured):
+        return Observer(False, f"{len(plain_outputs)} outputs, {len(captured)} when captured")
+    for name, captured_value, plain_value in zip(names, captured, plain_outputs, strict=True):
+        detail = _describe_difference(captured_value, plain_value)
         if detail:
             return Observer(False, f"{name}: {detail}{_explain_by_fast_path(captured, plain)}")
     return Observer(True)
@@ -36,27 +36,27 @@ def compare_with_plain(
 def compare_states(
     captured: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]
 ) -> Observer:
-    """Whether a captured and a plain step leave the same bits in what the model keeps."""
-    for name, right in plain.items():
+    """Check that a captured and a plain step leave the same bits in the states of the model."""
+    for name, plain_value in plain.items():
         if name not in captured:
-            return Observer(False, f"the state {name} was written to by the plain model only")
-        detail = _describe_difference(captured[name], right)
+            return Observer(False, f"only the plain model wrote to the state {name}")
+        detail = _describe_difference(captured[name], plain_value)
         if detail:
             return Observer(False, f"the state {name}: {detail}")
     return Observer(True)
 
 
 def _explain_by_fast_path(captured: list[Any], plain: Callable[[], Tree]) -> str:
-    """Whether a difference comes of the fused encoder that eager mode has and export not."""
+    """Text for a difference caused by the fused encoder, which only eager mode has."""
     mha = torch.backends.mha
     if not mha.get_fastpath_enabled():
         return ""
     mha.set_fastpath_enabled(False)
     try:
-        found = pytree.tree_leaves(plain())
+        plain_outputs = pytree.tree_leaves(plain())
     finally:
         mha.set_fastpath_enabled(True)
-    if any(_describe_difference(*pair) for pair in zip(captured, found, strict=True)):
+    if any(_describe_difference(*pair) for pair in zip(captured, plain_outputs, strict=True)):
         return ""
     return "; equal without the fused encoder (torch.backends.mha.set_fastpath_enabled(False))"
 
@@ -70,8 +70,7 @@ def _describe_difference(captured: Tree, plain: Tree) -> str:
 
 
 def _is_equal(captured: Tree, plain: Tree) -> bool:
-    """Whether two objects are equal as far as can be told: arrays and objects that hold tensors
-    do not answer `==` with yes or no."""
+    """Whether two objects are equal; `==` of arrays and of objects with tensors is not a bool."""
     if isinstance(captured, np.ndarray) and isinstance(plain, np.ndarray):
         return not describe_difference(captured, plain)
     try:

@@ -25,12 +25,12 @@ def parameter_edge(name: str) -> Edge:
 
 
 def state_edge_before(name: str) -> Edge:
-    """The edge of what a state holds before a step; what it holds afterwards has index 0."""
+    """The edge of a state before a step; the state after the step has index 0."""
     return Edge(OpKey(name), 1, Role.STATE)
 
 
 class Edges:
-    """Resolves the nodes of one graph to the tensors they stand for."""
+    """Resolves the nodes of one graph to edges."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class Edges:
     ) -> None:
         self._parameter_names = parameter_names
         self._states = states
-        """Names of those that go from step to step, and are no parameters."""
+        """Names of the buffers that go from step to step; they are not parameters."""
         self.graph = graph
-        """Which of several graphs of a model it is; "" for the only one."""
+        """Name of the graph where a model has several; "" for the only one."""
         self._inputs = inputs or {}
-        """Placeholders that are not known by their own names."""
+        """Edges of placeholders that are not model inputs under their own names."""
         self._edge_by_node: dict[Node, Edge | None] = {}
 
     def with_states(self, states: Container[str]) -> Edges:
-        """The same with these as states."""
+        """A copy with these buffers as states."""
         return Edges(self._parameter_names, self.graph, self._inputs, states)
 
     def parameter_name(self, target: str) -> str:
-        """What the parameter, buffer or constant is called that a get_attr node fetches."""
+        """The name of the parameter, buffer or constant that a get_attr node fetches."""
         return self._parameter_names.get(target, "")
 
     def op_key(self, name: str) -> OpKey:
@@ -61,7 +61,7 @@ class Edges:
         return OpKey(name, graph=self.graph)
 
     def edge_of(self, node: Node) -> Edge | None:
-        """The tensor that `node` is; None where it is not one tensor."""
+        """The edge of a node; None where its value is not one tensor."""
         if node not in self._edge_by_node:
             self._edge_by_node[node] = self._resolve(node)
         return self._edge_by_node[node]
@@ -76,34 +76,31 @@ class Edges:
             return state_edge_before(name) if name in self._states else parameter_edge(name)
         if node.op != "call_function":
             return None
-        producer, positions = _unwrap_getitems(node)
-        if producer.op != "call_function":
+        producer, index = _unwrap_getitems(node)
+        if producer.op != "call_function" or not isinstance(index, int):
             return None
-        found = positions
-        if not isinstance(found, int):
-            return None
-        return Edge(self.op_key(producer.name), index=found)
+        return Edge(self.op_key(producer.name), index=index)
 
     def inputs_of(self, node: Node) -> tuple[Edge, ...]:
-        """The tensors an op reads, in the order of its schema; one read twice is there twice."""
-        found: list[Edge] = []
+        """The edges that an op reads, in the order of its schema; repeats are listed again."""
+        edges: list[Edge] = []
         for _, value in list_arguments(node):
             for leaf in pytree.tree_leaves(value):
                 if isinstance(leaf, Node) and is_tensor(leaf):
                     edge = self.edge_of(leaf)
                     if edge is not None:
-                        found.append(edge)
-        return tuple(found)
+                        edges.append(edge)
+        return tuple(edges)
 
 
 def _unwrap_getitems(node: Node) -> tuple[Node, Any]:
-    """The op behind a chain of getitem, and which of its flattened outputs the chain picks."""
+    """The op behind a chain of getitem, and the flattened output that the chain picks."""
     picks: list[Any] = []
     while node.op == "call_function" and node.target is operator.getitem:
         picks.append(node.args[1])
-        inner = node.args[0]
-        assert isinstance(inner, Node)
-        node = inner
+        source = node.args[0]
+        assert isinstance(source, Node)
+        node = source
     positions = _flattened_positions(node)
     for pick in reversed(picks):
         positions = pick if isinstance(positions, int) else positions[pick]

@@ -1,4 +1,4 @@
-"""The machine and the packages that a PyTorch model runs on."""
+"""The device, the machine and the packages that a PyTorch model runs on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from syncpoint.runtimes.exception_text import one_line
 
 
 def resolve_device(name: str) -> torch.device:
-    """A device that torch can use, with its number where it has one."""
+    """The torch device called `name`, with its index where it has one."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError("a device that torch can use", repr(name), one_line(error)) from None
+        raise InputError(
+            f"torch cannot use the device {name!r}: {one_line(error)}",
+            cure="choose a device such as cpu or cuda:0",
+        ) from None
     return torch.empty(0, device=device).device
 
 
 def describe_torch_environment() -> dict[str, str]:
-    """What `run.json` says of where the run was made."""
+    """The `environment` of `run.json`: versions, CPU, threads and numeric settings."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -42,6 +45,5 @@ def describe_torch_environment() -> dict[str, str]:
 
 
 def _flushes_subnormals() -> bool:
-    """Whether numbers below the least normal one are taken for zero. Torch has a switch for it
-    and no way to ask."""
+    """Whether subnormal numbers are flushed to zero: torch can set this, but not query it."""
     return float(torch.tensor([1e-39]) * 1) == 0.0

@@ -1,4 +1,4 @@
-"""The inputs of a PyTorch model: fitted to its forward, and what is said when they do not fit."""
+"""Binds inputs to the forward of a PyTorch model, and names the arguments of a call."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ Kwargs = dict[str, Any]
 def bind_arguments(
     loaded_model: LoadedModel, inputs: Inputs, specs: Sequence[InputSpec]
 ) -> tuple[Args, Kwargs]:
-    """The arguments of forward as tensors of the right type, each with memory of its own."""
+    """The arguments of forward as tensors of the right dtype, each with its own memory."""
     positional = loaded_model.positional
-    open_ended = _has_open_ends(loaded_model)
-    if len(inputs.args) > len(positional) and not open_ended[0]:
+    has_open_ends = _has_open_ends(loaded_model)
+    if len(inputs.args) > len(positional) and not has_open_ends[0]:
         raise InputError(
-            f"at most {len(positional)} inputs by position for {loaded_model.title}",
-            f"{len(inputs.args)}",
+            f"{loaded_model.title} takes at most {len(positional)} inputs by position, not"
+            f" {len(inputs.args)}",
+            cure="leave the rest out, or give inputs by name",
         )
-    fitted = fit_inputs(inputs, specs, loaded_model.title, open_ended)
-    seen: set[int] = set()
+    fitted_inputs = fit_inputs(inputs, specs, loaded_model.title, has_open_ends)
+    used_addresses: set[int] = set()
 
     def leaf(value: Tree) -> Tree:
         if isinstance(value, (np.ndarray, np.generic)):
@@ -46,14 +47,14 @@ def bind_arguments(
             device=loaded_model.device,
             dtype=loaded_model.dtype if value.is_floating_point() else None,
         )
-        # Export takes one tensor given twice for one input.
-        if moved.data_ptr() in seen:
+        # torch.export treats one tensor that is passed twice as one input.
+        if moved.data_ptr() in used_addresses:
             moved = moved.clone()
-        seen.add(moved.data_ptr())
+        used_addresses.add(moved.data_ptr())
         return moved
 
-    args = pytree.tree_map(leaf, fitted.args)
-    kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
+    args = pytree.tree_map(leaf, fitted_inputs.args)
+    kwargs = pytree.tree_map(leaf, dict(fitted_inputs.kwargs))
     return (
         _match_exported_structure(loaded_model, args, kwargs)
         if loaded_model.exported is not None
@@ -62,7 +63,7 @@ def bind_arguments(
 
 
 def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
-    """What a program depends on of its inputs."""
+    """The form of the inputs that a program depends on: structure, dtypes, shapes, strides."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     return (str(spec), tuple(_leaf_signature(leaf) for leaf in leaves), more)
 
@@ -70,22 +71,23 @@ def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
 def _match_exported_structure(
     loaded_model: LoadedModel, args: Args, kwargs: Kwargs
 ) -> tuple[Args, Kwargs]:
-    """The inputs in the structure that an exported program insists on."""
+    """The inputs in the structure that an exported program requires."""
     assert loaded_model.exported is not None
     bound = loaded_model.signature.bind(*args, **kwargs)
-    wanted = loaded_model.exported.call_spec.in_spec
-    leaves, found = pytree.tree_flatten((bound.args, bound.kwargs))
-    if found != wanted:
-        # A recorded run gives tuples for lists and the like.
+    exported_spec = loaded_model.exported.call_spec.in_spec
+    leaves, spec = pytree.tree_flatten((bound.args, bound.kwargs))
+    if spec != exported_spec:
+        # A recorded run has tuples where the model took lists.
         names = [p for p, _ in named_leaves((bound.args, bound.kwargs), loaded_model.positional)]
-        places = pytree.tree_unflatten(list(range(wanted.num_leaves)), wanted)
-        if names != [p for p, _ in named_leaves(places, loaded_model.positional)]:
+        positions = pytree.tree_unflatten(list(range(exported_spec.num_leaves)), exported_spec)
+        if names != [p for p, _ in named_leaves(positions, loaded_model.positional)]:
             raise InputError(
-                f"inputs in the structure that {loaded_model.title} was exported with",
-                ", ".join(names),
+                f"the inputs {', '.join(names)} are not in the structure that"
+                f" {loaded_model.title} was exported with",
+                cure="nest them as in the export",
             )
-    made: tuple[Args, Kwargs] = pytree.tree_unflatten(leaves, wanted)
-    return made
+    rebuilt: tuple[Args, Kwargs] = pytree.tree_unflatten(leaves, exported_spec)
+    return rebuilt
 
 
 def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
@@ -97,24 +99,24 @@ def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
 
 
 def _leaf_signature(leaf: Tree) -> Tree:
-    """What a program depends on of one input."""
+    """The form of one input that a program depends on."""
     if isinstance(leaf, torch.Tensor):
         return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
     return repr(leaf)
 
 
 def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:
-    """The arguments of a call by the names that forward has for them."""
+    """The arguments of a call, by the parameter names of forward."""
     try:
         bound = inspect.signature(module.forward).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return [("args", args), *kwargs.items()]
     kinds = {p.name: p.kind for p in bound.signature.parameters.values()}
-    found: list[tuple[str, Any]] = []
+    arguments: list[tuple[str, Any]] = []
     for name, value in bound.arguments.items():
         if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-            found += value.items()
+            arguments += value.items()
         else:
             positional = kinds[name] is inspect.Parameter.VAR_POSITIONAL
-            found.append(("args" if positional else name, value))
-    return found
+            arguments.append(("args" if positional else name, value))
+    return arguments

@@ -1,4 +1,4 @@
-"""What a node of an FX graph is called and does: its module, source lines, type and attributes."""
+"""Metadata of an FX node: its module, source lines, op type, arguments and attributes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import dtype_name
 
 FRAMES = "syncpoint_frames"
-"""Key in a node's meta: its source stack, where the node was recorded while the model ran."""
+"""Key in the meta of a node: its source stack, if it was recorded while the model ran."""
 _TORCH_FOLDER = str(Path(torch.__file__).parent) + "/"
 _DYNAMO_LOCAL = re.compile(r"^(?:L\['\w+'\]|L__self__|L__fn__)")
-"""What dynamo calls the object whose code it follows."""
+"""The prefix that dynamo gives to the traced object."""
 _GETATTR = re.compile(r"getattr\((?P<of>[^()]*), '(?P<name>[^']*)'\)")
 _ITEM = re.compile(r"\['?([^\]']*)'?\]")
 
 
 def find_source_frames(node: Node) -> tuple[Frame, ...]:
-    """The user's lines that made the node, innermost last; torch's own where there are none."""
+    """The user's lines that made the node, innermost last; those of torch if there are none."""
     if FRAMES in node.meta:
         recorded: tuple[Frame, ...] = node.meta[FRAMES]
         return recorded
@@ -36,26 +36,26 @@ def find_source_frames(node: Node) -> tuple[Frame, ...]:
 
 
 def select_user_frames(stack: list[Frame]) -> tuple[Frame, ...]:
-    """The frames outside torch; all of them where torch is all there is."""
+    """The frames outside torch; all frames where every frame is in torch."""
     users = [frame for frame in stack if not _is_torch_file(frame.file)]
     return tuple(users or stack)
 
 
 def _is_torch_file(file: str) -> bool:
-    # A file may have been written on another machine.
+    # The path may come from another machine.
     return file.startswith(_TORCH_FOLDER) or "/site-packages/torch/" in file
 
 
 def find_ancestors(node: Node) -> tuple[str, ...]:
-    """Names of the nodes of earlier graphs that this one was made from, the nearest first."""
-    found: dict[str, None] = {}
-    waiting = list(node.meta.get("from_node") or ())
-    while waiting:
-        source = waiting.pop(0)
+    """Names of the nodes of earlier graphs that this one was made from, nearest first."""
+    names: dict[str, None] = {}
+    pending = list(node.meta.get("from_node") or ())
+    while pending:
+        source = pending.pop(0)
         if getattr(source, "name", ""):
-            found[source.name] = None
-        waiting += getattr(source, "from_node", None) or ()
-    return tuple(found)
+            names[source.name] = None
+        pending += getattr(source, "from_node", None) or ()
+    return tuple(names)
 
 
 def find_module(node: Node) -> tuple[str, str]:
@@ -63,13 +63,13 @@ def find_module(node: Node) -> tuple[str, str]:
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return "", ""
-    path, kind = list(stack.values())[-1]
-    name = kind if isinstance(kind, str) else kind.__qualname__
+    path, class_or_name = list(stack.values())[-1]
+    name = class_or_name if isinstance(class_or_name, str) else class_or_name.__qualname__
     return _to_dotted_path(path), name.rpartition(".")[2]
 
 
 def _to_dotted_path(path: str) -> str:
-    """`L['self'].layers[0]`, `layers.0@1` and their like, as `layers.0`."""
+    """Convert paths such as `L['self'].layers[0]` and `layers.0@1` to `layers.0`."""
     path = strip_call_number(path)
     while (changed := _GETATTR.sub(r"\g<of>.\g<name>", path)) != path:
         path = changed
@@ -78,7 +78,7 @@ def _to_dotted_path(path: str) -> str:
 
 
 def is_op(node: Node) -> bool:
-    """Whether the node computes something; checks that torch adds to a graph do not."""
+    """Whether the node computes something; the checks that torch adds to a graph do not."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -88,17 +88,17 @@ def is_op(node: Node) -> bool:
 
 
 def is_random(node: Node) -> bool:
-    """Whether the node draws random numbers when it runs as it stands."""
+    """Whether the node draws random numbers with its present arguments."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = dict(list_arguments(node))
+    argument_values = dict(list_arguments(node))
     for name in ("train", "training"):
-        if given.get(name) is False:
+        if argument_values.get(name) is False:
             return False
-    return not any(given.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
+    return not any(argument_values.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
 
 
 _UNINITIALISED = frozenset(
@@ -115,7 +115,7 @@ _UNINITIALISED = frozenset(
 
 
 def is_uninitialised(node: Node) -> bool:
-    """Whether the node gives memory with whatever happens to be in it."""
+    """Whether the node returns uninitialised memory."""
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in _UNINITIALISED
 
@@ -137,24 +137,24 @@ def list_arguments(node: Node) -> Iterator[tuple[str, Any]]:
 
 
 def collect_attributes(node: Node, value_of: Callable[[Node], Any]) -> dict[str, Any]:
-    """The non-tensor arguments by name; `value_of` gives the number a node stands for."""
+    """The non-tensor arguments by name; `value_of` returns the number of a scalar node."""
 
-    def known(value: Tree) -> Tree:
+    def resolve(value: Tree) -> Tree:
         return value_of(value) if isinstance(value, Node) else value
 
-    found = {}
+    attributes = {}
     for name, value in list_arguments(node):
         if value is None:
             continue
-        here = pytree.tree_map(known, value)
-        leaves = [here] if isinstance(here, Node) else pytree.tree_leaves(here)
+        resolved = pytree.tree_map(resolve, value)
+        leaves = [resolved] if isinstance(resolved, Node) else pytree.tree_leaves(resolved)
         if any(not isinstance(leaf, (torch.Tensor, Node)) for leaf in leaves):
-            found[name] = to_json_value(here)
-    return found
+            attributes[name] = to_json_value(resolved)
+    return attributes
 
 
 def op_type(node: Node) -> str:
-    """The runtime's name of what the node does: `aten.linear.default`."""
+    """The op type as torch names it: `aten.linear.default`."""
     target = node.target
     if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
         return str(target)
@@ -183,7 +183,7 @@ def to_json_value(value: Tree) -> Tree:
 
 
 def is_tensor(node: Node) -> bool:
-    """Whether the node's value is a tensor, as far as the export knows."""
+    """Whether the value of the node is a tensor, as far as its metadata tells."""
     if node.op == "get_attr":
         return True
     value = node.meta.get("val")
@@ -191,11 +191,11 @@ def is_tensor(node: Node) -> bool:
 
 
 AUTOCAST = "syncpoint_autocast"
-"""Key in a node's meta: the arguments of the autocast it ran under."""
+"""Key in the meta of a node: the arguments of the autocast that it ran under."""
 
 
 def describe_op(node: Node, originals: tuple[str, ...] = ()) -> Op:
-    """An op as its node tells of it, without inputs and attributes."""
+    """The op of a node, from its metadata, without inputs and attributes."""
     module, module_type = find_module(node)
     return Op(
         OpKey(node.name),
@@ -209,8 +209,8 @@ def describe_op(node: Node, originals: tuple[str, ...] = ()) -> Op:
 
 
 def fetch_attribute(module: torch.nn.Module, target: str) -> Tree:
-    """What a get_attr node fetches."""
-    found: Any = module
+    """Fetch the value of a get_attr node."""
+    value: Any = module
     for name in target.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model that are not tensors: they are not recorded, but named."""
+"""Inputs and outputs of a model that are not tensors: not recorded, but noted in the run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from syncpoint.runtimes.torch.ledger import CaptureLedger
 from syncpoint.runtimes.torch.tree_paths import named_leaves
 
 _MAX_TEXT_CHARS = 200
-"""Characters that are kept of an output that is a number or a text."""
+"""Maximum length of the text of an output."""
 
 
 def describe_other_outputs(
     names: Sequence[str], values: Sequence[Any], part: Part
 ) -> dict[str, OtherOutput]:
-    """Outputs that are no tensors, as text: they are not recorded, and must not be forgotten."""
-    where = "".join(
+    """The outputs that are not tensors, as text."""
+    part_suffix = "".join(
         f"@{name}={number}"
         for name, number in (("sample", part.sample), ("step", part.step))
         if number >= 0
     )
     return {
-        f"{name}{where}": _describe_other_output(value)
+        f"{name}{part_suffix}": _describe_other_output(value)
         for name, value in zip(names, values, strict=False)
         if value is not None and not isinstance(value, torch.Tensor)
     }
@@ -42,4 +42,4 @@ def note_other_inputs(inputs: Tree, names: tuple[str, ...], ledger: CaptureLedge
     """Note each input in (args, kwargs) that is not a tensor: it is not recorded."""
     for path, value in named_leaves(inputs, names):
         if value is not None and not isinstance(value, torch.Tensor):
-            ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
+            ledger.note(f"the input {path} is not a tensor and was not recorded: {value!r}")

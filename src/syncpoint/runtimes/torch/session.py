@@ -1,4 +1,4 @@
-"""A PyTorch model that is loaded and can be run, whole or in pieces."""
+"""A loaded PyTorch model: chooses how to capture, replay and evaluate it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.model import WHOLE, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, InputSpec, Region, Tree
+from syncpoint.runtimes.protocol import (
+    Array,
+    EdgeValues,
+    Inputs,
+    InputSpec,
+    Region,
+    Replacement,
+    Tree,
+)
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_for_step
 from syncpoint.runtimes.torch.arrays import clone_tensor
 from syncpoint.runtimes.torch.capture import NodeCapture, record_by_nodes, record_in_float64
@@ -31,20 +39,20 @@ from syncpoint.runtimes.torch.model_errors import make_model_error
 from syncpoint.runtimes.torch.model_tensors import preserve_state
 from syncpoint.runtimes.torch.non_tensors import describe_other_outputs, note_other_inputs
 from syncpoint.runtimes.torch.program import Observations, TorchProgram
-from syncpoint.runtimes.torch.replay import NodeReplay, Value
+from syncpoint.runtimes.torch.replay import NodeReplay
 from syncpoint.runtimes.torch.steps import LoopTotals, StepLoop
 
-_STATE = threading.RLock()
-"""Threads, seed, default dtype and training mode are global in torch: one execution at a time."""
+_TORCH_LOCK = threading.RLock()
+"""Threads, seed, default dtype and training mode are global in torch: one run at a time."""
 
 
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
-    """The session of a model, of a file that holds one, or of a `file.py:attribute`."""
+    """Open a model, a file that holds one, or `file.py:attribute`."""
     return TorchSession(load_model(model, options), options)
 
 
 class TorchSession(BaseSession):
-    """One model under one set of options. The model given is left as it was."""
+    """One model under one set of options. The given model is not changed."""
 
     def __init__(self, loaded_model: LoadedModel, options: Mapping[str, Any]) -> None:
         self._loaded_model = loaded_model
@@ -53,21 +61,21 @@ class TorchSession(BaseSession):
             module.training for module in loaded_model.plain.modules()
         )
         self._programs: dict[Any, TorchProgram] = {}
-        """By the signature of the inputs; the one used last comes last."""
+        """By the signature of the inputs; the last used program is last."""
         self._program_by_part: dict[Part, TorchProgram] = {}
         """The program that each part last ran."""
         self._fallback = ""
-        """Why the model is recorded while it runs and not exported; "" while that is open."""
+        """Why the model is captured by dispatch and not exported; "" if it may be exported."""
         self._evaluator = TorchEvaluator()
         self._loop: StepLoop | None = None
         """The loop whose step is being captured."""
         if loaded_model.script is not None:
             self._fallback = "captured by dispatch from the TorchScript interpreter, unoptimised"
         elif options["capture"] == "dispatch":
-            self._fallback = "captured by dispatch, as asked"
+            self._fallback = "captured by dispatch, as the option capture sets"
 
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What the model's forward takes; PyTorch says the names only."""
+        """The inputs of forward; PyTorch declares only their names."""
         parameters = self._loaded_model.signature.parameters.values()
         return tuple(
             InputSpec(p.name, required=p.default is p.empty)
@@ -76,21 +84,21 @@ class TorchSession(BaseSession):
         )
 
     def program_of(self, part: Part) -> TorchProgram | None:
-        """The program that a part last ran; None where none was exported."""
+        """The program that a part last ran; None where there is none."""
         return self._program_by_part.get(part)
 
     def bind_leaves(self, inputs: Inputs) -> list[Any]:
-        """What the program of these inputs is given, in the order of its placeholders."""
+        """The flattened inputs of the program, in the order of its placeholders."""
         return pytree.tree_leaves(self._bind(inputs))
 
     @contextlib.contextmanager
     def options_in_effect(self) -> Iterator[None]:
-        """Threads, seed and mode as the options ask, for who runs a piece of the program."""
+        """Set threads, seed and mode as the options say, to run a piece of the program."""
         with self._options_in_effect():
             yield
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
-        """Capture one execution, then run the model plainly and compare the final outputs."""
+        """Capture one execution, then run the plain model and compare the final outputs."""
         totals = self.totals(recorder)
         assert isinstance(totals, LoopTotals)
         if self._options.get("steps"):
@@ -106,7 +114,7 @@ class TorchSession(BaseSession):
         return LoopTotals()
 
     def _record_facts(self, recorder: Recorder, **more: Any) -> None:
-        """What runs the model, and where."""
+        """Record the runtime, its version, the options and the device."""
         recorder.facts(
             runtime="torch",
             runtime_version=torch.__version__,
@@ -117,8 +125,10 @@ class TorchSession(BaseSession):
 
     @contextlib.contextmanager
     def _step_in_effect(self, totals: LoopTotals, args: Args, kwargs: Kwargs) -> Iterator[None]:
-        """Make the next step of the loop, if the samples are steps; nothing of it stays in the
-        session, which may run several loops."""
+        """Run the next plain step of the loop, if the samples are steps.
+
+        The loop is in the session only during the step: a session may run several loops.
+        """
         if self._options.get("steps"):
             totals.run_next_step(self._loaded_model, args, kwargs, self._options["seed"])
         self._loop = totals.loop
@@ -147,8 +157,10 @@ class TorchSession(BaseSession):
         )
 
     def run_wide(self, inputs: Inputs, recorder: Recorder) -> None:
-        """Record one execution with all floating-point arithmetic done in float64, whatever the
-        model says: casts and types given as arguments too."""
+        """Record one execution with all floating-point arithmetic in float64.
+
+        Casts and dtype arguments of the model are changed too.
+        """
         with self._options_in_effect():
             args, kwargs = self._bind(inputs)
             self._record_facts(recorder, precision="f64")
@@ -158,16 +170,16 @@ class TorchSession(BaseSession):
             leaves = pytree.tree_leaves((args, kwargs))
             record_in_float64(program, self._evaluator, leaves, recorder)
 
-    def replay(self, inputs: Inputs, value: Value, recorder: Recorder) -> Mapping[OpKey, str]:
-        """Run the program once; each op's result is recorded, then `value` is put in its place."""
+    def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
+        """Run the program once; each output is recorded, then replaced by `value`."""
         with self._options_in_effect():
             args, kwargs = self._bind(inputs)
             program = self._find_program(args, kwargs) if not self._options.get("steps") else None
             if program is None:
                 raise Unsupported(
-                    "a model that torch.export takes, without steps, to feed its ops other values",
-                    self._fallback or "steps",
-                    "use --introduced local",
+                    "replay needs a model that torch.export takes, without steps:"
+                    f" {self._fallback or 'the option steps is set'}",
+                    cure="use --introduced local",
                 )
             ledger = CaptureLedger(program.observed, recorder, program.has_subgraphs)
             self._capture(
@@ -178,7 +190,7 @@ class TorchSession(BaseSession):
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form without recording anything.
 
-        The model is run only where it cannot be exported, or makes steps.
+        The model is run only if it cannot be exported, or if the samples are steps.
         """
         with self._options_in_effect():
             args, kwargs = self._bind(inputs)
@@ -192,7 +204,7 @@ class TorchSession(BaseSession):
         self, region: Region, inputs: EdgeValues, dtype: str, parameter_dtype: str | None = None
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`."""
-        # Nodes of the graph run here, no modules: their mode and the seed play no part.
+        # This runs nodes of the graph, not modules: mode and seed have no effect.
         with self._locked():
             program = self._choose_program(region, inputs)
             return self._evaluator.evaluate(program, region, inputs, dtype, parameter_dtype)
@@ -202,25 +214,27 @@ class TorchSession(BaseSession):
         return self._evaluator.parameters_of(self._choose_program(region, {}), region)
 
     def _choose_program(self, region: Region, inputs: EdgeValues) -> TorchProgram:
-        wanted = self._program_by_part.get(region.part)
-        return choose_program(list(self._programs.values()), region, inputs, wanted)
+        preferred = self._program_by_part.get(region.part)
+        return choose_program(list(self._programs.values()), region, inputs, preferred)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with _STATE, torch.no_grad():
+        with _TORCH_LOCK, torch.no_grad():
             yield
 
     @contextlib.contextmanager
     def _options_in_effect(self) -> Iterator[None]:
-        """The options, for as long as something runs; everything is put back afterwards."""
-        with _STATE, torch.random.fork_rng(devices=[]), torch.no_grad():
-            threads = torch.get_num_threads()
+        """Set the options while something runs; restore the previous settings afterwards."""
+        with _TORCH_LOCK, torch.random.fork_rng(devices=[]), torch.no_grad():
+            threads_before = torch.get_num_threads()
             models = (
                 [self._loaded_model.plain, self._loaded_model.module]
                 if self._loaded_model.has_modes
                 else []
             )
-            modes = {module: module.training for model in models for module in model.modules()}
+            training_before = {
+                module: module.training for model in models for module in model.modules()
+            }
             try:
                 if self._options["threads"]:
                     torch.set_num_threads(self._options["threads"])
@@ -230,20 +244,20 @@ class TorchSession(BaseSession):
                 torch.manual_seed(self._options["seed"])
                 yield
             finally:
-                torch.set_num_threads(threads)
-                for module, training in modes.items():
+                torch.set_num_threads(threads_before)
+                for module, training in training_before.items():
                     module.training = training
 
     def _bind(self, inputs: Inputs) -> tuple[Args, Kwargs]:
         return bind_arguments(self._loaded_model, inputs, self.inputs())
 
     def _make_model_error(
-        self, error: Exception, args: Args, kwargs: Kwargs, op: str = ""
+        self, error: Exception, args: Args, kwargs: Kwargs, location: str = ""
     ) -> InputError | CaptureError:
-        return make_model_error(self._loaded_model, error, args, kwargs, op)
+        return make_model_error(self._loaded_model, error, args, kwargs, location)
 
     def _find_program(self, args: Args, kwargs: Kwargs) -> TorchProgram | None:
-        """The program for inputs of this form; None where the model is recorded as it runs."""
+        """The program for inputs of this form; None if the model is captured by dispatch."""
         hidden = () if self._loop is None else self._loop.hidden
         if hidden and not self._fallback and self._loaded_model.exported is None:
             self._require_dispatch(hidden)
@@ -265,64 +279,68 @@ class TorchSession(BaseSession):
         return program
 
     def _require_dispatch(self, hidden: tuple[str, ...]) -> None:
-        """Steps of a model that counts in Python are not those of one exported program."""
-        said = f"the model keeps {', '.join(hidden[:3])} from step to step, and not as a buffer"
-        said += " of one shape, which is all that an export carries on"
+        """Fall back to dispatch: the model keeps state that an exported program cannot carry."""
+        reason = f"the model keeps {', '.join(hidden[:3])} from step to step, not as a buffer"
+        reason += " of fixed shape, the only state that an export carries from step to step"
         if self._options["capture"] == "export" or self._programs:
             raise CaptureError(
-                f"the steps of {self._loaded_model.name} to be those of one exported program",
-                said,
-                "set the option capture to dispatch",
+                f"the steps of {self._loaded_model.name} cannot be those of one exported"
+                f" program: {reason}",
+                cure="set the option capture to dispatch",
             )
-        self._fallback = f"captured by dispatch, since {said}"
+        self._fallback = f"captured by dispatch, since {reason}"
 
     def _adopt_exported_program(self, args: Args, kwargs: Kwargs) -> TorchProgram:
-        """The program that the user gave, for inputs that its guards let pass."""
+        """The program of an exported model, for inputs that its guards accept."""
         exported = self._loaded_model.exported
         assert exported is not None
         try:
             self._run_plain(args, kwargs)
         except Exception as error:
             raise self._make_model_error(error, args, kwargs) from error
-        for known in self._programs.values():
-            return known.for_other_inputs()
+        for program in self._programs.values():
+            return program.for_other_inputs()
         tensors = {**exported.state_dict, **exported.constants}
-        named = ((name, t) for name, t in tensors.items() if isinstance(t, torch.Tensor))
-        return make_program(exported, (args, kwargs), self._loaded_model.positional, named)
+        named_state = ((name, t) for name, t in tensors.items() if isinstance(t, torch.Tensor))
+        return make_program(exported, (args, kwargs), self._loaded_model.positional, named_state)
 
     def _export_model(self, args: Args, kwargs: Kwargs) -> TorchProgram | None:
-        """A new program. Where export fails: because of the inputs, the model, or by itself?"""
+        """Export the model; if that fails, tell whether inputs, model or export is at fault."""
         names, model = self._loaded_model.positional, self._loaded_model.module
         try:
             return export_program(model, args, kwargs, names)
         except Exception as error:
-            failed = error
+            export_error = error
         try:
             self._run_plain(args, kwargs)
-        except Exception as raised:
-            raise self._make_model_error(raised, args, kwargs) from raised
+        except Exception as model_error:
+            raise self._make_model_error(model_error, args, kwargs) from model_error
         try:
             program = export_program(model, args, kwargs, names, strict=True)
         except Exception:
             if self._options["capture"] == "export":
                 raise CaptureError(
-                    f"{self._loaded_model.name} to be exported by torch.export",
-                    f"the model runs but its export raised {one_line(failed)}",
-                    "set the option capture to auto or dispatch",
-                ) from failed
-            self._fallback = f"captured by dispatch, since torch.export raised {one_line(failed)}"
+                    f"torch.export cannot export {self._loaded_model.name}: the model runs but"
+                    f" its export raised {one_line(export_error)}",
+                    cure="set the option capture to auto or dispatch",
+                ) from export_error
+            self._fallback = (
+                f"captured by dispatch, since torch.export raised {one_line(export_error)}"
+            )
             return None
-        program.notes += (f"exported in strict mode, since otherwise {one_line(failed)}",)
+        program.notes += (
+            f"exported in strict mode, since the default mode raised {one_line(export_error)}",
+        )
         return program
 
     def _run_plain(self, args: Args, kwargs: Kwargs) -> Tree:
-        """Run the model as it is, on copies of the inputs; a step has been run already."""
+        """Run the plain model on copies of the inputs; in a loop, return the step already run."""
         if self._loop is not None:
             return self._loop.result()
         return self._call_and_restore(self._loaded_model.plain, args, kwargs)
 
     def _call_and_restore(self, call: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tree:
-        """Call the model on copies of the inputs, and undo what it does to its buffers."""
+        """Call the model on copies of the inputs, then restore its buffers."""
         with preserve_state(self._loaded_model.plain):
             torch.manual_seed(self._options["seed"])
             return call(
@@ -332,7 +350,7 @@ class TorchSession(BaseSession):
     def _trace(
         self, args: Args, kwargs: Kwargs, recorder: Recorder | None, part: Part
     ) -> tuple[TorchProgram, CaptureLedger, list[Any]]:
-        """Record the model while it runs."""
+        """Capture the model by dispatch, while it runs."""
         ledger = CaptureLedger(Observations(), recorder)
         note_other_inputs((args, kwargs), self._loaded_model.positional, ledger)
         seed = self._options["seed"]
@@ -350,7 +368,7 @@ class TorchSession(BaseSession):
         kwargs: Kwargs,
         kind: Callable[..., NodeCapture] = NodeCapture,
     ) -> list[Any]:
-        """Record the program node by node; gives the flattened final outputs."""
+        """Capture the program node by node; returns the flattened final outputs."""
         note_other_inputs((args, kwargs), self._loaded_model.positional, ledger)
         return record_by_nodes(
             program,
@@ -365,10 +383,12 @@ class TorchSession(BaseSession):
     def _check_observer(
         self, program: TorchProgram, outputs: list[Any], args: Args, kwargs: Kwargs
     ) -> Observer:
-        """Whether the plain model gives the same bits as the captured one."""
-        found = compare_with_plain(program.outputs, outputs, lambda: self._run_plain(args, kwargs))
-        if self._loop is None or not found.equal:
-            return found
-        traced = program.module is None
-        kept = self._loop.traced_states() if traced else self._loop.states
-        return compare_states(kept, self._loop.plain_states())
+        """Check that the plain model gives the same bits as the captured one."""
+        observer = compare_with_plain(
+            program.outputs, outputs, lambda: self._run_plain(args, kwargs)
+        )
+        if self._loop is None or not observer.equal:
+            return observer
+        is_traced = program.module is None
+        states = self._loop.traced_states() if is_traced else self._loop.states
+        return compare_states(states, self._loop.plain_states())

@@ -1,9 +1,9 @@
-"""What a TorchScript archive says of its code: original lines, and which module a call is in.
+"""Finds module and original source lines of TorchScript ops, from the code in the archive.
 
-The interpreter knows only lines of the code inside the archive. That code is Python of a plain
-kind: modules are fetched as attributes, and their methods called. So a stack of lines is
-followed from the outermost call down, from module to module. The archive also tells which lines
-of the original files its own were made from. Nothing of it is executed here.
+The interpreter knows only lines of the code inside the archive. That code is simple Python:
+modules are fetched as attributes, and their methods called. So a stack of lines is followed from
+the outermost call down, from module to module. The archive also maps its lines to those of the
+original files. None of this code is executed here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Method:
 
 
 class ScriptSource:
-    """Tells module and source of the op that the TorchScript interpreter is about to run."""
+    """Finds module and source of the op that the TorchScript interpreter is about to run."""
 
     def __init__(self, archive: BinaryIO) -> None:
         self._methods: dict[str, list[_Method]] = {}
@@ -68,23 +68,25 @@ class ScriptSource:
                     if name + _DEBUG_SUFFIX in files.namelist():
                         self._lines[inside] = _LineTable(text, files.read(name + _DEBUG_SUFFIX))
 
-    def read_call_site(self, below: CodeType) -> CallSite:
-        """Source stack, and path and class of the module where the stack leads to one."""
-        raw = torch._C._profiler.gather_traceback(python=False, script=True, cpp=False)
-        found: list[dict[str, Any]] = torch._C._profiler.symbolize_tracebacks([raw])[0]
-        stack = [(f["filename"], f["line"], f["name"]) for f in reversed(found)]
+    def read_call_site(self, outer_code: CodeType) -> CallSite:
+        """Source stack, and path and class of the module where the stack shows one."""
+        raw_traceback = torch._C._profiler.gather_traceback(python=False, script=True, cpp=False)
+        script_frames: list[dict[str, Any]] = torch._C._profiler.symbolize_tracebacks(
+            [raw_traceback]
+        )[0]
+        stack = [(f["filename"], f["line"], f["name"]) for f in reversed(script_frames)]
         if not stack:
-            return read_python_stack(below)
+            return read_python_stack(outer_code)
         original = [self._find_original(*frame) for frame in stack]
         return select_user_frames(original), self._find_module(stack)
 
     def _find_original(self, file: str, line: int, name: str) -> Frame:
-        known = self._lines.get(file)
-        found = known.find_original(line) if known is not None else None
-        return Frame(*(found or (file, line)), name)
+        line_table = self._lines.get(file)
+        original = line_table.find_original(line) if line_table is not None else None
+        return Frame(*(original or (file, line)), name)
 
     def _find_module(self, stack: list[tuple[str, int, str]]) -> tuple[str, str] | None:
-        """Follow the calls; it ends early where a line calls two modules of one class."""
+        """Follow the calls to a module; None where a line calls two modules of one class."""
         method = self._find_method(stack[0][0], stack[0][1])
         if method is None or not method.owner:
             return None
@@ -95,21 +97,21 @@ class ScriptSource:
                 break
             if callee.owner == method.owner:
                 continue
-            leads = {
+            submodule_paths = {
                 call.path
                 for call in method.calls
                 if call.first <= line <= call.last
                 and self._resolve_class(method.owner, call.path) == callee.owner
             }
-            if len(leads) != 1:
+            if len(submodule_paths) != 1:
                 return None
-            path += leads.pop()
+            path += submodule_paths.pop()
             method = callee
         return ".".join(path), method.owner.rpartition(".")[2]
 
     def _find_method(self, file: str, line: int) -> _Method | None:
-        inside = (m for m in self._methods.get(file, ()) if m.first <= line <= m.last)
-        return next(inside, None)
+        methods = (m for m in self._methods.get(file, ()) if m.first <= line <= m.last)
+        return next(methods, None)
 
     def _resolve_class(self, owner: str, path: tuple[str, ...]) -> str:
         for name in path:
@@ -145,30 +147,32 @@ def _annotations(statement: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _parse_method(owner: str, function: ast.FunctionDef) -> _Method:
-    found = _Method(owner, function.lineno, function.end_lineno or function.lineno)
-    known: dict[str, tuple[str, ...]] = {"self": ()}
+    method = _Method(owner, function.lineno, function.end_lineno or function.lineno)
+    path_by_variable: dict[str, tuple[str, ...]] = {"self": ()}
     if function.args.args:
-        known = {function.args.args[0].arg: ()}
+        path_by_variable = {function.args.args[0].arg: ()}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            path = _submodule_path(node.value, known)
+            path = _submodule_path(node.value, path_by_variable)
             if path:
-                known[node.targets[0].id] = path
+                path_by_variable[node.targets[0].id] = path
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            path = _submodule_path(node.func.value, known)
+            path = _submodule_path(node.func.value, path_by_variable)
             if path:
                 last = node.end_lineno or node.lineno
-                found.calls.append(_SubmoduleCall(node.lineno, last, path, node.func.attr))
-    return found
+                method.calls.append(_SubmoduleCall(node.lineno, last, path, node.func.attr))
+    return method
 
 
-def _submodule_path(node: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """The submodule that an expression fetches, from the module whose method it is in."""
+def _submodule_path(
+    node: ast.expr, path_by_variable: dict[str, tuple[str, ...]]
+) -> tuple[str, ...] | None:
+    """The path of the submodule that an expression fetches; None where it is no submodule."""
     if isinstance(node, ast.Name):
-        return known.get(node.id)
+        return path_by_variable.get(node.id)
     if isinstance(node, ast.Attribute):
-        inner = _submodule_path(node.value, known)
+        inner = _submodule_path(node.value, path_by_variable)
         return None if inner is None else (*inner, node.attr)
     if (
         isinstance(node, ast.Call)
@@ -176,13 +180,13 @@ def _submodule_path(node: ast.expr, known: dict[str, tuple[str, ...]]) -> tuple[
         and node.func.id == "getattr"
         and isinstance(node.args[1], ast.Constant)
     ):
-        inner = _submodule_path(node.args[0], known)
+        inner = _submodule_path(node.args[0], path_by_variable)
         return None if inner is None else (*inner, str(node.args[1].value))
     return None
 
 
 class _LineTable:
-    """The original places of the lines of one file of the archive."""
+    """Maps the lines of one file of the archive to original files and lines."""
 
     def __init__(self, text: str, table: bytes) -> None:
         self._starts = [0]
@@ -198,25 +202,25 @@ class _LineTable:
                 self._offsets.append(offset)
                 self._places.append((texts[file], first + before.count("\n")))
         except (pickle.UnpicklingError, ValueError, TypeError, IndexError, EOFError):
-            # Without a table the archive's own lines are all there is.
+            # Without a table only the lines of the archive are known.
             self._offsets, self._places = [], []
 
     def find_original(self, line: int) -> tuple[str, int] | None:
-        """File and line that a line was made from."""
+        """The original file and line of a line; None where unknown."""
         if line >= len(self._starts):
             return None
-        # A place holds from its offset on; the one of the line's end belongs to what follows.
+        # An entry is valid from its offset on; one at the end of the line belongs to the next line.
         start, end = self._starts[line - 1], self._starts[line] - 1
-        for at in range(bisect_right(self._offsets, end - 1) - 1, -1, -1):
-            if self._places[at][0]:
-                return self._places[at]
-            if self._offsets[at] <= start:
+        for index in range(bisect_right(self._offsets, end - 1) - 1, -1, -1):
+            if self._places[index][0]:
+                return self._places[index]
+            if self._offsets[index] <= start:
                 break
         return None
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Numbers, texts and tuples; a list of numbers is the one thing it may call for."""
+    """Unpickles numbers, texts, tuples and lists of numbers; refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch.jit._pickle", "build_intlist"):
@@ -230,10 +234,10 @@ def _as_list(values: Tree) -> list[Any]:
 
 @contextlib.contextmanager
 def without_optimisation() -> Iterator[None]:
-    """Let TorchScript run op by op: what it fuses, nobody sees."""
-    before = torch._C._get_graph_executor_optimize()
+    """Run TorchScript op by op: fused ops cannot be recorded."""
+    was_optimised = torch._C._get_graph_executor_optimize()
     torch._C._set_graph_executor_optimize(False)
     try:
         yield
     finally:
-        torch._C._set_graph_executor_optimize(before)
+        torch._C._set_graph_executor_optimize(was_optimised)

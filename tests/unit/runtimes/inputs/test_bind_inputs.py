@@ -24,11 +24,11 @@ def test_names_else_positions_when_the_counts_agree():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Inputs(kwargs={"x": 1, "b": 2}), "inputs for f; found x, b; it takes: x, ids, scale"),
-        (Inputs(kwargs={"a": 1}), "found a; it takes"),
-        (Inputs((1, 2, 3, 4)), "at most 3 inputs for f; found 4"),
-        (Inputs((1,)), "found 1 without ids"),
-        (Inputs((1, 2), {"x": 1}), "x by position and by name"),
+        (Inputs(kwargs={"x": 1, "b": 2}), "the inputs x, b do not fit f; it takes: x, ids, scale"),
+        (Inputs(kwargs={"a": 1}), "the inputs a do not fit f; it takes"),
+        (Inputs((1, 2, 3, 4)), "f takes at most 3 inputs, not 4"),
+        (Inputs((1,)), "1 inputs for f, without ids"),
+        (Inputs((1, 2), {"x": 1}), "x of f is given by position and by name"),
     ],
 )
 def test_what_does_not_fit_says_what_is_expected(given, message):
