@@ -146,10 +146,10 @@ def test_no_path_leads_out(server, path):
         "grouped=perhaps",
     ],
 )
-def test_what_is_asked_wrongly_is_answered_in_three_parts(server, query):
+def test_what_is_asked_wrongly_is_answered_with_a_problem(server, query):
     status, _, text = server.ask(f"{server.rows}?{query}")
     assert status == 422
-    assert set(json.loads(text)) == {"expected", "found", "cure"}
+    assert set(json.loads(text)) == {"problem", "cure"}
 
 
 def test_what_is_too_large_is_turned_away(server):

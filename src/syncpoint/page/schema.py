@@ -29,16 +29,15 @@ class Schema(BaseModel):
 
 
 class Problem(Schema):
-    """An error: what was expected, what was found, what to do."""
+    """An error: what is wrong, in one sentence, and what to do about it."""
 
-    expected: str
-    found: str
+    problem: str
     cure: str = ""
 
     @classmethod
     def of(cls, error: SyncpointError) -> Problem:
-        """The parts of an error of ours."""
-        return cls(expected=error.expected, found=error.found, cure=error.cure)
+        """Return the problem and the cure of an error."""
+        return cls(problem=error.problem, cure=error.cure)
 
 
 class MetricInfo(Schema):

@@ -31,13 +31,13 @@ def create_app(library: Library, session: Session | None = None) -> FastAPI:
     @app.exception_handler(SyncpointError)
     def said(_: Request, error: SyncpointError) -> Response:
         status = 404 if isinstance(error, InputError) else 422
-        return problem(error.expected, error.found, error.cure, status)
+        return problem_response(Problem.of(error), status)
 
     @app.exception_handler(RequestValidationError)
     def misasked(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return problem(f"a well-formed {place}", first["msg"], "", 422)
+        return problem_response(Problem(problem=f"{place} is not valid: {first['msg']}"), 422)
 
     @app.get("/", include_in_schema=False)
     @app.get("/c/{name}", include_in_schema=False)
@@ -52,16 +52,15 @@ def create_app(library: Library, session: Session | None = None) -> FastAPI:
     def asset(name: str) -> Response:
         file = BUILT / name
         if file.parent != BUILT or file.suffix not in _TYPES or not file.is_file():
-            return problem("a part of the page", repr(name), "", 404)
+            return problem_response(Problem(problem=f"the page has no file {name!r}"), 404)
         return FileResponse(file, media_type=_TYPES[file.suffix])
 
     return app
 
 
-def problem(expected: str, found: str, cure: str, status: int) -> Response:
-    """An error as JSON."""
-    said = Problem(expected=expected, found=found, cure=cure)
-    return JSONResponse(said.model_dump(), status)
+def problem_response(problem: Problem, status: int) -> Response:
+    """Return an error as JSON."""
+    return JSONResponse(problem.model_dump(), status)
 
 
 def guarded(library: Library, token: str, port: int, session: Session | None = None) -> Guard:

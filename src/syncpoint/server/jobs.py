@@ -266,7 +266,7 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                job.problem = Problem(expected="the comparison to be made", found=one_line(error))
+                job.problem = Problem(problem=f"the comparison failed: {one_line(error)}")
             with self._changed:
                 self._settle(job)
 
@@ -295,7 +295,7 @@ class Jobs:
             if event["kind"] == "step":
                 self._step(job, event)
             elif event["kind"] == "problem":
-                job.problem = Problem(**{k: str(event[k]) for k in ("expected", "found", "cure")})
+                job.problem = Problem(problem=str(event["problem"]), cure=str(event["cure"]))
             elif event["kind"] == "done":
                 job.finished = True
                 job.verdict, job.headline = str(event["verdict"]), str(event["headline"])

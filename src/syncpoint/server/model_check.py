@@ -70,9 +70,8 @@ class Checks:
             )
         problem = Problem.of(process.failure())
         if found.get("kind") == "problem":
-            problem = Problem(**{k: str(found[k]) for k in ("expected", "found", "cure")})
-        said = f"expected {problem.expected}; found {problem.found}"
-        return seen.model_copy(update={"text": said, "problem": problem})
+            problem = Problem(problem=str(found["problem"]), cure=str(found["cure"]))
+        return seen.model_copy(update={"text": problem.problem, "problem": problem})
 
 
 def _text(found: dict[str, Any]) -> str:

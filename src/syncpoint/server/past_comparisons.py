@@ -125,7 +125,7 @@ class PastList:
         spec = self.memory.asked(path) if self.memory is not None else None
         said = (spec.target.path, spec.reference.path) if spec else _asked(path)
         cure = "go on with it" if spec else "go on with it by its command and --resume"
-        problem = Problem(expected="a finished comparison", found="interrupted", cure=cure)
+        problem = Problem(problem="interrupted before it was finished", cure=cure)
         return self._broken(path, problem).model_copy(
             update={
                 "target": _label({"model": said[0]}) if said[0] else "",

@@ -80,9 +80,11 @@ class Glimpses:
         limit.cancel()
         self._process = None
         if said.get("kind") == "problem":
-            raise InputError(*(str(said[k]) for k in ("expected", "found", "cure")))
+            raise InputError(str(said["problem"]), cure=str(said["cure"]))
         if said.get("kind") != "written":
-            raise CaptureError("what is finished to be read", process.failure().found)
+            raise CaptureError(
+                f"cannot read the unfinished comparison: {process.failure().problem}"
+            )
 
 
 def place_for_looks() -> tuple[Path, RunLock]:

@@ -58,7 +58,7 @@ def test_a_broken_one_is_listed_with_its_error(place, content):
     (place / "off.cmp" / "comparison.json").write_bytes(content)
     found = listed(place)
     assert found["off"].problem is not None
-    assert found["off"].problem.found
+    assert found["off"].problem.problem
     assert found["same"].problem is None
 
 
@@ -68,7 +68,7 @@ def test_a_missing_table_and_an_unfinished_one_are_said(place):
     (place / "begun.cmp" / "progress.log").write_bytes(b"")
     found = listed(place)
     assert found["off"].problem is not None
-    assert "interrupted" in found["begun"].problem.found
+    assert "interrupted" in found["begun"].problem.problem
     assert found["begun"].id == ""
     assert not found["begun"].can_resume
     assert not found["begun"].measured  # there is nothing to open yet
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_named_with_the_cure(place):
     (place / "same.cmp" / "comparison.json").write_bytes(b"{")
     found = listed(place)
     for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
-        assert found[name].problem.found.startswith(f"{file} damaged: ")
+        assert f"{file} damaged: " in found[name].problem.problem
         assert "compare the two runs again" in found[name].problem.cure
         with pytest.raises(FormatError, match=f"{file} damaged: "):
             Opened(place / f"{name}.cmp")

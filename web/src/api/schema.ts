@@ -1271,13 +1271,11 @@ export interface components {
         };
         /**
          * Problem
-         * @description An error: what was expected, what was found, what to do.
+         * @description An error: what is wrong, in one sentence, and what to do about it.
          */
         Problem: {
-            /** Expected */
-            expected: string;
-            /** Found */
-            found: string;
+            /** Problem */
+            problem: string;
             /**
              * Cure
              * @default

@@ -63,15 +63,15 @@ export interface Source {
   file(side: Side, file: string): Promise<SourceFile>;
 }
 
-/** What went wrong, in the three parts that every error of ours has. */
+/** An error of the server or of the report: a sentence and its cure. */
 export class Failure extends Error {
   constructor(readonly problem: Problem) {
-    super(`expected ${problem.expected}, found ${problem.found}`);
+    super(problem.problem);
   }
 }
 
-/** Words for anything that was thrown. */
+/** Anything that was thrown, as a problem. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Failure) return error.problem;
-  return { expected: "an answer", found: String(error), cure: "try again" };
+  return { problem: String(error), cure: "try again" };
 }
