@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi import checks as openapi
 
 from helpers.mixed_comparison import mixed
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.app import create_app
 from syncpoint.server.open_comparisons import Library
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     address = urlsplit(process.stdout.readline().strip())
-    yield Server(address.port, parse_qs(address.query)["token"][0], name_of(path))
+    yield Server(address.port, parse_qs(address.query)["token"][0], comparison_id(path))
     process.terminate()
     process.wait(10)
 

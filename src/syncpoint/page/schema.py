@@ -52,7 +52,7 @@ class MetricInfo(Schema):
     """Whether rows can be sorted and coloured by it."""
 
 
-class RunInfo(Schema):
+class RunSummary(Schema):
     """What is known of one of the two runs."""
 
     label: str
@@ -85,7 +85,7 @@ class OutputBrief(Schema):
     """As a sentence: why the verdict is what it is, or why there is none."""
 
 
-class Finding(Schema):
+class FindingCard(Schema):
     """One card: a cause or, where nobody looked for causes, what is known for sure."""
 
     title: str
@@ -123,8 +123,8 @@ class Overview(Schema):
     id: str
     name: str
     created: str
-    target: RunInfo
-    reference: RunInfo
+    target: RunSummary
+    reference: RunSummary
     verdict: str
     verdict_text: str
     """The verdict in words: of the whole, or of the part that was compared."""
@@ -164,7 +164,7 @@ class Overview(Schema):
     """What the filter by type offers beside them: model-input, model-output, parameter, state."""
     outputs: list[OutputBrief]
     first_divergence: list[int]
-    findings: list[Finding]
+    findings: list[FindingCard]
     trust: list[Trust]
     warnings: list[str]
     unfinished: str
@@ -450,7 +450,7 @@ class Distribution(Schema):
     """What the worst elements share: "all in index 118 of axis 2"; "" if nothing."""
 
 
-class Graph(Schema):
+class GraphColumns(Schema):
     """The ops of a run, or of one of its groups, column by column.
 
     What it was given comes first, then the ops in execution order; parameters are left out. An
@@ -542,7 +542,7 @@ class DriftFlag(Schema):
     text: str
 
 
-class Drift(Schema):
+class DriftStrip(Schema):
     """What the drift strip needs beside the states of the rows."""
 
     points: int
@@ -576,7 +576,7 @@ class SourceFile(Schema):
     """The other files that ops of this run point to."""
 
 
-class Found(Schema):
+class RowPlace(Schema):
     """Where a sync point stands in the list."""
 
     index: int | None

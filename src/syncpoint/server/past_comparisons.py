@@ -30,14 +30,14 @@ from syncpoint.files.sealed_json import Document
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.page.encoding import json_number
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.page.schema import Level, Number, Problem
 from syncpoint.reports.divergence_message import qualified
 from syncpoint.run.storage.journal import first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.output_folders import has_measurements
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
 _HEAD = 1 << 20
@@ -77,7 +77,7 @@ class PastList:
 
     folders: Folders
     out: Path
-    memory: Memory | None = None
+    memory: SessionMemory | None = None
     _read: dict[Path, tuple[list[_Stamp], PastComparison]] = field(default_factory=dict)
     _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
@@ -185,7 +185,7 @@ class PastList:
             target, reference = about["target"], about["reference"]
             coverage = Coverage.of_saved(about)
             return PastComparison(
-                id=name_of(path),
+                id=comparison_id(path),
                 name=path.name.removesuffix(".cmp"),
                 path=self.folders.text_of(path),
                 when=_when(about, modified),

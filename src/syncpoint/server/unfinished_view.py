@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, one_line
 from syncpoint.files.writer_lock import RunLock, is_locked
-from syncpoint.server.comparison_request import Plan
+from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.worker_process import Process
 
 _LOOKS = "syncpoint-looks-"
@@ -41,7 +41,7 @@ class Glimpses:
         self._known: dict[tuple[Path, int], str] = {}
         self._process: Process | None = None
 
-    def look(self, folder: Path, plan: Plan) -> str:
+    def look(self, folder: Path, plan: ComparisonPlan) -> str:
         """The name of what the unfinished comparison in `folder` has come to."""
         with self._one:
             try:

@@ -52,7 +52,7 @@ class Printed:
     drawn again, or a line that has gone on."""
 
 
-class Lines:
+class OutputLines:
     """Cuts a stream of bytes in lines of bounded length, whatever is sent."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Process:
         """What the models print, as it comes."""
         assert self._process.stderr is not None
         handle = self._process.stderr.fileno()
-        lines = Lines()
+        lines = OutputLines()
         while True:
             if lines.unfinished and not select.select([handle], [], [], _UNFINISHED)[0]:
                 yield lines.so_far()

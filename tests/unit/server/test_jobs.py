@@ -228,13 +228,13 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
     from syncpoint.server.allowed_files import Folders
-    from syncpoint.server.comparison_request import Plan
+    from syncpoint.server.comparison_request import ComparisonPlan
     from syncpoint.server.jobs import Jobs
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plan = Plan.of(SessionSpec(**DUMPS), Folders([tmp_path]))
+    plan = ComparisonPlan.of(SessionSpec(**DUMPS), Folders([tmp_path]))
     jobs = Jobs(tmp_path / "out", lambda path: path.name)
     job = jobs.start(plan, plan.command)
     waited(job)

@@ -10,7 +10,7 @@ import syncpoint as sp
 from helpers.reseal_checksums import reseal
 from helpers.session_server import write_dumps
 from syncpoint.errors import FormatError
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage.journal import JournalWriter, frame
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.open_comparisons import Library
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_named_with_the_cure(place):
         assert f"{file} damaged: " in found[name].problem.problem
         assert "compare the two runs again" in found[name].problem.cure
         with pytest.raises(FormatError, match=f"{file} damaged: "):
-            Opened(place / f"{name}.cmp")
+            OpenComparison(place / f"{name}.cmp")
 
 
 def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):
