@@ -29,7 +29,7 @@ from syncpoint.matching.masks import Mask
 from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
-from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
+from syncpoint.matching.second_input_confirmation import SecondExecution, SecondInputConfirmation
 from syncpoint.metrics import statistics
 from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -85,7 +85,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
     target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     second = options.second_execution
-    confirmation = Confirmation(second) if second is not None else None
+    confirmation = SecondInputConfirmation(second) if second is not None else None
     events = options.events
     events.send(Step(stage=Stage.MATCH))
     matching = match(target, reference, matchers, confirmation)
@@ -108,8 +108,8 @@ def compare_through(sides: Sides, options: Options) -> Result:
     made = _with_first_non_finite(sides, made)
     warnings = [*_warnings(sides), *_masked_positions(sides, made)]
     warnings += _unconfirmed(sides, made)
-    if confirmation is not None and confirmation.trouble:
-        warnings.append(confirmation.trouble)
+    if confirmation is not None and confirmation.problem:
+        warnings.append(confirmation.problem)
     if options.introduced != "off":
         events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):

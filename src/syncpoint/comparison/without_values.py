@@ -20,7 +20,7 @@ from syncpoint.comparison.operands import (
 )
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import FormatError
-from syncpoint.matching.views import Seen, View
+from syncpoint.matching.views import View, ViewEffect
 from syncpoint.metrics import statistics
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
 from syncpoint.metrics.without_values import compare_statistics, incomparable
@@ -82,21 +82,21 @@ def _kind(target: Tensor, reference: Tensor, view: View) -> str:
     return ""
 
 
-def _seen(view: View, shape: tuple[int, ...]) -> Seen | None:
+def _seen(view: View, shape: tuple[int, ...]) -> ViewEffect | None:
     try:
-        return view.seen(shape)
+        return view.effect_on(shape)
     except ValueError:
         return None  # which is said when the two are laid over each other
 
 
 def _in_order(view: View, shape: tuple[int, ...]) -> bool:
     seen = _seen(view, shape)
-    return seen is None or (seen.whole and seen.ordered)
+    return seen is None or (seen.keeps_all and seen.keeps_order)
 
 
 def _is_whole(view: View, shape: tuple[int, ...]) -> bool:
     seen = _seen(view, shape)
-    return seen is None or seen.whole
+    return seen is None or seen.keeps_all
 
 
 def _misfit(row: Row, target: Tensor, reference: Tensor) -> Reason:
