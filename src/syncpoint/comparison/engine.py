@@ -11,8 +11,8 @@ from typing import Any
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.coverage import Account
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
-from syncpoint.comparison.introduced_error.local_calculation import add_introduced
-from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_local_errors
+from syncpoint.comparison.introduced_error.replay_calculation import add_replay_errors
 from syncpoint.comparison.judging import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import Sides, build_sides, measured, rows
 from syncpoint.comparison.nothing_to_compare import left_out_warnings, note_left_out
@@ -116,7 +116,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
             if options.introduced == "replay":
                 made = _replayed(sides, made, options.samples)
             else:
-                made = add_introduced(sides, made, reference.session, options.log, events)
+                made = add_local_errors(sides, made, reference.session, options.log, events)
             warnings += _without_values(made)
         else:
             warnings.append(
@@ -222,7 +222,7 @@ def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[
             "use --introduced local",
         )
     assert isinstance(reference, Evaluates)
-    return add_replayed(sides, made, reference, target, list(samples))
+    return add_replay_errors(sides, made, reference, target, list(samples))
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.grids_between_sync_points import Grids, ends_of
+from syncpoint.comparison.introduced_error.grids_between_sync_points import IntegerGrids, grid_range
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region import Local
@@ -103,7 +103,7 @@ def _is_wrong(one: Misread) -> bool:
     return abs(one.factor - 1) > _SAME
 
 
-def _candidates(case: Case, local: Local, grids: Grids, error: float) -> Iterator[Misread]:
+def _candidates(case: Case, local: Local, grids: IntegerGrids, error: float) -> Iterator[Misread]:
     own = next((t for t in grids.between if t.count == local.truth.size), None)
     inner = _inner(local, own)
     truth, target = local.truth[inner], local.target[inner]
@@ -213,7 +213,7 @@ def _fed(
 def _inner(local: Local, own: Tensor | None) -> NDArray[np.bool_]:
     """The elements that are not at the ends of the grid, where there is one."""
     inner = local.without_masked(np.isfinite(local.target) & np.isfinite(local.truth))
-    ends = ends_of(own, local.truth.shape) if own is not None else None
+    ends = grid_range(own, local.truth.shape) if own is not None else None
     if ends is not None:
         # What stands for the last integer was rounded to the target's own type since.
         near = 1e-6 * (ends[1] - ends[0])
@@ -225,7 +225,7 @@ def _inner(local: Local, own: Tensor | None) -> NDArray[np.bool_]:
     return inner
 
 
-def _input_grid(case: Case, local: Local, grids: Grids, edge: Edge) -> Tensor | None:
+def _input_grid(case: Case, local: Local, grids: IntegerGrids, edge: Edge) -> Tensor | None:
     row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, local.region.part))
     if row is None or case.target is None:
         return None
@@ -234,7 +234,7 @@ def _input_grid(case: Case, local: Local, grids: Grids, edge: Edge) -> Tensor | 
     return found if found is not None or own is None or own.quantization is None else own
 
 
-def _weight_grid(case: Case, grids: Grids, value: Array) -> Tensor | None:
+def _weight_grid(case: Case, grids: IntegerGrids, value: Array) -> Tensor | None:
     fitting = [t for t in grids.parameters if t.count == value.size]
     return fitting[0] if len(fitting) == 1 else None
 
