@@ -176,7 +176,7 @@ def save_intermediates(
 
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "save_intermediates")
-    from syncpoint.intermediates.save import save_intermediates as save
+    from syncpoint.intermediates.save_intermediates import save_intermediates as save
 
     return save(
         program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import xxhash
 
 from syncpoint.dumps.array_store import ArrayStore, Lay, chunks
-from syncpoint.dumps.flat_names import Entry, flat_run, named_values
+from syncpoint.dumps.named_arrays import Entry, flat_run, named_values
 from syncpoint.dumps.npy_header import MAGIC, MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError

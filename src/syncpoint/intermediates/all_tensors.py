@@ -16,8 +16,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.op_records import entry_facts, widened
-from syncpoint.dumps.aimodelintermediates.writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import entry_facts, widened
+from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
 from syncpoint.errors import Unsupported
 from syncpoint.intermediates.run_nodes import category_of, unpacked
 from syncpoint.run.dtypes import DTYPES

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
-from syncpoint.dumps.aimodelintermediates.writer import METADATA
+from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
 from syncpoint.dumps.registry import open_as
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.build_run import RunBuilder
-from syncpoint.dumps.aimodelintermediates.metadata import (
+from syncpoint.dumps.aimodelintermediates.open_folder import RunBuilder
+from syncpoint.dumps.aimodelintermediates.metadata_json import (
     coreai_outputs,
     listed,
     read_metadata,
 )
-from syncpoint.dumps.aimodelintermediates.op_records import parse_run_facts
-from syncpoint.dumps.aimodelintermediates.writer import METADATA, SUFFIX
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import parse_run_facts
+from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA, SUFFIX
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.partial import SUFFIX as PARTIAL
@@ -73,7 +73,7 @@ class AimodelIntermediates:
 
     def save(self, run: Run, path: Path) -> None:
         """All values of a run, with what it knows of them under our own key."""
-        from syncpoint.dumps.aimodelintermediates.save import save_run
+        from syncpoint.dumps.aimodelintermediates.save_run import save_run
 
         if not path.name.endswith(SUFFIX):
             raise InputError(

@@ -20,7 +20,7 @@ from syncpoint.errors import CaptureError, SyncpointError
 from syncpoint.run.dtypes import FLOATS, Kind, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Part, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.coreai.alignment import Aligner, Tie
+from syncpoint.runtimes.coreai.kernel_to_op import Aligner, Tie
 from syncpoint.runtimes.coreai.arrays import Seen, of_array, placed, seen
 from syncpoint.runtimes.coreai.debug_info import NOTHING, Debug
 from syncpoint.runtimes.coreai.program import Node, Program, short

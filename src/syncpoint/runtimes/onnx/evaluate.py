@@ -18,8 +18,8 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.dtypes import dtype as named
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.onnx.evaluate_float32 import run_in_float32
-from syncpoint.runtimes.onnx.evaluate_float64 import call, check, is_real, wide
+from syncpoint.runtimes.onnx.float32_model import run_in_float32
+from syncpoint.runtimes.onnx.float64_ops import call, check, is_real, wide
 from syncpoint.runtimes.onnx.graph import Graph, Scope, constant, is_constant
 from syncpoint.runtimes.onnx.quantization import Quantizations
 from syncpoint.runtimes.protocol import Array, Region

@@ -29,7 +29,7 @@ from syncpoint.runtimes.onnx.evaluate import Evaluator
 from syncpoint.runtimes.onnx.graph import Graph, sub_graphs
 from syncpoint.runtimes.onnx.inputs import declared
 from syncpoint.runtimes.onnx.instrument import Instrumented, open_instrumented
-from syncpoint.runtimes.onnx.model import Source, from_proto, load
+from syncpoint.runtimes.onnx.load_model import Source, from_proto, load
 from syncpoint.runtimes.onnx.replay import Alone, Replay
 from syncpoint.runtimes.protocol import (
     Array,

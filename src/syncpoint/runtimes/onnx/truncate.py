@@ -21,7 +21,7 @@ from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
 from syncpoint.runtimes.import_path import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
-from syncpoint.runtimes.onnx.model import Source
+from syncpoint.runtimes.onnx.load_model import Source
 from syncpoint.runtimes.onnx.session import DATA_FOLDER, LEVELS, OnnxSession, providers
 from syncpoint.runtimes.protocol import Array, Inputs
 

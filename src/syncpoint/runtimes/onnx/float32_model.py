@@ -14,7 +14,7 @@ from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import FLOATS
 from syncpoint.runtimes.import_path import one_line
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
-from syncpoint.runtimes.onnx.evaluate_float64 import is_real, one_sided
+from syncpoint.runtimes.onnx.float64_ops import is_real, one_sided
 from syncpoint.runtimes.onnx.graph import constant
 from syncpoint.runtimes.protocol import Array
 

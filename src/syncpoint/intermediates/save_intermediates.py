@@ -16,8 +16,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.op_records import run_facts
-from syncpoint.dumps.aimodelintermediates.writer import SUFFIX, IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import run_facts
+from syncpoint.dumps.aimodelintermediates.folder_writer import SUFFIX, IntermediatesWriter
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.files.safe_access import one_line
 from syncpoint.intermediates.all_tensors import Complete

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.dumps.aimodelintermediates.op_records import KEY
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import KEY
 from syncpoint.errors import InputError
 from syncpoint.files.outputs import partial_folder, write_errors
 from syncpoint.run.records import plain

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.dumps.aimodelintermediates.writer import CATEGORIES, METADATA
+from syncpoint.dumps.aimodelintermediates.folder_writer import CATEGORIES, METADATA
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.safe_access import one_line, parse_json, read_whole
 

@@ -6,11 +6,11 @@ import re
 from math import prod
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.metadata import Listed
-from syncpoint.dumps.aimodelintermediates.op_records import Facts, parse_facts
-from syncpoint.dumps.aimodelintermediates.store import NarrowingStore
+from syncpoint.dumps.aimodelintermediates.metadata_json import Listed
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import Facts, parse_facts
+from syncpoint.dumps.aimodelintermediates.widened_values import NarrowingStore
 from syncpoint.dumps.array_store import Lay
-from syncpoint.dumps.flat_names import Entry
+from syncpoint.dumps.named_arrays import Entry
 from syncpoint.dumps.npy_folder import npy_entry
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.safe_access import one_line
