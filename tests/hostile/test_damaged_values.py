@@ -15,7 +15,7 @@ from syncpoint.comparison import checksum_status, measuring
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.result import Lonely
 from syncpoint.comparison.storage.comparison_folder import JSON_NAME, load, save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.page.open_comparison import Opened

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.errors import InputError
 from syncpoint.foreign_text import encodable
-from syncpoint.run.dtypes import DType
+from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.packing import Bytes, to_bytes
 from syncpoint.run.reader import Run
 from syncpoint.run.value_store import Store
 
@@ -76,3 +77,14 @@ def named_values(run: Run) -> list[tuple[str, Tensor]]:
     if not found:
         raise InputError("a run with recorded values", "none in it", "record it with values")
     return found
+
+
+_WINDOW = 1 << 22
+"""Elements copied at once; even, so that packed elements never straddle two windows."""
+
+
+def chunks(run: Run, tensor: Tensor) -> Iterator[Bytes]:
+    """The dense bytes of a tensor, a window at a time."""
+    for start in range(0, tensor.count, _WINDOW):
+        values = run.window(tensor, start, min(start + _WINDOW, tensor.count))
+        yield to_bytes(values, DTYPES[tensor.dtype])

@@ -7,25 +7,23 @@ run of ours knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.syncpoint_keys import run_facts
 from syncpoint.dumps.aimodelintermediates.folder_writer import SUFFIX, IntermediatesWriter
-from syncpoint.errors import CaptureError, InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import run_facts
+from syncpoint.errors import InputError
 from syncpoint.intermediates.all_tensors import Complete
+from syncpoint.intermediates.categories import output_names
 from syncpoint.intermediates.coreai_mappings import mappings_of
-from syncpoint.intermediates.run_nodes import category_of, output_names, walk
+from syncpoint.intermediates.filtered_tensors import Filtered, NodeFilter
+from syncpoint.intermediates.run_nodes import walk
 from syncpoint.run.model import RunInfo
-
-NodeFilter = Callable[[Node, Any], bool]
 
 
 def save_intermediates(
@@ -65,46 +63,6 @@ def save_intermediates(
             notes=tuple(complete.notes),
         )
         return str(writer.finish(mappings, run_facts(info)))
-
-
-class Filtered:
-    """Writes the tensors that a filter lets pass, as Apple's function does."""
-
-    def __init__(self, writer: IntermediatesWriter, listed: set[str], passes: NodeFilter) -> None:
-        self._writer = writer
-        self._listed = listed
-        self._passes = passes
-
-    def __call__(self, node: Node, result: object, _: object) -> None:
-        """Take what a node gave."""
-        try:
-            passes = self._passes(node, result)
-        except Exception as error:
-            raise CaptureError(
-                f"node_filter to judge the node {node.name}", f"it raised {one_line(error)}"
-            ) from error
-        if not passes or not isinstance(result, torch.Tensor):
-            return
-        file = ""
-        try:
-            tensor = (result.dequantize() if result.is_quantized else result).detach().cpu()
-            file = self._writer.reserve(node.name)
-            if tensor.dtype is torch.bfloat16:
-                tensor = tensor.to(torch.float32)
-            array = tensor.numpy()
-        except Exception:
-            # What NumPy cannot hold is left out there too, and its number stays unused.
-            return
-        self._writer.array(file, array)
-        self._writer.entry(
-            category_of(node, self._listed),
-            node.name,
-            node.op,
-            str(node.target),
-            file,
-            array.shape,
-            str(tensor.dtype),
-        )
 
 
 def _checked(program: ExportedProgram, inputs: object) -> tuple[Any, ...]:

@@ -29,7 +29,8 @@ from syncpoint.comparison.storage.comparison_folder import (
     why_unverified,
 )
 from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.dumps.registry import find, open_recognized
+from syncpoint.dumps.open_dump import open_recognized
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.checksums import Document
 from syncpoint.foreign_text import encodable

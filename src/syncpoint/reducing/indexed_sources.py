@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
-from syncpoint.dumps.registry import open_as
+from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
+from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, SyncpointError

@@ -15,7 +15,8 @@ from syncpoint.ascend.dumps.file_names import device_name, full_name, golden_nam
 from syncpoint.ascend.dumps.fx_folder import fx_name
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
-from syncpoint.dumps.registry import find, named, open_as
+from syncpoint.dumps.open_dump import open_as
+from syncpoint.dumps.registry import find, named
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
 from syncpoint.files.safe_access import one_line, parse_json, read_whole

@@ -26,7 +26,8 @@ from syncpoint.comparison.storage.comparison_folder import (
     load,
     read_about,
 )
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,

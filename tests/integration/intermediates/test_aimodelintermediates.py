@@ -27,7 +27,7 @@ from models.onnx_files import quiet
 from models.resnet import make_small_resnet, small_resnet_inputs
 from models.several import make_several, several_inputs
 from models.transformer import make_transformer, transformer_inputs
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import CaptureError, InputError, MissingExtra
 from syncpoint.intermediates.run_nodes import unpacked
 from syncpoint.run.dtypes import DTYPES

@@ -15,7 +15,7 @@ from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import JSON_NAME, save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.page.graphs import MOST, graph
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.ops import CLASS, KEY, codes_of, firsts, key_of

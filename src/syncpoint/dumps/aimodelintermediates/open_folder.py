@@ -1,26 +1,60 @@
-"""The entries of an .aimodelintermediates folder on their way into a run."""
+"""Opens an .aimodelintermediates folder: its entries become the ops and tensors of a run."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.metadata_json import Listed
-from syncpoint.dumps.aimodelintermediates.syncpoint_keys import Facts, parse_facts
-from syncpoint.dumps.aimodelintermediates.widened_values import NarrowingStore
+from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
+from syncpoint.dumps.aimodelintermediates.metadata_json import (
+    Listed,
+    coreai_outputs,
+    listed,
+    read_metadata,
+)
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import Facts, parse_facts, parse_run_facts
+from syncpoint.dumps.aimodelintermediates.widened_values import (
+    NarrowingStore,
+    check_fits,
+    labelled_dtype,
+)
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.named_arrays import Entry
-from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.errors import FormatError, InputError
+from syncpoint.dumps.npy_header import npy_entry
+from syncpoint.errors import FormatError
 from syncpoint.files.safe_access import one_line
-from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
 from syncpoint.run.records import parsed
 
 _BUILT_IN = re.compile(r"<built-in function (\w+)>")
+
+
+_UNPLACED = (
+    "the file does not say which model output is which; they are compared as the ops that made them"
+)
+NAME = "aimodelintermediates"
+
+
+def open_folder(path: Path) -> Run:
+    """Open the folder at `path`, or the one of the metadata.json at `path`."""
+    metadata = path / METADATA if path.is_dir() else path
+    body = read_metadata(metadata)
+    reading = RunBuilder(metadata)
+    info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": NAME})
+    if "syncpoint" in body:
+        info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
+    mapped = coreai_outputs(body, metadata)
+    entries, ordered = listed(body, metadata)
+    for entry in entries:
+        reading.add(entry, mapped.get(entry.name, []))
+    reading.check_names(entries)
+    if reading.unplaced(entries, ordered):
+        info = replace(info, notes=(*info.notes, _UNPLACED))
+    return reading.run(info, metadata.parent)
 
 
 class RunBuilder:
@@ -40,7 +74,7 @@ class RunBuilder:
         """One entry: what it is, and where its values lie."""
         where = f"{entry.name[:80]!r} of {self._where}"
         array, lay = self._array(entry, where)
-        dtype = _labelled(entry.torch_dtype, array.dtype, where)
+        dtype = labelled_dtype(entry.torch_dtype, array.dtype, where)
         if entry.facts is None:
             self._plain(entry, array, lay, dtype, mapped)
             return
@@ -56,7 +90,7 @@ class RunBuilder:
         if facts.op is not None:
             self._op(facts.op)
         true = DTYPES[facts.tensor.dtype]
-        _check_fits(true, array.dtype, where)
+        check_fits(true, array.dtype, where)
         for tensor in (facts.tensor, *facts.also):
             self._tensor(tensor, array, lay)
 
@@ -161,21 +195,3 @@ class RunBuilder:
             self._odd[tensor.key] = lay
         if dtype is not array.dtype:
             self._stored[tensor.key] = array.dtype
-
-
-def _labelled(label: str, stored: DType, where: str) -> DType:
-    """The type that `torch_dtype` says; the file's own where torch's name is not known here."""
-    if not label.startswith("torch."):
-        return stored
-    try:
-        said = dtypes.dtype(label)
-    except InputError:
-        return stored
-    _check_fits(said, stored, where)
-    return said
-
-
-def _check_fits(said: DType, stored: DType, where: str) -> None:
-    """A file may hold a type that NumPy cannot name in a wider one of the same kind."""
-    if said is not stored and (said.kind is not stored.kind or said.bits >= stored.bits):
-        raise FormatError(f"{said} for {where}, as its metadata says", f"{stored} in the file")

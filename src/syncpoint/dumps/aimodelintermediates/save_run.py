@@ -6,14 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.syncpoint_keys import (
-    entry_facts,
-    run_facts,
-    stored_as,
-    torch_name,
-    widened,
-)
 from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import entry_facts, run_facts
+from syncpoint.dumps.aimodelintermediates.widened_values import stored_as, torch_name, widened
 from syncpoint.dumps.npy_header import make_header
 from syncpoint.errors import InputError
 from syncpoint.run.dtypes import DTYPES

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
-from syncpoint.run.dtypes import DTYPES, DType, Kind
+from syncpoint.run.dtypes import DType
 from syncpoint.run.model import Kept, Op, RunInfo, Tensor
 from syncpoint.run.records import (
     info_from_json,
@@ -60,9 +59,6 @@ _NOT_KEPT: Mapping[str, Any] = {
 }
 """What the .npy file says itself, or what would be wrong once another tool has edited it."""
 
-_UNPACKED = {"i4": "int8", "u4": "uint8"}
-"""What the .npy file has where elements are smaller than a byte."""
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -76,27 +72,6 @@ class Facts:
     """The same values in other roles: as a model output, as the new value of a buffer."""
     same_as: str
     """The entry of which this one is only another name."""
-
-
-def torch_name(dtype: DType) -> str:
-    """What torch calls an element type; of four bits, what torch holds them in."""
-    return f"torch.{_UNPACKED.get(dtype.name, dtype.long_name)}"
-
-
-def stored_as(dtype: DType) -> DType:
-    """The element type that a .npy file can hold all values of `dtype` in."""
-    if dtype.numpy.isbuiltin == 1:
-        return dtype
-    if dtype.kind is Kind.FLOAT:
-        return DTYPES["f32"]
-    return DTYPES["i8" if dtype.name == "i4" else "u8"]
-
-
-def widened(values: Array, dtype: DType) -> Array:
-    """The values in the type they are stored in, in the memory order they have."""
-    if dtype.name == "bf16":  # by its bits, so that a NaN stays the NaN it is
-        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(stored_as(dtype).numpy, copy=False)
 
 
 def entry_facts(tensor: Tensor, op: Op | None, also: Sequence[Tensor]) -> dict[str, Any]:

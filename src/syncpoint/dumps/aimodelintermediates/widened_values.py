@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.errors import FormatError
-from syncpoint.run.dtypes import DTYPES, DType
+from syncpoint.errors import FormatError, InputError
+from syncpoint.run import dtypes
+from syncpoint.run.dtypes import DTYPES, DType, Kind
 from syncpoint.run.model import Tensor, TensorKey, changed
 
 Array = NDArray[Any]
@@ -71,3 +72,46 @@ def _narrowed(wide: Array, tensor: Tensor) -> Array:
         )
     narrow.flags.writeable = False
     return narrow
+
+
+_UNPACKED = {"i4": "int8", "u4": "uint8"}
+"""What the .npy file has where elements are smaller than a byte."""
+
+
+def torch_name(dtype: DType) -> str:
+    """What torch calls an element type; of four bits, what torch holds them in."""
+    return f"torch.{_UNPACKED.get(dtype.name, dtype.long_name)}"
+
+
+def stored_as(dtype: DType) -> DType:
+    """The element type that a .npy file can hold all values of `dtype` in."""
+    if dtype.numpy.isbuiltin == 1:
+        return dtype
+    if dtype.kind is Kind.FLOAT:
+        return DTYPES["f32"]
+    return DTYPES["i8" if dtype.name == "i4" else "u8"]
+
+
+def widened(values: Array, dtype: DType) -> Array:
+    """The values in the type they are stored in, in the memory order they have."""
+    if dtype.name == "bf16":  # by its bits, so that a NaN stays the NaN it is
+        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(stored_as(dtype).numpy, copy=False)
+
+
+def labelled_dtype(label: str, stored: DType, where: str) -> DType:
+    """The type that `torch_dtype` says; the file's own where torch's name is not known here."""
+    if not label.startswith("torch."):
+        return stored
+    try:
+        said = dtypes.dtype(label)
+    except InputError:
+        return stored
+    check_fits(said, stored, where)
+    return said
+
+
+def check_fits(said: DType, stored: DType, where: str) -> None:
+    """A file may hold a type that NumPy cannot name in a wider one of the same kind."""
+    if said is not stored and (said.kind is not stored.kind or said.bits >= stored.bits):
+        raise FormatError(f"{said} for {where}, as its metadata says", f"{stored} in the file")

@@ -8,13 +8,13 @@ import onnx_ir as ir
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.onnx.node_metadata import attributes_of, is_random, said, type_of
 from syncpoint.runtimes.onnx.executed_to_file import (
     Provenance,
     completed_by,
     is_before_activation,
     quantized_from,
 )
+from syncpoint.runtimes.onnx.node_metadata import attributes_of, is_random, said, type_of
 from syncpoint.runtimes.protocol import Array
 
 _FOLDED = ".folded"
