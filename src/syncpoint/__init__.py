@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from syncpoint.testing.parity import assert_parity
-    from syncpoint.workflow.record_by_hand import Recording
+    from syncpoint.workflow.manual_recording import Recording
 
 __all__ = [
     "Analysis",
@@ -95,7 +95,7 @@ _MODULES = {
         ),
         ".errors",
     ),
-    "Recording": ".workflow.record_by_hand",
+    "Recording": ".workflow.manual_recording",
     "assert_parity": ".testing.parity",
 }
 """The modules of the public names that are not in `syncpoint.api`."""

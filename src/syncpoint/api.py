@@ -12,13 +12,13 @@ from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
 from syncpoint.workflow.compare import compare_sides
-from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnosed_again
-from syncpoint.workflow.request import (
+from syncpoint.workflow.compare_request import (
     ComparisonRequest,
     ComparisonSettings,
     choose_limits,
     read_map,
 )
+from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnosed_again
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from syncpoint.server.embedded import View
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
-    from syncpoint.workflow.record_by_hand import Recording
+    from syncpoint.workflow.manual_recording import Recording
     from syncpoint.workflow.verify import Verification
 
 
@@ -141,7 +141,7 @@ def record(
     A run has one writer: with `rank` the run is `NAME.rankN.run`. `model` and `runtime` are what
     reports call it. The other options are those of `capture`.
     """
-    from syncpoint.workflow.record_by_hand import Recording
+    from syncpoint.workflow.manual_recording import Recording
 
     return Recording(
         path,

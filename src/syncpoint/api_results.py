@@ -12,7 +12,7 @@ from syncpoint.analysis.result import AnalysisResult
 from syncpoint.bisection.result import Bisected
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError
-from syncpoint.workflow.request import choose_limits
+from syncpoint.workflow.compare_request import choose_limits
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run

@@ -139,3 +139,11 @@ class SyncpointWarning(UserWarning):
 
     def __str__(self) -> str:
         return _one_line(super().__str__())
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, fit for one line of an error."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from syncpoint.files.checksums import record_of, sealed
+from syncpoint.files.file_checksums import record_of
+from syncpoint.files.sealed_json import sealed
 
 DOCUMENTS = ("run.json", "comparison.json")
 

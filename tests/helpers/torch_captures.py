@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from syncpoint.run.model import WHOLE, Edge, Part, Role, RunInfo, TensorKey
-from syncpoint.run.open_run import open_run
 from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.open_run import open_run
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
 from syncpoint.runtimes.protocol import Region

@@ -182,7 +182,7 @@ def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
 
 
 def test_an_overwrite_that_dies_between_its_files_leaves_no_mixture(current, monkeypatch):
-    from syncpoint.files.partial import Partial
+    from syncpoint.files.atomic_writes import Partial
 
     comparison = sp.open_comparison(current)
     rename = Partial._rename
@@ -205,7 +205,7 @@ def test_a_server_has_tables_with_a_checksum_decoded_elsewhere_too(current, monk
     """A table that is made to harm can have a checksum that fits."""
     asked = []
     monkeypatch.setattr(
-        "syncpoint.run.storage.parquet.probe", lambda path, _: asked.append(path) or ""
+        "syncpoint.run.storage.checked_parquet.probe", lambda path, _: asked.append(path) or ""
     )
     sp.open_comparison(current)
     assert not asked

@@ -16,11 +16,12 @@ import xxhash
 from helpers.refusals import refused
 from helpers.reseal_checksums import reseal
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.safe_access import parse_json
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
 from syncpoint.run.storage.journal import JOURNAL, MAGIC, frame
+from syncpoint.run.storage.record_json import op_to_json, tensor_to_json
+from syncpoint.run.storage.run_json import info_to_json
 from syncpoint.run.storage.writer import RunWriter
 
 SHARD = "tensors-00000.safetensors"
@@ -264,12 +265,12 @@ def test_a_row_that_breaks_a_rule_is_a_format_error(path, column, value, match):
 
 
 def test_a_table_that_claims_a_billion_rows_is_not_believed(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.storage.parquet._MAX_ROWS", 1)
+    monkeypatch.setattr("syncpoint.run.storage.checked_parquet._MAX_ROWS", 1)
     refused(Run.open, path, match="at most 1 rows")
 
 
 def test_a_table_that_would_take_far_more_memory_than_its_size_is_refused(path, monkeypatch):
-    monkeypatch.setattr("syncpoint.run.storage.parquet._MAX_MEMORY", 100)
+    monkeypatch.setattr("syncpoint.run.storage.checked_parquet._MAX_MEMORY", 100)
     Run.open(path)
     monkeypatch.setattr("syncpoint.run.storage.table_reader._ROW_BYTES", 10**9)
     refused(Run.open, path, match="2 rows, which take 2.0 GB", error_class=InputError)

@@ -20,8 +20,8 @@ from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.yaml_toml import read_yaml
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.metrics.limits import load_limits
-from syncpoint.run import patterns
-from syncpoint.run.patterns import Pattern
+from syncpoint.run import user_regex
+from syncpoint.run.user_regex import Pattern
 
 MAP = r"""
 pairs:
@@ -182,7 +182,7 @@ CATASTROPHIC = ["(a|aa)+$b", r"((a{1,20}){1,20}){1,20}!"]
 @pytest.fixture
 def short(monkeypatch):
     """A limit that tests can wait for."""
-    monkeypatch.setattr(patterns, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(user_regex, "MAX_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
@@ -194,7 +194,7 @@ def test_an_expression_that_would_not_end(short, pattern):
 
 
 def test_the_time_of_an_expression_is_that_of_all_names(monkeypatch):
-    monkeypatch.setattr(patterns, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr(user_regex, "MAX_SECONDS", 0.5)
     slow = Pattern("(a|aa)+$b", "x")
     with pytest.raises(InputError):
         for length in [27] * 10_000:

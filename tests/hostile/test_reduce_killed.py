@@ -21,7 +21,7 @@ import xxhash
 import syncpoint as sp
 from helpers import killable_reductions
 from helpers.statistics_oracle import figures
-from syncpoint.files.lock import is_locked
+from syncpoint.files.writer_lock import is_locked
 from syncpoint.reducing.progress_journal import LEDGER
 from syncpoint.run.storage.journal import read_journal
 

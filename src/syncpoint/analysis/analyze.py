@@ -23,13 +23,13 @@ from syncpoint.comparison.judging import is_excused
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 from syncpoint.metrics.limits import PRESETS, judge
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.inputs.generate import Shape
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 _MOST_CONTRIBUTIONS = 5
 

@@ -24,7 +24,7 @@ from syncpoint.runtimes.protocol import (
     Session,
 )
 from syncpoint.runtimes.registry import parse_options, runtime, runtimes
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from syncpoint.bisection.result import Bisected, Cut
 from syncpoint.bisection.trials import Bench
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
-from syncpoint.workflow.resolve import open_recording, runtime_options
+from syncpoint.workflow.resolve_sides import open_recording, runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice

@@ -19,7 +19,7 @@ from syncpoint.comparison.judging import Choice, judge_row
 from syncpoint.comparison.measuring import Sides, paired
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import SyncpointError
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 from syncpoint.metrics import Operand, measure
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
 from syncpoint.run.dtypes import from_numpy

@@ -59,7 +59,8 @@ def demo(
 
 def _prepared(output: Path) -> Path:
     """The folder with the model in it."""
-    from syncpoint.files.outputs import write_errors, write_output
+    from syncpoint.files.outputs import write_output
+    from syncpoint.files.write_errors import write_errors
 
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():

@@ -205,13 +205,13 @@ class ResourceOptions:
         """Have the supervisor end the command after this time or above this memory."""
         if self.timeout is None and self.memory is None:
             return
-        from syncpoint.supervision import channel
+        from syncpoint.supervision import child_channel
 
         byte_limit = parse_bytes(self.memory)
-        if not channel.is_supervised():
+        if not child_channel.is_supervised():
             raise InputError(
                 "a supervised command for --timeout and --memory",
                 "one that runs in the process of its caller",
                 "use the command syncpoint, without SYNCPOINT_SUPERVISE=0",
             )
-        channel.set_limits(self.timeout, byte_limit)
+        child_channel.set_limits(self.timeout, byte_limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -12,8 +11,8 @@ from typing import Any
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.coverage import Account
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
-from syncpoint.comparison.introduced_error.local import add_introduced
-from syncpoint.comparison.introduced_error.replay import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_introduced
+from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
 from syncpoint.comparison.judging import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import Sides, build_sides, measured, rows
 from syncpoint.comparison.nothing_to_compare import left_out_warnings, note_left_out
@@ -26,11 +25,11 @@ from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.comparison.unmatched import Accounts, account, is_other_name, role_of_name
 from syncpoint.comparison.worst_slices import add_worst_slices
 from syncpoint.errors import SyncpointError, Unsupported
-from syncpoint.matching.confirm import Confirmation, SecondExecution
 from syncpoint.matching.masks import Mask
-from syncpoint.matching.matcher_chain import chain, match
+from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import JUDGED_ROLES, Matcher, Matching, Side, Unmatched
+from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
 from syncpoint.metrics import statistics
 from syncpoint.metrics.limits import coarser, coarsest
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -96,7 +95,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
             done=len(matching.pairs),
             total=0,
             finished=True,
-            text=_in_words(matching),
+            text=summarize(matching),
         )
     )
     if options.log is not None:
@@ -212,15 +211,6 @@ def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
 
 def _masked_positions(sides: Sides, made: list[Row]) -> list[str]:
     return sides.masks.summary(made) if sides.masks is not None else []
-
-
-def _in_words(matching: Matching) -> str:
-    """How many pairs, by what evidence, and how many are left."""
-    evidence = Counter(pair.evidence for pair in matching.pairs)
-    by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
-    left = Counter(unmatched.side for unmatched in matching.unmatched() if unmatched.counted)
-    alone = ", ".join(f"{left[side]} of the {side}" for side in ("target", "reference"))
-    return f"{len(matching.pairs)} pairs ({by}); unmatched: {alone}"
 
 
 def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import one_line
 
 NOT_DIAGNOSED = "not diagnosed: nobody looked for causes"
 """What reports say of a comparison without a diagnosis."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
-from syncpoint.comparison.introduced_error.local import Introducer
+from syncpoint.comparison.introduced_error.local_calculation import Introducer
 from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.operands import dequantized, fitted, operand_of

@@ -10,8 +10,7 @@ from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import CAUSES, causes
 from syncpoint.diagnosis.symptom import symptom
-from syncpoint.errors import SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import SyncpointError, one_line
 
 _ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
 _MAX_SAMPLED_CONFIDENCE = 0.85

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.dumps.zip_members import Deflated, inflate_into
-from syncpoint.files.safe_access import map_bytes, one_line
+from syncpoint.errors import one_line
+from syncpoint.files.byte_ranges import map_bytes
+from syncpoint.run.array_bytes import Bytes, from_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
-from syncpoint.run.packing import Bytes, from_bytes
 from syncpoint.run.storage.tensor_checksums import Checksum, damage
 from syncpoint.run.value_store import FileStore
 

@@ -7,8 +7,9 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line, parse_foreign_json, read_whole
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.reader import Run
 
 NAME = "env.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from syncpoint.errors import InputError
 from syncpoint.foreign_text import encodable
+from syncpoint.run.array_bytes import Bytes, to_bytes
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
-from syncpoint.run.packing import Bytes, to_bytes
 from syncpoint.run.reader import Run
 from syncpoint.run.value_store import Store
 

@@ -20,9 +20,9 @@ from syncpoint.dumps.npy_header import (
 )
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
+from syncpoint.files.atomic_writes import partial_of
 from syncpoint.files.outputs import output_folder
-from syncpoint.files.partial import partial_of
-from syncpoint.files.safe_access import folder, inside
+from syncpoint.files.untrusted_files import folder, inside
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run

@@ -13,8 +13,8 @@ import numpy as np
 
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.named_arrays import Entry
-from syncpoint.errors import FormatError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import inside, one_line, open_regular
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.files.untrusted_files import inside, open_regular
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 

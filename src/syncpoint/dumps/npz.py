@@ -19,8 +19,8 @@ from syncpoint.dumps.zip_members import (
     inflate_start,
     open_zip,
 )
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line, replacing
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.atomic_writes import replacing
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from syncpoint.dumps.protocol import API
 from syncpoint.files.outputs import output_folder
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept
-from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.folder import RUN_JSON, is_run
-from syncpoint.run.storage.tables import TENSORS
+from syncpoint.run.storage.folder import is_run
+from syncpoint.run.storage.run_json import RUN_JSON
+from syncpoint.run.storage.table_columns import TENSORS
 from syncpoint.run.storage.writer import RunWriter
 
 

@@ -10,11 +10,13 @@ from typing import Any, TypeGuard
 
 from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.files.safe_access import one_line, open_regular, parse_json, replacing
+from syncpoint.errors import FormatError, InputError, Unsupported, one_line
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.untrusted_files import open_regular
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.dtypes import DTYPES, from_safetensors
 from syncpoint.run.reader import Run
-from syncpoint.run.records import to_text
+from syncpoint.run.storage.record_json import to_text
 from syncpoint.run.storage.shards import PAD
 from syncpoint.run.value_store import FileStore
 

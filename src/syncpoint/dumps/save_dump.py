@@ -7,7 +7,7 @@ from pathlib import Path
 from syncpoint.dumps.protocol import Saves
 from syncpoint.dumps.registry import FORMATS, formats, named
 from syncpoint.errors import InputError, Unsupported
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 from syncpoint.run.reader import Run
 
 

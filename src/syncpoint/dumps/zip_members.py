@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line, open_regular
-from syncpoint.run.packing import Bytes
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import open_regular
+from syncpoint.run.array_bytes import Bytes
 
 MAX_INFLATED = 4 << 30
 """Largest compressed member that is read; larger ones belong in files that can be mapped."""

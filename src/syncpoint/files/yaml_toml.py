@@ -47,8 +47,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 def _read(path: Path, what: str) -> bytes:
     try:
-        # A pipe would keep us waiting. Not by files/safe_access.py, which takes NumPy to load:
-        # every command looks for its defaults, --help too.
+        # Reading a pipe would block.
         if path.exists() and not path.is_file():
             raise InputError(f"{what} at {path}", "no file")
         with path.open("rb") as file:
@@ -61,7 +60,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _one_line(error: Exception) -> str:
-    from syncpoint.files.safe_access import one_line
+    from syncpoint.errors import one_line
 
     return one_line(error)
 

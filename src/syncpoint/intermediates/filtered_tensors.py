@@ -9,8 +9,7 @@ import torch
 from torch.fx import Node
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
-from syncpoint.errors import CaptureError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import CaptureError, one_line
 from syncpoint.intermediates.categories import category_of
 
 NodeFilter = Callable[[Node, Any], bool]

@@ -11,8 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.errors import CaptureError, SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import CaptureError, SyncpointError, one_line
 from syncpoint.runtimes.torch.node_metadata import frames, mutates
 
 Take = Callable[[Node, Any, Mapping[Node, Any]], None]

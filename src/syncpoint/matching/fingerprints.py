@@ -27,6 +27,11 @@ _LEAST = 6
 _PARTS = 3
 """Executions that are looked at where a run has several: each must agree."""
 
+MARGIN = 10.0
+"""How much further away the second best must be for values to choose the best."""
+FLOOR = 1e-7
+"""Distances below are rounding of rounding: as good as nothing."""
+
 SAFE_NORM = 1e-150
 """Norms below this may have lost squares that underflowed."""
 
@@ -133,6 +138,22 @@ def log_norm(sample: Sample) -> float:
     if not 0 < top < inf:
         return 0.0
     return float(np.log(top) + np.log(np.linalg.norm(sample / top)))
+
+
+def chosen(table: list[list[float]], tolerance: float) -> list[tuple[int, int]]:
+    """The pairs of rows and columns that are equal, while every other in the row and in the
+    column is at least ten times further away."""
+    found = []
+    columns = list(zip(*table, strict=True))
+    for i, row in enumerate(table):
+        for j, best in enumerate(row):
+            if not best <= tolerance:
+                continue
+            rivals = [d for k, d in enumerate(row) if k != j]
+            rivals += [d for k, d in enumerate(columns[j]) if k != i]
+            if min(rivals, default=inf) >= MARGIN * max(best, FLOOR):
+                found.append((i, j))
+    return found
 
 
 def informative(sample: Sample) -> Sample | None:

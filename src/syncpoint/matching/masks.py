@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
 from syncpoint.run.dims import shape_text
-from syncpoint.run.patterns import Pattern
+from syncpoint.run.user_regex import Pattern
 
 Index = tuple[slice | EllipsisType, ...]
 _CURE = "write the name of a tensor, a slice such as '[:, 100:]', or {keep: NAME, axes: [0, 1]}"

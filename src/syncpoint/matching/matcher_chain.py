@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from syncpoint.matching.matchers.boundary import BoundaryMatcher
 from syncpoint.matching.matchers.compiled import CompiledMatcher
-from syncpoint.matching.matchers.folds import FoldMatcher
+from syncpoint.matching.matchers.graph_edges import StructureMatcher
+from syncpoint.matching.matchers.inputs_outputs_parameters import BoundaryMatcher
 from syncpoint.matching.matchers.map_file import MapFile, MapMatcher
-from syncpoint.matching.matchers.names import NameMatcher
+from syncpoint.matching.matchers.names_and_order import NameMatcher
 from syncpoint.matching.matchers.output_ops import OutputOpMatcher
+from syncpoint.matching.matchers.pair_review import ReviewMatcher
 from syncpoint.matching.matchers.provenance import ProvenanceMatcher
-from syncpoint.matching.matchers.structure import StructureMatcher
 from syncpoint.matching.matchers.values import ValueMatcher
 from syncpoint.matching.protocol import API, Matcher, Matching, PairConfirmation, Side
 from syncpoint.plugins import Seam
@@ -25,7 +26,7 @@ _CHAIN: tuple[type[Matcher], ...] = (
     OutputOpMatcher,
     StructureMatcher,
     ValueMatcher,
-    FoldMatcher,
+    ReviewMatcher,
 )
 """In this order: the strongest evidence first."""
 MATCHERS: Seam[Matcher] = Seam(
@@ -64,3 +65,12 @@ def match(
             # The pairs that a matcher of another package yielded before it failed stay.
             MATCHERS.report_failure(matcher.name, error)
     return matching
+
+
+def summarize(matching: Matching) -> str:
+    """How many pairs, by what evidence, and how many tensors are left without a partner."""
+    evidence = Counter(pair.evidence for pair in matching.pairs)
+    by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
+    unmatched = Counter(tensor.side for tensor in matching.unmatched() if tensor.counted)
+    alone = ", ".join(f"{unmatched[side]} of the {side}" for side in ("target", "reference"))
+    return f"{len(matching.pairs)} pairs ({by}); unmatched: {alone}"

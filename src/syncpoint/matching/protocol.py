@@ -127,7 +127,7 @@ class Matching:
     confirmation: PairConfirmation | None = None
     """Answers whether pairs by values agree on a second input; None where there is none."""
     workspace: object = None
-    """What the matchers of structure and values share; see `syncpoint.matching.matching_state`."""
+    """What the matchers of structure and values share; see `syncpoint.matching.workspace`."""
 
     def __post_init__(self) -> None:
         self._taken_target = {p.target for p in self.pairs}

@@ -31,7 +31,7 @@ from syncpoint.page.ops import (
 )
 from syncpoint.page.schema import Graph, Side
 from syncpoint.page.sync_point_states import packed
-from syncpoint.run.storage.tables import OP_KEY
+from syncpoint.run.storage.table_columns import OP_KEY
 
 MOST = 50_000
 """Entries in one answer; a larger run is sent as groups, and each when it is opened."""

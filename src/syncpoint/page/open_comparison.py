@@ -32,7 +32,7 @@ from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.dumps.open_dump import open_recognized
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.checksums import Document
+from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset

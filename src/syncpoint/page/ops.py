@@ -12,8 +12,8 @@ from syncpoint.page.open_comparison import Opened
 from syncpoint.page.table import Table
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
+from syncpoint.run.storage.table_columns import OP_KEY, op_row, op_schema
 from syncpoint.run.storage.table_reader import Records
-from syncpoint.run.storage.tables import OP_KEY, op_row, op_schema
 
 CLASS = "class"
 """What may share a name with an op and is none: "i" for a model input, else "o"."""

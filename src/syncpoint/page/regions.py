@@ -14,7 +14,7 @@ from syncpoint.errors import SyncpointError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.ops import label_of, ops_of, reference_ops
 from syncpoint.page.schema import RegionOp, Side
-from syncpoint.run.storage.tables import OP_KEY
+from syncpoint.run.storage.table_columns import OP_KEY
 
 _SCHEMA = {
     **{"row": pl.Int64, "label": pl.String, "file": pl.String, "line": pl.Int64},

@@ -23,7 +23,7 @@ from syncpoint.comparison.measuring import prepared
 from syncpoint.comparison.operands import dequantized
 from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.errors import InputError
-from syncpoint.files.safe_access import map_bytes
+from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.metrics import FileRegion, Operand, Pair
 from syncpoint.metrics.pair import rules_of
 from syncpoint.page.open_comparison import Opened

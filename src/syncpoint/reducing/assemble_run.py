@@ -18,9 +18,9 @@ from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.registry import named
 from syncpoint.dumps.run_folder import write_ops
 from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.partial import sync
-from syncpoint.files.safe_access import inside, read_whole
+from syncpoint.files.atomic_writes import sync
+from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.progress_journal import Kept as Known
 from syncpoint.reducing.progress_journal import Ledger, Record
 from syncpoint.reducing.result import Reduced, counted
@@ -29,10 +29,10 @@ from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.folder import RUN_JSON
+from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.run.value_store import FileStore
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 VALUES = "kept"
 """Folder beside the ledger with the values of model inputs."""

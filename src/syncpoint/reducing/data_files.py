@@ -26,8 +26,8 @@ from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import MAGIC, NotNumbers
 from syncpoint.dumps.zip_members import data_start
-from syncpoint.errors import FormatError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import one_line, open_regular
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import one_line, replacing
+from syncpoint.errors import FormatError, InputError, SyncpointError, one_line
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.assemble_run import VALUES, assemble
 from syncpoint.reducing.data_files import NothingToReduce, Place, Stamp, Unit, opened, stamp
 from syncpoint.reducing.folder_watch import Progress, Watch
@@ -25,9 +25,9 @@ from syncpoint.reducing.progress_journal import Ledger, Record
 from syncpoint.reducing.result import Reduced, counted, size_of
 from syncpoint.reducing.source_files import Source, recognised
 from syncpoint.reducing.summarize import measure, windows
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Role, Tensor
-from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
 
 _BATCH_FILES = 64

@@ -12,13 +12,13 @@ from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.files.lock import is_locked
+from syncpoint.files.writer_lock import is_locked
 from syncpoint.reducing.data_files import Place, Stamp, Unit, npy_unit, stamp
 from syncpoint.reducing.source_files import Source
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.folder import RUN_JSON
 from syncpoint.run.storage.journal import JOURNAL
+from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.run.storage.shards import partial_name
 from syncpoint.run.value_store import FileStore
 

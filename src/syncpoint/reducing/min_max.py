@@ -22,8 +22,9 @@ from syncpoint.ascend.dumps.file_names import device_name, is_hashed
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
-from syncpoint.files.outputs import cannot_write, write_errors
-from syncpoint.files.safe_access import inside, read_whole, write_atomically
+from syncpoint.files.atomic_writes import write_atomically
+from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.write_errors import cannot_write, write_errors
 from syncpoint.reducing.data_files import (
     NothingToReduce,
     Stamp,

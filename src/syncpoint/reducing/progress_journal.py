@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.checksums import damaged
-from syncpoint.files.lock import RunLock
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.partial import sync
+from syncpoint.files.atomic_writes import sync
+from syncpoint.files.file_checksums import damaged
+from syncpoint.files.write_errors import write_errors
+from syncpoint.files.writer_lock import RunLock
 from syncpoint.reducing.data_files import Place, Stamp
 from syncpoint.run.model import Statistics
-from syncpoint.run.records import parsed, statistics_from_json, statistics_to_json
 from syncpoint.run.storage.journal import JournalWriter, frame, read_journal
+from syncpoint.run.storage.record_json import parsed, statistics_from_json, statistics_to_json
 
 LEDGER = "reduce.log"
 _RECORD, _DELETED, _SOURCE = "record", "deleted", "reduces"

@@ -18,8 +18,9 @@ from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.registry import find, named
 from syncpoint.dumps.safetensors import SafetensorsFile
-from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import one_line, parse_json, read_whole
+from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported, one_line
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.reducing.data_files import (
     Place,
     Stamp,

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from syncpoint.metrics import Operand
 from syncpoint.metrics import statistics as describe
 from syncpoint.reducing.data_files import read_into
+from syncpoint.run.array_bytes import from_bytes, to_bytes
 from syncpoint.run.digests import OURS, hasher
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Statistics, Tensor
-from syncpoint.run.packing import from_bytes, to_bytes
 from syncpoint.run.reader import Run
 from syncpoint.run.statistics import merged
 from syncpoint.run.storage.tensor_checksums import damage

@@ -7,7 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.files.outputs import write_errors, write_output
+from syncpoint.files.outputs import write_output
+from syncpoint.files.write_errors import write_errors
 from syncpoint.foreign_text import visible
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from syncpoint.run.array_bytes import Bytes, to_bytes
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.packing import to_bytes
 
 OURS = "xxh3-128"
 CRC32 = "crc32"
@@ -91,3 +91,12 @@ def digests_of(kind: str, dtype: str, windows: Windows) -> frozenset[str]:
     if kind == CRC32 and dtype == "bf16":
         found.add(digest_of(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
     return frozenset(found)
+
+
+def hash_bytes(kind: str, content: Bytes) -> str:
+    """The checksum of bytes in memory."""
+    if kind == OURS:  # in one call: most tensors are small
+        return xxhash.xxh3_128_hexdigest(content.data)
+    state = hasher(kind)
+    state.update(content.data)
+    return state.hexdigest()

@@ -1,7 +1,7 @@
 """The data model of a run: what one execution of one model left behind.
 
 Plain frozen records, no behaviour beyond naming. How they lie on disk is the business of
-`syncpoint.run.storage.tables`; how they are produced, of `syncpoint.run.recorder`.
+`syncpoint.run.storage.table_columns`; how they are produced, of `syncpoint.run.recorder`.
 """
 
 from __future__ import annotations

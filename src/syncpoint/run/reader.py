@@ -69,7 +69,7 @@ class Run:
 
         Raises InputError if there is no run at `path`, FormatError if it is damaged.
         """
-        from syncpoint.run.open_run import open_run
+        from syncpoint.run.storage.open_run import open_run
 
         return open_run(Path(path))
 

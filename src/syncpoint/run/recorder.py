@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
 from syncpoint.run import dtypes
+from syncpoint.run.array_bytes import Array, reinterpret, to_bytes
 from syncpoint.run.digests import OURS
 from syncpoint.run.events import NULL_SINK, EventSink, OpsRecorded
 from syncpoint.run.model import (
@@ -34,11 +35,10 @@ from syncpoint.run.model import (
     TensorKey,
     changed,
 )
-from syncpoint.run.packing import Array, reinterpret, to_bytes
-from syncpoint.run.patterns import Pattern
 from syncpoint.run.statistics import statistics
 from syncpoint.run.storage.write_queue import Pipeline
 from syncpoint.run.storage.writer import RunWriter
+from syncpoint.run.user_regex import Pattern
 
 _FIELDS = {f.name for f in fields(RunInfo)}
 

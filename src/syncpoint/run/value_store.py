@@ -14,20 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import inside, map_bytes
-from syncpoint.run.digests import is_computable
-from syncpoint.run.dtypes import DTYPES, DType
+from syncpoint.files.byte_ranges import map_bytes
+from syncpoint.files.untrusted_files import inside
+from syncpoint.run.array_bytes import Bytes, byte_range, from_bytes, to_bytes
+from syncpoint.run.digests import hash_bytes, is_computable
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
-from syncpoint.run.packing import Bytes, from_bytes, to_bytes
 from syncpoint.run.storage.shards import partial_name
-from syncpoint.run.storage.tensor_checksums import (
-    DEFERRED,
-    WINDOW_BYTES,
-    Checksum,
-    Ledger,
-    damage,
-    hash_bytes,
-)
+from syncpoint.run.storage.tensor_checksums import DEFERRED, WINDOW_BYTES, Checksum, Ledger, damage
 
 Array = NDArray[Any]
 
@@ -167,10 +161,3 @@ class MemoryStore:
         window = self.read(tensor).reshape(-1)[start:stop]
         window.flags.writeable = False
         return window
-
-
-def byte_range(dtype: DType, start: int, stop: int) -> tuple[int, int, int]:
-    """First byte, end byte, and elements to skip in the first byte, of an element window."""
-    first = start * dtype.bits // 8
-    skip = start - first * 8 // dtype.bits
-    return first, dtype.nbytes(stop), skip

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, SyncpointError, one_line
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.dtypes import from_numpy as dtype_of
 from syncpoint.runtimes.protocol import Array

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from syncpoint.comparison.storage.comparison_folder import is_comparison
-from syncpoint.errors import InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.import_path import is_reference
 from syncpoint.runtimes.registry import runtimes_accepting

@@ -13,9 +13,9 @@ from tempfile import gettempdir, mkdtemp
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison
 from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import SyncpointError
-from syncpoint.files.lock import RunLock, is_locked
-from syncpoint.run.open_run import open_run
+from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.run.storage.journal import read_journal
+from syncpoint.run.storage.open_run import open_run
 
 _LOOKS = "syncpoint-looks-"
 """What folders for looks at unfinished comparisons are called in the folder for passing files."""

@@ -24,14 +24,16 @@ from syncpoint.comparison.storage.comparison_folder import (
     read_about,
 )
 from syncpoint.comparison.storage.sync_point_table import COLUMNS
-from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.checksums import Document, damaged
-from syncpoint.files.safe_access import one_line, parse_json, read_whole
+from syncpoint.errors import InputError, SyncpointError, one_line
+from syncpoint.files.file_checksums import damaged
+from syncpoint.files.sealed_json import Document
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.page.open_comparison import name_of
 from syncpoint.page.schema import Level, Number, Problem, number
 from syncpoint.reports.divergence_message import qualified
-from syncpoint.run.storage.folder import RUN_JSON
 from syncpoint.run.storage.journal import first_frame
+from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.cleanup import has_numbers
 from syncpoint.server.session_memory import Memory

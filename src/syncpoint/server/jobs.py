@@ -20,9 +20,8 @@ from typing import Any
 
 from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
-from syncpoint.errors import InputError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
+from syncpoint.files.write_errors import write_errors
 from syncpoint.page.schema import Problem
 from syncpoint.server.cleanup import worth_keeping
 from syncpoint.server.comparison_request import Plan

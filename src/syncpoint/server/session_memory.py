@@ -14,8 +14,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from syncpoint.errors import SyncpointError
-from syncpoint.files.checksums import sealed, unsealed
-from syncpoint.files.safe_access import read_whole, write_atomically
+from syncpoint.files.atomic_writes import write_atomically
+from syncpoint.files.sealed_json import sealed, unsealed
+from syncpoint.files.untrusted_files import read_whole
 from syncpoint.server.session_schema import Fields, Form, SessionSpec
 
 FOLDER = ".session"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
-from syncpoint.errors import CaptureError, InputError
-from syncpoint.files.lock import RunLock
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import CaptureError, InputError, one_line
+from syncpoint.files.writer_lock import RunLock
 from syncpoint.server.cleanup import place_for_looks
 from syncpoint.server.comparison_request import Plan
 from syncpoint.server.worker_process import Process

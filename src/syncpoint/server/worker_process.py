@@ -18,7 +18,7 @@ from typing import Any
 
 from syncpoint.errors import CaptureError
 from syncpoint.foreign_text import visible, without_colours
-from syncpoint.supervision.endings import describe_end, describe_memory, describe_timeout
+from syncpoint.supervision.ending_messages import describe_end, describe_memory, describe_timeout
 from syncpoint.supervision.process_tree import memory_of_tree
 
 PATIENCE = 3.0

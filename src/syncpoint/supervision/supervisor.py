@@ -66,10 +66,10 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
     import atexit
     import faulthandler
 
-    from syncpoint.supervision import channel
+    from syncpoint.supervision import child_channel
     from syncpoint.supervision.process_tree import die_with_parent
 
-    channel.connect(control)
+    child_channel.connect(control)
     die_with_parent(parent)
     if not faulthandler.is_enabled():
         faulthandler.enable(stack)
@@ -83,7 +83,7 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
         except KeyboardInterrupt:  # before the command could deal with it, or in its last lines
             code = EXIT_INTERRUPTED
         code = _flush(code)
-        channel.finish(code)
+        child_channel.finish(code)
         atexit._run_exitfuncs()
         _flush(code)
     finally:
@@ -109,9 +109,9 @@ def _flush(code: int) -> int:
 def _interrupt(*_: object) -> NoReturn:
     """Raise KeyboardInterrupt, and tell the parent: Ctrl-C in a terminal reaches both processes,
     a signal that was sent to the parent alone is for the child too."""
-    from syncpoint.supervision import channel
+    from syncpoint.supervision import child_channel
 
-    channel.acknowledge_interrupt()
+    child_channel.acknowledge_interrupt()
     raise KeyboardInterrupt
 
 
@@ -262,7 +262,7 @@ class _Supervisor:
 
     def _exceeded(self) -> str:
         """What limit the command has gone beyond, in words; empty for none."""
-        from syncpoint.supervision.endings import describe_memory, describe_timeout
+        from syncpoint.supervision.ending_messages import describe_memory, describe_timeout
         from syncpoint.supervision.process_tree import memory_of_tree
 
         if self._timeout is not None and time.monotonic() - self._began > self._timeout:
@@ -283,7 +283,7 @@ class _Supervisor:
     def _tell(self, code: int, exceeded: str) -> None:
         from syncpoint.foreign_text import visible
         from syncpoint.supervision.crash_file import write_crash_file
-        from syncpoint.supervision.endings import describe_end
+        from syncpoint.supervision.ending_messages import describe_end
 
         event, cause = (exceeded, "") if exceeded else describe_end(code)
         if self._activity:

@@ -129,9 +129,9 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint.comparison.engine import Options, compare
     from syncpoint.comparison.storage.comparison_folder import save
     from syncpoint.comparison.storage.progress_log import ProgressLog
-    from syncpoint.run.open_run import open_run
-    from syncpoint.workflow.request import choose_limits
-    from syncpoint.workflow.resolve import open_recording
+    from syncpoint.run.storage.open_run import open_run
+    from syncpoint.workflow.compare_request import choose_limits
+    from syncpoint.workflow.resolve_sides import open_recording
 
     folder, call = Path(order["folder"]), order["call"]
     log = ProgressLog.glimpse(folder)

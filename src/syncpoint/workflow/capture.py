@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import CaptureError, InputError, contain_exit
-from syncpoint.supervision.channel import activity, scratch_folder
+from syncpoint.supervision.child_channel import activity
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 if TYPE_CHECKING:
     from syncpoint.run.events import EventSink

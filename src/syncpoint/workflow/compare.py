@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.run.events import EventSink
-from syncpoint.workflow.confirm import second_execution
 from syncpoint.workflow.diagnose import Models, diagnosed
 from syncpoint.workflow.recorded_model import attach_session
-from syncpoint.workflow.resolve import ResolvedSide, open_sides, report_run, resolve_sides
+from syncpoint.workflow.resolve_sides import ResolvedSide, open_sides, report_run, resolve_sides
+from syncpoint.workflow.second_input import second_execution
 from syncpoint.workflow.third_run import add_third_run
 
 if TYPE_CHECKING:
     from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
     from syncpoint.comparison.storage.progress_log import ProgressLog
-    from syncpoint.workflow.request import ComparisonRequest, ComparisonSettings
+    from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import InputError, SyncpointError, Unsupported
-from syncpoint.files.safe_access import one_line
-from syncpoint.supervision.channel import activity
+from syncpoint.errors import InputError, SyncpointError, Unsupported, one_line
+from syncpoint.supervision.child_channel import activity
 from syncpoint.workflow.capture import capture, describe, inputs_of, open_run
 from syncpoint.workflow.recorded_model import attach_session, check_target_model
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.protocol import Inputs
-    from syncpoint.workflow.resolve import ResolvedSide
+    from syncpoint.workflow.resolve_sides import ResolvedSide
 
 SECONDS = 60.0
 """After so long no more experiments are begun, unless the caller says otherwise. Values may be
@@ -217,7 +216,7 @@ def _replayed(
     """What the model gives on the recorded inputs with other values in some places."""
     import numpy as np
 
-    from syncpoint.comparison.introduced_error.replay import replayed
+    from syncpoint.comparison.introduced_error.replay_calculation import replayed
     from syncpoint.comparison.operands import dequantized, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
 from syncpoint.workflow.capture import GIVE_INPUTS, capture
-from syncpoint.workflow.resolve import can_make_steps, is_in_steps, named_inputs, recording_of
+from syncpoint.workflow.resolve_sides import can_make_steps, is_in_steps, named_inputs, recording_of
 
 if TYPE_CHECKING:
     from syncpoint.comparison.result import Result
     from syncpoint.run.reader import Run
-    from syncpoint.workflow.request import ComparisonRequest, ComparisonSettings
-    from syncpoint.workflow.resolve import OpenedSide, ResolvedSide
+    from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
+    from syncpoint.workflow.resolve_sides import OpenedSide, ResolvedSide
 
 
 def add_third_run(

@@ -37,19 +37,21 @@ from syncpoint.errors import (
     FormatError,
     InputError,
     SyncpointError,
+    one_line,
 )
-from syncpoint.files.checksums import UNVERIFIED, DamagedFile, FileRecord
+from syncpoint.files.file_checksums import DamagedFile, FileRecord
 from syncpoint.files.outputs import write_output
-from syncpoint.files.safe_access import inside, one_line, read_whole
+from syncpoint.files.sealed_json import UNVERIFIED
+from syncpoint.files.untrusted_files import inside, read_whole
 from syncpoint.run.digests import digests_of, is_computable
 from syncpoint.run.model import Kept, Tensor
-from syncpoint.run.open_run import open_run
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.folder import RESTORE, RUN_JSON, read_run_json
 from syncpoint.run.storage.journal import JOURNAL, read_journal
+from syncpoint.run.storage.open_run import open_run
+from syncpoint.run.storage.run_json import RESTORE, RUN_JSON, read_run_json
 from syncpoint.run.storage.shards import SHARD_NAME
 from syncpoint.run.storage.source_code import FOLDER as SOURCES
-from syncpoint.run.storage.tables import OPS, TENSORS
+from syncpoint.run.storage.table_columns import OPS, TENSORS
 
 _WINDOW_ELEMENTS = 1 << 22
 _CHUNK_BYTES = 1 << 22

@@ -20,7 +20,8 @@ from helpers.torchair_reports import LABEL, REPORTS, VALUES, alike, compare, kno
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.comparison.result import is_unproven
 from syncpoint.comparison.storage.comparison_folder import JSON_NAME, TABLE_NAME
-from syncpoint.files.checksums import record_of, sealed
+from syncpoint.files.file_checksums import record_of
+from syncpoint.files.sealed_json import sealed
 from syncpoint.run.model import Role
 
 DROPPED = "lines of unlike shapes, of int8 on one side and without a partner are dropped"

@@ -519,10 +519,10 @@ def test_one_more_constant_does_not_shift_the_others():
 
 
 def test_ops_that_do_not_fit_into_memory_are_not_run_in_float64(references, monkeypatch):
-    from syncpoint.comparison.introduced_error import local
+    from syncpoint.comparison.introduced_error import local_calculation
 
-    monkeypatch.setattr(local, "_ALWAYS_FITS", 1 << 8)
-    monkeypatch.setattr(local, "available_bytes", lambda: 32 << 12)
+    monkeypatch.setattr(local_calculation, "_ALWAYS_FITS", 1 << 8)
+    monkeypatch.setattr(local_calculation, "available_bytes", lambda: 32 << 12)
     found = sp.compare(sp.capture(make_cnn(), cnn_inputs(), dtype="f16"), references["cnn"])
     unknown = [r for r in op_rows(found) if r.introduced is None]
     assert unknown and len(unknown) < len(op_rows(found))

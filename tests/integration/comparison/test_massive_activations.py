@@ -5,7 +5,7 @@ import torch
 
 import syncpoint as sp
 from models.gpt import gpt_inputs, make_gpt
-from syncpoint.comparison.introduced_error.noise import BESIDE_OUTLIERS
+from syncpoint.comparison.introduced_error.expected_error import BESIDE_OUTLIERS
 from syncpoint.metrics.verdict import Verdict
 
 SIZE = 1000.0

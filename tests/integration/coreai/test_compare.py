@@ -15,7 +15,7 @@ from models.coreai_files import NETS, aimodel, cached_steps, decomposed, in_type
 from models.resnet import make_small_resnet, resnet_inputs
 from syncpoint.run.model import Part, Role
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.workflow.request import ComparisonRequest
+from syncpoint.workflow.compare_request import ComparisonRequest
 
 WORSE = {"moderate", "large", "amplified"}
 

@@ -30,9 +30,9 @@ from models.transformer import make_transformer, transformer_inputs
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import CaptureError, InputError, MissingExtra
 from syncpoint.intermediates.run_nodes import unpacked
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
-from syncpoint.run.packing import to_bytes
 from syncpoint.runtimes.inputs.read_inputs import inputs_of
 
 with warnings.catch_warnings():

@@ -13,8 +13,8 @@ from helpers.torch_captures import alone, assert_evaluates_to_its_bits, captured
 from models.zoo import NETS
 from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.model import Edge, Part, Role, RunInfo
-from syncpoint.run.open_run import open_run
 from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.open_run import open_run
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs, read_inputs
 from syncpoint.runtimes.protocol import Region

@@ -28,8 +28,8 @@ from models.resnet import (
 from models.zoo import NETS
 from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.model import Edge, Kept, OpKey, Part, Role, RunInfo
-from syncpoint.run.open_run import open_run
 from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.open_run import open_run
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
 from syncpoint.runtimes.protocol import Inputs

@@ -19,8 +19,8 @@ from models.transformer import make_transformer, transformer_inputs
 from models.zoo import NETS
 from syncpoint.errors import InputError
 from syncpoint.run.model import Part, Role, RunInfo
-from syncpoint.run.open_run import open_run
 from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.open_run import open_run
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
 

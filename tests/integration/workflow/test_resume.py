@@ -271,13 +271,13 @@ def test_a_log_of_another_structure_is_one_line(place, tmp_path, kind, body):
 CHILD = """
 import sys, time
 from syncpoint.comparison import measuring
-from syncpoint.comparison.introduced_error import local
+from syncpoint.comparison.introduced_error import local_calculation
 from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4
 real = measuring._measure_batch
 measuring._measure_batch = lambda *a: (time.sleep(0.02), real(*a))[1]
-group = local.Introducer._group
-local.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
+group = local_calculation.Introducer._group
+local_calculation.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
 main()
 """
 

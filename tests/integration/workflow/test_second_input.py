@@ -11,8 +11,8 @@ from syncpoint.errors import InputError
 from syncpoint.run.model import Role
 from syncpoint.runtimes.inputs.perturbed import changed, second_inputs
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.workflow.confirm import second_execution
-from syncpoint.workflow.resolve import ResolvedSide
+from syncpoint.workflow.resolve_sides import ResolvedSide
+from syncpoint.workflow.second_input import second_execution
 
 POSITIVE = np.random.default_rng(0).random((6, 7)).astype(np.float32) + np.float32(0.1)
 MIXED = POSITIVE - np.float32(0.6)

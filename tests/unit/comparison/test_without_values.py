@@ -19,8 +19,8 @@ from syncpoint.matching.views import View
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.divergence_message import headline
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.model import Kept, Quantization
-from syncpoint.run.packing import to_bytes
 from syncpoint.run.statistics import statistics
 
 RNG = np.random.default_rng(0)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.small_runs import tensor
-from syncpoint.matching.fingerprints import apart
+from syncpoint.matching.fingerprints import apart, chosen
 from syncpoint.matching.matcher_chain import chain, match
-from syncpoint.matching.matchers.structure import chosen
 from syncpoint.run.model import Edge, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import in_memory
 

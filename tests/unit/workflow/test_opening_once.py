@@ -14,7 +14,7 @@ from helpers.commands import syncpoint
 from helpers.msprobe_dumps import real
 from helpers.small_runs import run
 from syncpoint.dumps import open_dump, registry
-from syncpoint.run import open_run as opening
+from syncpoint.run.storage import open_run as opening
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from syncpoint.ascend.dumps.file_names import device_name, full_name, read_mapping
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import folder, inside
+from syncpoint.files.untrusted_files import folder, inside
 
 _GENERATED = re.compile(r"ge_default_[0-9]+_([0-9]+)")
 

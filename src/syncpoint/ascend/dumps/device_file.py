@@ -17,8 +17,8 @@ from typing import Any
 
 from syncpoint.ascend.dumps.device_header import MAX_DIMS, MAX_TENSORS, Block, DeviceFile
 from syncpoint.ascend.dumps.nano_file import is_nano, parse_nano
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line, open_regular
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Role
 
 MAX_HEADER = 4 << 20

@@ -25,7 +25,7 @@ from syncpoint.ascend.dumps.file_names import DeviceName, device_name, escaped, 
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import folder, inside
+from syncpoint.files.untrusted_files import folder, inside
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
 

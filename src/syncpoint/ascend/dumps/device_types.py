@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.run.array_bytes import Bytes, unpack
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Op
-from syncpoint.run.packing import Bytes, unpack
 
 Array = NDArray[Any]
 

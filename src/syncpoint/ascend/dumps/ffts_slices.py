@@ -15,7 +15,7 @@ from typing import Any
 from syncpoint.ascend.dumps.device_header import Block, DeviceFile
 from syncpoint.ascend.dumps.device_types import UNDEFINED
 from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import parse_json
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.model import Role
 
 _MAX_SLICES = 1024

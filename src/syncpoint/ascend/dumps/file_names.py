@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import inside, one_line, read_whole
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import inside, read_whole
 
 MAPPING = "mapping.csv"
 NOT_DUMPS = frozenset({MAPPING, "convert_failed_file_list.txt"})

@@ -13,7 +13,7 @@ from syncpoint.dumps.array_store import ArrayStore, Lay
 from syncpoint.dumps.npy_header import MAGIC, npy_entry
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import folder, inside, starts_with
+from syncpoint.files.untrusted_files import folder, inside, starts_with
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line, read_whole
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import read_whole
 
 FX_NAME = "_fx_tensor_name"
 """The attribute of an output that names its tensor in the FX graph."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line, parse_foreign_json, read_whole
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_foreign_json
 
 MOVES_ONLY = frozenset({"Cast", "TransData"})
 """Types of ops that pass a value on in another type or layout."""

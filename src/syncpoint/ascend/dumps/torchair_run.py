@@ -17,7 +17,7 @@ from syncpoint.ascend.dumps.torchair_tree import Kind, Leaf, Tree, find_tree, re
 from syncpoint.dumps.array_store import ArrayStore, Lay
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import SyncpointError
-from syncpoint.files.safe_access import inside
+from syncpoint.files.untrusted_files import inside
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.file_names import MAPPING, device_name, is_hashed
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX, fx_name
-from syncpoint.errors import InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, one_line
 
 _MAX_DEPTH = 16
 _MAX_FOLDERS = 1_000_000

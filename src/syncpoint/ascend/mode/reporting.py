@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from syncpoint.files.outputs import write_errors
+from syncpoint.files.write_errors import write_errors
 
 _MAX_LISTED = 5
 """Names in a warning before it says how many more."""

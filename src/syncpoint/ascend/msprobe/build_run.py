@@ -13,8 +13,8 @@ from syncpoint.ascend.msprobe.entry_values import FIGURES, Leaf, leaves, statist
 from syncpoint.ascend.msprobe.names import Named, named
 from syncpoint.ascend.msprobe.pt_file import Placed, place
 from syncpoint.ascend.msprobe.store import PtStore
-from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.files.safe_access import inside, one_line
+from syncpoint.errors import FormatError, SyncpointError, one_line
+from syncpoint.files.untrusted_files import inside
 from syncpoint.run.model import Kept, Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.tensor_checksums import Checksum

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.files.safe_access import inside, one_line, parse_foreign_json, read_whole
+from syncpoint.errors import FormatError, InputError, Unsupported, one_line
+from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.model import Frame
 
 DUMP = "dump.json"

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, InputError, one_line
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 

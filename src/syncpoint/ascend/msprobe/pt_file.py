@@ -15,8 +15,7 @@ from pathlib import Path
 
 from syncpoint.ascend.msprobe.pickled import Described, describe
 from syncpoint.dumps.zip_members import BROKEN_ZIP, data_start, open_zip
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, one_line
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DType
 from syncpoint.run.storage.tensor_checksums import Checksum

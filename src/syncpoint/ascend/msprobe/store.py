@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from syncpoint.ascend.msprobe.pt_file import Placed
 from syncpoint.errors import SyncpointError
-from syncpoint.files.safe_access import Bytes, map_bytes
+from syncpoint.files.byte_ranges import Bytes, map_bytes
 from syncpoint.run.digests import CRC32, digests_of
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.storage.tensor_checksums import DEFERRED, Checksum, damage

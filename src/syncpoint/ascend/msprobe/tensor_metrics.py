@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import SyncpointError, one_line
 from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 

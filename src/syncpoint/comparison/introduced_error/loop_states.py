@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.noise import ratio_of, rounding, with_bulk_note
+from syncpoint.comparison.introduced_error.expected_error import ratio_of, rounding, with_bulk_note
 from syncpoint.comparison.introduced_error.regions import NoRegion, unknown_reason
 from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import as_real, fitted, operand_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -9,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.operands import dequantized
+from syncpoint.comparison.tensor_precision import Between
 from syncpoint.metrics import Measurement, Operand, Pair, measure
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
+from syncpoint.run.model import Edge, Tensor
+from syncpoint.runtimes.protocol import Region
 
 
 def measure_against(operand: Operand, truth: NDArray[Any], reference_dtype: str) -> Measurement:
@@ -49,3 +54,29 @@ def with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> ND
     seen = dequantized(target)
     marked &= ~np.isfinite(seen) | (seen <= _border(target))
     return np.where(marked, np.where(masked, -inf, wide), truth)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The float64 outputs of one region on the target's values, with what made them."""
+
+    region: Region
+    inputs: Mapping[Edge, NDArray[Any]]
+    outputs: dict[int, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOperands:
+    """One output of an op of the target beside its true value."""
+
+    target: Tensor
+    reference: Tensor
+    operand: Operand
+    """The target's values, seen through the view."""
+    truth: NDArray[Any]
+    """What the reference's op gives in float64 on the target's values."""
+    index: int
+    local: str
+    """The precision of the op itself."""
+    hidden: Between
+    """The precisions of ops that only the target has on the way to this one."""

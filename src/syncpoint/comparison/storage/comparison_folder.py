@@ -31,26 +31,20 @@ from syncpoint.comparison.storage.sync_point_table import (
     OPTIONAL_COLUMNS,
     row_of,
 )
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.checksums import (
-    UNVERIFIED,
-    Document,
-    damaged,
-    files_to_json,
-    read_document,
-    sealed,
-)
-from syncpoint.files.lock import LOCK, sole_writer
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.partial import Partial, partial_of
-from syncpoint.files.safe_access import one_line, write_atomically
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.atomic_writes import Partial, partial_of, write_atomically
+from syncpoint.files.file_checksums import damaged, files_to_json
+from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document, sealed
+from syncpoint.files.write_errors import write_errors
+from syncpoint.files.writer_lock import LOCK, sole_writer
 from syncpoint.foreign_text import encodable
 from syncpoint.matching.masks import masks_as_data, read_masks
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey
-from syncpoint.run.storage.parquet import ParquetTable
-from syncpoint.run.storage.tables import TENSOR_KEY, write_parquet
+from syncpoint.run.storage.checked_parquet import ParquetTable
+from syncpoint.run.storage.table_columns import TENSOR_KEY
+from syncpoint.run.storage.table_writer import write_parquet
 
 SCHEMA = 3
 """Schema 1 had no checksums, schema 2 no parts of a reason, schema 3 no `nearer_to_float64`; all of

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.storage.sync_point_table import REASON_PARTS
-from syncpoint.files.checksums import Document
+from syncpoint.files.sealed_json import Document
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
 from syncpoint.metrics.without_values import ENDS
 

@@ -22,15 +22,14 @@ import xxhash
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
 from syncpoint.comparison.storage.older_schemas import split_reason
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.lock import RunLock
-from syncpoint.files.outputs import cannot_write
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.write_errors import cannot_write
+from syncpoint.files.writer_lock import RunLock
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import Part, Role, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.records import op_key_from_json, op_key_to_json, parsed, to_text
 from syncpoint.run.storage.journal import JournalWriter, frame, read_journal
+from syncpoint.run.storage.record_json import op_key_from_json, op_key_to_json, parsed, to_text
 
 Pair = tuple[TensorKey, TensorKey]
 _RESULTS = ("measured", "introduced")

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.integer_grids import Grids, ends_of, grids_behind
+from syncpoint.comparison.introduced_error.grids_between_sync_points import (
+    Grids,
+    ends_of,
+    grids_behind,
+)
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region import Local

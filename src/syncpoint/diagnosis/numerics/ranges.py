@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncpoint.comparison.introduced_error.integer_grids import ends_of
+from syncpoint.comparison.introduced_error.grids_between_sync_points import ends_of
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.integer_grids import Grids, ends_of
+from syncpoint.comparison.introduced_error.grids_between_sync_points import Grids, ends_of
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region import Local

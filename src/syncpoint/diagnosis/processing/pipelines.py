@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError, InputError, SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, InputError, SyncpointError, one_line
 from syncpoint.runtimes.import_path import load_object
 
 _IMAGES = frozenset(

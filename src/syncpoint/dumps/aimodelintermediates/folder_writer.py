@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import KEY
 from syncpoint.errors import InputError
-from syncpoint.files.outputs import partial_folder, write_errors
-from syncpoint.run.records import plain
+from syncpoint.files.outputs import partial_folder
+from syncpoint.files.write_errors import write_errors
+from syncpoint.run.storage.record_json import plain
 
 SUFFIX = ".aimodelintermediates"
 METADATA = "metadata.json"

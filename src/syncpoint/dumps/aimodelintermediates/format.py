@@ -15,7 +15,7 @@ from syncpoint.dumps.aimodelintermediates.metadata_json import (
 from syncpoint.dumps.aimodelintermediates.open_folder import NAME, open_folder
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.partial import SUFFIX as PARTIAL
+from syncpoint.files.atomic_writes import SUFFIX as PARTIAL
 from syncpoint.run.reader import Run
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import CATEGORIES, METADATA
-from syncpoint.errors import FormatError, InputError
-from syncpoint.files.safe_access import one_line, parse_json, read_whole
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_json
 
 MAX_METADATA = 256 << 20
 _MAX_PATH = 400

@@ -23,12 +23,11 @@ from syncpoint.dumps.aimodelintermediates.widened_values import (
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.named_arrays import Entry
 from syncpoint.dumps.npy_header import npy_entry
-from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import FormatError, one_line
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
 from syncpoint.run.reader import Run
-from syncpoint.run.records import parsed
+from syncpoint.run.storage.record_json import parsed
 
 _BUILT_IN = re.compile(r"<built-in function (\w+)>")
 

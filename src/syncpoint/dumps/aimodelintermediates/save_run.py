@@ -11,9 +11,9 @@ from syncpoint.dumps.aimodelintermediates.syncpoint_keys import entry_facts, run
 from syncpoint.dumps.aimodelintermediates.widened_values import stored_as, torch_name, widened
 from syncpoint.dumps.npy_header import make_header
 from syncpoint.errors import InputError
+from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Op, OpKey, Role, Tensor
-from syncpoint.run.packing import to_bytes
 from syncpoint.run.reader import Run
 
 _WINDOW = 1 << 22

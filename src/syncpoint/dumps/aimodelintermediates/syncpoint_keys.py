@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import DType
 from syncpoint.run.model import Kept, Op, RunInfo, Tensor
-from syncpoint.run.records import (
-    info_from_json,
-    info_to_json,
+from syncpoint.run.storage.record_json import (
     op_from_json,
     op_to_json,
     tensor_from_json,
     tensor_to_json,
 )
+from syncpoint.run.storage.run_json import info_from_json, info_to_json
 
 Array = NDArray[Any]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from syncpoint.matching.evidence.biases import with_bias
+from syncpoint.matching.corrections.moved_biases import with_bias
 from syncpoint.matching.graph import Graph, Slot
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind
-from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
 _FAR = 4096
@@ -163,22 +162,6 @@ def _pieces(graph: Graph, positions: list[int]) -> list[list[int]]:
     # What reads an early result and one from outside is an op with a skip, not another op.
     reads = {graph.position.get(s.op, -1) for at in late for s in graph.reads[at]}
     return [positions] if not late or reads & (early | through) else [sorted(early), late]
-
-
-def drop_unlike(work: Workspace) -> None:
-    """What quantizing ops give, if only one side says for which numbers the integers stand: what is
-    made of them is compared."""
-    mine, theirs = work.graphs
-    for target, reference in list(work.to_reference.items()):
-        if {mine.class_of(target), theirs.class_of(reference)} != {"quantize"}:
-            continue
-        both = [g.slots[s][0] for g, s in ((mine, target), (theirs, reference))]
-        known = [tensor.quantization is not None for tensor in both]
-        if known[0] != known[1] and all(DTYPES[t.dtype].kind is Kind.INT for t in both):
-            work.unpair(target)
-            why = "holds integers, and one side does not say what they mean"
-            work.explain(TARGET, target, f"made from {reference}; {why}", final=True)
-            work.explain(REFERENCE, reference, f"{target} {why}", final=True)
 
 
 def _several(

@@ -1,4 +1,4 @@
-"""Lines of the user's code that speak against a pair.
+"""Source lines of ops: where the user's code calls for them, and pairs that they contradict.
 
 Larger ops are decomposed into small ones, of which the same line or module has others: the quotient
 at the end of a softmax is no scaling of scores. Where both runs have the same source, a small op
@@ -7,7 +7,9 @@ of a line that both sides know cannot be one of another line, unless the values 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from types import MappingProxyType
 
 from syncpoint.errors import FormatError
 from syncpoint.matching.op_kinds import PRIMITIVE, op_class
@@ -16,6 +18,8 @@ from syncpoint.run.model import Op
 from syncpoint.run.reader import Run
 
 Line = tuple[str, int]
+Call = tuple[str, str, int, str, str, int]
+"""Graph, path and round, module, file and line: where the user's code calls for an op."""
 
 
 class Lines:
@@ -36,6 +40,39 @@ class Lines:
         if mine in _stack(reference) or theirs in _stack(target):
             return False
         return op_class(target.type) in PRIMITIVE and op_class(reference.type) in PRIMITIVE
+
+
+def call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:
+    """Where the user's code calls for an op; without module and file where it is not known."""
+    key = op.key
+    module = modules.get(op.module, op.module)
+    if not op.source:
+        return (key.graph, key.path, key.iteration, module, "", 0)
+    frame = op.source[-1]
+    return (key.graph, key.path, key.iteration, module, PurePath(frame.file).name, frame.line)
+
+
+def is_located(call: Call) -> bool:
+    """Whether a call names a module or a file."""
+    return bool(call[3] or call[4])
+
+
+def are_nested(call: Call, other: Call) -> bool:
+    """Whether two calls are of one line, and the module of one is inside that of the other."""
+    if call[:3] != other[:3] or call[4:] != other[4:] or not call[4]:
+        return False
+    outer, inner = sorted((call[3], other[3]), key=len)
+    return not outer or inner.startswith(f"{outer}.")
+
+
+def lines_by_module(ops: Sequence[Op]) -> dict[str, set[Line]]:
+    """By module: the lines that its ops were called for by."""
+    found: dict[str, set[Line]] = {}
+    for op in ops:
+        here = found.setdefault(op.module, set())
+        if op.source:
+            here.add((PurePath(op.source[-1].file).name, op.source[-1].line))
+    return found
 
 
 def _line(op: Op) -> Line | None:

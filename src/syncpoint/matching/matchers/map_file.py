@@ -31,7 +31,7 @@ from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dims import Dims
 from syncpoint.run.model import Op, OpKey, Tensor, changed
-from syncpoint.run.patterns import Pattern
+from syncpoint.run.user_regex import Pattern
 
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
 _KEYS = {"pairs", "ignore", "dims", "mask"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.op_kinds import is_classified, op_class
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
-from syncpoint.run.model import Role, Tensor
+from syncpoint.matching.workspace import Workspace
+from syncpoint.run.model import OpKey, Role, Tensor
 
 
 class OutputOpMatcher:
@@ -32,6 +34,34 @@ class OutputOpMatcher:
             if makers[0].can_be(mine, makers[1], other):
                 evidence = "ops that give the same model output"
                 yield SyncPoint(mine.key, other.key, evidence, confidence=pair.confidence)
+
+
+def pair_by_model_output(work: Workspace) -> bool:
+    """Ops of one kind that make the same output of the model. Where everything before an output
+    is off and fused beyond recognition, the output is still what it is."""
+    done = False
+    for pair in list(work.matching.pairs):
+        if pair.target.role is not Role.MODEL_OUTPUT or pair.reference.role is not pair.target.role:
+            continue
+        mine, theirs = (
+            _end(graph, key.op)
+            for graph, key in zip(work.graphs, (pair.target, pair.reference), strict=True)
+        )
+        if mine is None or theirs is None or mine[1:] != theirs[1:]:
+            continue
+        said = "same kind, making the same output of the model"
+        done |= work.pair(mine[0], theirs[0], said, 0.85)
+    return done
+
+
+def _end(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
+    """The only result of an op with its number of elements, and what kind of op computed it:
+    behind views, and a product where it adds the bias of one."""
+    at = graph.position.get(op, -1)
+    made = graph.outputs(at) if at >= 0 else []
+    if len(made) != 1:
+        return None
+    return made[0], graph.kind_of(graph.root(made[0])), graph.count(made[0])
 
 
 class _Makers:

@@ -10,19 +10,15 @@ Where names do not help, the call does: module, line, kind, and which of several
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from types import MappingProxyType
 
 from syncpoint.matching.evidence.lowered_ops import Unit, complete
-from syncpoint.matching.evidence.module_instances import named_modules
+from syncpoint.matching.evidence.numbered_modules import named_modules
+from syncpoint.matching.evidence.source_lines import Call, are_nested, call_of, is_located
 from syncpoint.matching.graph import Graph
-from syncpoint.matching.matching_state import REFERENCE, TARGET, Workspace
 from syncpoint.matching.op_kinds import class_of_name, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
-from syncpoint.run.model import Op
-
-Call = tuple[str, str, int, str, str, int]
-"""Graph, path and round, module, file and line: where the user's code calls for an op."""
+from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 
 class ProvenanceMatcher:
@@ -64,11 +60,11 @@ class _Groups:
                     self.where[name] = call
         agree = differ = 0
         for call, units in self.target.items():
-            if not _known(call):
+            if not is_located(call):
                 continue
             for name in {n for unit in units for n in unit.names} & self.where.keys():
-                if _known(self.where[name]):
-                    same = self.where[name] == call or _nested(self.where[name], call)
+                if is_located(self.where[name]):
+                    same = self.where[name] == call or are_nested(self.where[name], call)
                     agree += same
                     differ += not same
         self.trusted = differ == 0
@@ -95,35 +91,13 @@ def _units(
     return found
 
 
-def call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:
-    """Where the user's code calls for an op; without module and file where it is not known."""
-    key = op.key
-    module = modules.get(op.module, op.module)
-    if not op.source:
-        return (key.graph, key.path, key.iteration, module, "", 0)
-    frame = op.source[-1]
-    return (key.graph, key.path, key.iteration, module, PurePath(frame.file).name, frame.line)
-
-
-def _known(call: Call) -> bool:
-    return bool(call[3] or call[4])
-
-
-def _nested(call: Call, other: Call) -> bool:
-    """Whether two calls are of one line, and the module of one is inside that of the other."""
-    if call[:3] != other[:3] or call[4:] != other[4:] or not call[4]:
-        return False
-    outer, inner = sorted((call[3], other[3]), key=len)
-    return not outer or inner.startswith(f"{outer}.")
-
-
 def _nested_calls(work: Workspace, groups: _Groups, call: Call, units: list[Unit]) -> None:
     """What was drawn into an op of the module around it or of one inside, as the activation of a
     sum or of a batch norm is, and is known by that op's call."""
     for unit in units:
         # Its own name says nothing of what it was made from.
         whole = groups.by_name.get(unit.name) if unit.name in unit.names else None
-        if whole is not None and _nested(groups.where[unit.name], call):
+        if whole is not None and are_nested(groups.where[unit.name], call):
             complete(work, unit, whole, f"made from {whole.name}, same source line", 0.95)
 
 
@@ -139,7 +113,7 @@ def _same_names(work: Workspace) -> bool:
 
 def _call(work: Workspace, mine: list[Unit], theirs: list[Unit]) -> None:
     """Pair what one line of one module called for, kind by kind."""
-    if not _known(call_of(work.graphs[TARGET].ops[mine[0].positions[0]])):
+    if not is_located(call_of(work.graphs[TARGET].ops[mine[0].positions[0]])):
         return
     _same_form(work, mine, theirs)
     for kind in dict.fromkeys(unit.kind for unit in mine):
@@ -221,7 +195,7 @@ def _bare_names(work: Workspace, groups: _Groups) -> None:
     wholes: dict[int, list[int]] = {}
     units: dict[int, Unit] = {}
     for call, mine in groups.target.items():
-        if _known(call) and groups.checked:
+        if is_located(call) and groups.checked:
             continue
         for unit in mine:
             for at in unit.positions:

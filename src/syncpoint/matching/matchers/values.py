@@ -18,13 +18,13 @@ from math import inf
 
 import numpy as np
 
-from syncpoint.matching.fingerprints import Sample, apart, log_norm
+from syncpoint.matching.fingerprints import FLOOR, MARGIN, Sample, apart, log_norm
 from syncpoint.matching.graph import Slot
-from syncpoint.matching.matchers.structure import FLOOR, MARGIN, walk
-from syncpoint.matching.matching_state import REFERENCE, SIDES, TARGET, Workspace
+from syncpoint.matching.matchers.graph_edges import walk
 from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.views import View
+from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import Role
 

@@ -18,8 +18,10 @@ from typing import Any
 import xxhash
 
 from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import map_bytes, open_regular, parse_json, starts_with, write_all
-from syncpoint.run.records import to_text
+from syncpoint.files.byte_ranges import map_bytes, write_all
+from syncpoint.files.untrusted_files import open_regular, starts_with
+from syncpoint.files.untrusted_json import parse_json
+from syncpoint.run.storage.record_json import to_text
 
 JOURNAL = "journal.log"
 MAGIC = b"syncpoint journal 1\n"

@@ -14,10 +14,10 @@ import re
 import struct
 from pathlib import Path
 
-from syncpoint.files.partial import sync
-from syncpoint.files.safe_access import start_writing_back, write_all
+from syncpoint.files.atomic_writes import sync
+from syncpoint.files.byte_ranges import start_writing_back, write_all
+from syncpoint.run.array_bytes import Bytes
 from syncpoint.run.dtypes import DType
-from syncpoint.run.packing import Bytes
 
 SHARD_NAME = re.compile(r"tensors-[0-9]{5,9}\.safetensors")
 PARTIAL_NAME = re.compile(r"tensors-[0-9]{5,9}\.partial")

@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from syncpoint.errors import FormatError, SyncpointError
-from syncpoint.files.checksums import FileRecord, damaged, record_of
-from syncpoint.files.safe_access import inside, one_line, parse_json, read_whole, write_atomically
+from syncpoint.errors import FormatError, SyncpointError, one_line
+from syncpoint.files.atomic_writes import write_atomically
+from syncpoint.files.file_checksums import FileRecord, damaged, record_of
+from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.untrusted_json import parse_json
 
 FOLDER = "source"
 INDEX = "index.json"

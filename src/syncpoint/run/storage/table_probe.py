@@ -143,8 +143,8 @@ def _examined(path: Path) -> dict[str, str]:
     import polars as pl
     from polars.exceptions import PanicException, PolarsError
 
-    from syncpoint.errors import SyncpointError
-    from syncpoint.files.safe_access import one_line, read_whole
+    from syncpoint.errors import SyncpointError, one_line
+    from syncpoint.files.untrusted_files import read_whole
 
     try:
         data = read_whole(path, sys.maxsize)

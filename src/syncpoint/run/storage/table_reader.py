@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from syncpoint.errors import FormatError
-from syncpoint.files.safe_access import parse_json
+from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.model import (
     Edge,
     Frame,
@@ -28,9 +28,10 @@ from syncpoint.run.model import (
     Tensor,
     TensorKey,
 )
-from syncpoint.run.records import check_op_key, check_tensor, quantization_from_json
-from syncpoint.run.storage.parquet import ParquetTable
-from syncpoint.run.storage.tables import (
+from syncpoint.run.storage.checked_parquet import ParquetTable
+from syncpoint.run.storage.record_checks import check_op_key, check_tensor
+from syncpoint.run.storage.record_json import quantization_from_json
+from syncpoint.run.storage.table_columns import (
     EDGE,
     FRAME,
     MAY_BE_NULL,

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import xxhash
-
 from syncpoint.errors import DamagedError
-from syncpoint.files.safe_access import Bytes, map_bytes
-from syncpoint.run.digests import OURS, hasher
+from syncpoint.files.byte_ranges import Bytes, map_bytes
+from syncpoint.run.digests import hash_bytes, hasher
 from syncpoint.run.model import Tensor
 
 DEFERRED = "deferred"
@@ -70,15 +68,6 @@ class Ledger:
                 return
             self._damaged.add(key)
         raise damage(tensor, path())
-
-
-def hash_bytes(kind: str, content: Bytes) -> str:
-    """The checksum of bytes in memory."""
-    if kind == OURS:  # in one call: most tensors are small
-        return xxhash.xxh3_128_hexdigest(content.data)
-    state = hasher(kind)
-    state.update(content.data)
-    return state.hexdigest()
 
 
 def _hash_file(path: Path, checksum: Checksum) -> str:

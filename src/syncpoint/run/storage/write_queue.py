@@ -9,8 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.safe_access import one_line
+from syncpoint.errors import InputError, SyncpointError, one_line
 
 IN_FLIGHT = 256 << 20
 """Bytes that may wait; a single larger tensor is let through alone."""

@@ -19,20 +19,22 @@ import numpy as np
 import xxhash
 
 from syncpoint.errors import InputError, SyncpointError
-from syncpoint.files.lock import RunLock
-from syncpoint.files.outputs import cannot_write
-from syncpoint.files.partial import sync
-from syncpoint.files.safe_access import Bytes, write_atomically
+from syncpoint.files.atomic_writes import sync, write_atomically
+from syncpoint.files.byte_ranges import Bytes
+from syncpoint.files.write_errors import cannot_write
+from syncpoint.files.writer_lock import RunLock
 from syncpoint.run.digests import OURS as DIGEST
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import dtype as dtype_of
 from syncpoint.run.model import Kept, Op, RunInfo, Tensor, changed
-from syncpoint.run.records import info_to_json, op_to_json, tensor_to_json
-from syncpoint.run.storage.folder import RUN_JSON, check_folder, clear_run, run_json
+from syncpoint.run.storage.folder import check_folder, clear_run
 from syncpoint.run.storage.journal import JOURNAL, JournalWriter, frame
+from syncpoint.run.storage.record_json import op_to_json, tensor_to_json
+from syncpoint.run.storage.run_json import RUN_JSON, info_to_json, run_json
 from syncpoint.run.storage.shards import WRITE_BYTES, ShardWriter
 from syncpoint.run.storage.source_code import SourceWriter
-from syncpoint.run.storage.tables import OPS, TENSORS, op_row, tensor_row, write_ops, write_tensors
+from syncpoint.run.storage.table_columns import OPS, TENSORS, op_row, tensor_row
+from syncpoint.run.storage.table_writer import write_ops, write_tensors
 
 _FLUSH_SECONDS = 0.5
 """How long a finished tensor may stay in memory when little else comes."""

@@ -202,7 +202,7 @@ def _from_function(text: str) -> list[Inputs]:
 
 
 def _from_run(path: Path) -> list[Inputs]:
-    from syncpoint.run.open_run import open_run
+    from syncpoint.run.storage.open_run import open_run
 
     found = inputs_of(open_run(path))
     if not found:

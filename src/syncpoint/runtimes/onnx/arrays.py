@@ -12,8 +12,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from syncpoint.errors import Unsupported
+from syncpoint.run.array_bytes import from_bytes
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.packing import from_bytes
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
 from syncpoint.runtimes.protocol import Array
 

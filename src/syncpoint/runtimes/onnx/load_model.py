@@ -20,7 +20,7 @@ from onnx_ir.passes.common import InlinePass
 
 from syncpoint.errors import FormatError, InputError, Unsupported
 from syncpoint.runtimes.import_path import one_line
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 _LARGEST_MESSAGE = 1 << 30
 """Bytes of weights up to which a model in memory stays there; protobuf ends at twice that."""

@@ -46,7 +46,7 @@ from syncpoint.runtimes.protocol import (
     Replacement,
 )
 from syncpoint.runtimes.session import BaseSession
-from syncpoint.supervision.channel import scratch_folder
+from syncpoint.supervision.scratch_folder import scratch_folder
 
 _AS_EXECUTED = "as-executed"
 

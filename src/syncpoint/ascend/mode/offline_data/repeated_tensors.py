@@ -10,7 +10,7 @@ from xxhash import xxh3_128_hexdigest
 
 from syncpoint.ascend.matching.plan_entries import Entry, Plan
 from syncpoint.errors import SyncpointError
-from syncpoint.files.safe_access import map_bytes
+from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.reader import Run
 

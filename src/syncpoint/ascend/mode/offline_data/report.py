@@ -7,8 +7,8 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.offline_data_columns import METRICS
 from syncpoint.ascend.mode.offline_data.report_rows import Line
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import replacing
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.write_errors import write_errors
 from syncpoint.spreadsheet_text import as_cell, csv_file
 
 

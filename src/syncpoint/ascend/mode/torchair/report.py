@@ -10,8 +10,8 @@ from syncpoint.ascend.mode.torchair.options import Asked, Dialect
 from syncpoint.ascend.mode.torchair.report_rows import Line
 from syncpoint.ascend.sheets import MAX_ROWS, write_sheet
 from syncpoint.errors import InputError
-from syncpoint.files.outputs import write_errors
-from syncpoint.files.safe_access import replacing
+from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.write_errors import write_errors
 from syncpoint.spreadsheet_text import as_cell, csv_file
 
 

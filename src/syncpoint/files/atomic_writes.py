@@ -1,0 +1,351 @@
+"""Files and folders under a temporary name, beside the path that they become once they are whole.
+
+A partial is called `.NAME.PID-RANDOM.partial`, so no two writers share one. Its writer holds a
+lock on it for as long as that process lives. A partial that nobody holds was left by a process
+that was killed, and the next process that writes the same path removes it. On file systems without
+locks nothing is removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+SUFFIX = ".partial"
+_NAME = re.compile(r"\.(?P<final>.+)\.[0-9]+-[0-9a-f]{8}\.partial", re.DOTALL)
+_MAX_NAME_BYTES = 200
+"""Longest name that a partial repeats whole; file systems allow 255 bytes with what is added."""
+_SYNC_THREADS = 16
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_NO_SYNC = (errno.EINVAL, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EISDIR)
+"""What a system answers that cannot sync a folder, or may not read it."""
+
+Rename = Callable[[int, bytes, int, bytes, int], int]
+
+
+def partial_of(name: str) -> str:
+    """The name that a partial's name stands for; "" if it is not the name of a partial."""
+    match = _NAME.fullmatch(name)
+    return match["final"] if match else ""
+
+
+class Partial:
+    """A new, empty file or folder beside `final`: published under that name or discarded."""
+
+    def __init__(self, final: Path, *, folder: bool = False) -> None:
+        """A file gets the permissions of the file that it replaces, or those of any new file."""
+        self.final = final
+        self._folder = folder
+        _remove_leftovers(final)
+        while True:
+            self.path = final.with_name(_partial_name(final.name))
+            try:
+                self._handle = _create(self.path, folder)
+            except FileExistsError:
+                continue
+            if self._handle >= 0 and _hold(self._handle, self.path):
+                break
+            # Another writer took it for a leftover before it was locked.
+            if self._handle >= 0:
+                os.close(self._handle)
+        if not folder:
+            _copy_permissions(final, self._handle)
+
+    def __enter__(self) -> Partial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()  # does nothing once it is published
+
+    def publish(self, *, new: bool = False) -> None:
+        """Bring everything to the disk, then rename; with `new`, FileExistsError if the name is
+        taken. If anything fails, what was at `final` stays and the partial is discarded."""
+        try:
+            self._sync()
+            if new:
+                _rename_new(self.path, self.final)
+                self._release()
+            else:
+                self._rename()
+        except BaseException:
+            self.discard()
+            raise
+        sync_names(self.final.parent)
+
+    def publish_after(self, other: Partial) -> None:
+        """Publish two files of one folder that belong together, `other` first. What was at
+        `final` goes before, so that old and new never stand together: whoever finds nothing
+        there knows that the two are not whole."""
+        try:
+            other._sync()
+            self._sync()
+            # From here on nothing needs room on the disk.
+            self.final.unlink(missing_ok=True)
+            with suppress(OSError):
+                sync_names(self.final.parent)
+            other._rename()
+            self._rename()
+        except BaseException:
+            other.discard()
+            self.discard()
+            raise
+        sync_names(self.final.parent)
+
+    def publish_files(self) -> None:
+        """Move the files of a partial folder beside it, the one called as `final` last."""
+        self._sync()
+        others = sorted(p.name for p in self.path.iterdir() if p.name != self.final.name)
+        for name in (*others, self.final.name):
+            (self.path / name).replace(self.final.with_name(name))
+        self.discard()
+        sync_names(self.final.parent)
+
+    def discard(self) -> None:
+        """Remove it, unless it was published or discarded already."""
+        if self._handle < 0:
+            return
+        if self._folder:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
+        self._release()
+
+    def _sync(self) -> None:
+        if self._folder:
+            _sync_below(self.path)
+        os.fsync(self._handle)
+
+    def _rename(self) -> None:
+        self.path.replace(self.final)
+        self._release()
+
+    def _release(self) -> None:
+        handle, self._handle = self._handle, -1
+        os.close(handle)
+
+
+def sync_names(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def _sync_below(folder: Path) -> None:
+    """Sync all files, many at a time: a file system writes one journal entry for all that wait."""
+    folders, files = [], []
+    for parent, _, names in os.walk(folder):
+        folders.append(Path(parent))
+        files += [Path(parent, name) for name in names]
+    with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+        list(pool.map(sync, files))
+    for path in folders:
+        sync_names(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _prefix(name: str) -> str:
+    """What the partials of a file called `name` begin with, after the dot."""
+    data = os.fsencode(name)
+    if len(data) <= _MAX_NAME_BYTES:
+        return name
+    import xxhash
+
+    return (
+        f"{data[: _MAX_NAME_BYTES - 20].decode('utf-8', 'ignore')}~{xxhash.xxh3_64_hexdigest(data)}"
+    )
+
+
+def _partial_name(name: str) -> str:
+    return f".{_prefix(name)}.{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+
+
+def _create(path: Path, folder: bool) -> int:
+    """A descriptor of a new file or folder; -1 if the folder is gone before it could be opened."""
+    if not folder:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return os.open(path, flags, 0o666)
+    path.mkdir()
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _copy_permissions(final: Path, handle: int) -> None:
+    """Give a file the owner and mode of the regular file that it is to replace."""
+    try:
+        old = final.lstat()
+    except OSError:
+        return
+    if not stat.S_ISREG(old.st_mode):
+        return
+    with suppress(OSError):  # only root may give a file away
+        if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(handle, old.st_uid, old.st_gid)
+    with suppress(OSError):
+        os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def _hold(handle: int, path: Path) -> bool:
+    """Lock a new partial; False if it was removed meanwhile."""
+    return _lock(handle) is not False and _is_same(handle, path)
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether this process holds the lock now; None where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+_leftovers: dict[tuple[int, str], dict[str, list[str]]] = {}
+"""Names of partials that were in a folder when this process first wrote to it, by what they stand
+for. Folders are listed once: some writers write thousands of files into one."""
+
+
+def _remove_leftovers(final: Path) -> None:
+    """Remove what killed writers of `final` left behind; what a living one holds stays."""
+    folder = str(final.parent.absolute())
+    key = (os.getpid(), folder)
+    if key not in _leftovers:
+        found: dict[str, list[str]] = {}
+        with suppress(OSError):
+            for name in (entry.name for entry in os.scandir(folder)):
+                stands_for = partial_of(name)
+                if stands_for:
+                    found.setdefault(stands_for, []).append(name)
+        _leftovers[key] = found
+    for name in _leftovers[key].pop(_prefix(final.name), ()):
+        remove_abandoned(Path(folder, name))
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove a partial that no living process holds."""
+    try:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except IsADirectoryError:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        kind = os.fstat(handle).st_mode
+        if _lock(handle) and _is_same(handle, path):
+            if stat.S_ISDIR(kind):
+                shutil.rmtree(path, ignore_errors=True)
+            elif stat.S_ISREG(kind):
+                with suppress(OSError):
+                    path.unlink()
+    finally:
+        os.close(handle)
+
+
+def _rename_new(source: Path, final: Path) -> None:
+    """Rename in one step unless the name is taken; two steps where the system has no such call."""
+    call = _renameat2()
+    if call is not None:
+        ctypes.set_errno(0)
+        if not call(
+            _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(final), _RENAME_NOREPLACE
+        ):
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code), str(final))
+    if os.path.lexists(final):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+    source.rename(final)
+
+
+@cache
+def _renameat2() -> Rename | None:
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_uint,
+    )
+    rename: Rename = call
+    return rename
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file appears with all of `data` or, if anything fails, stays as it was."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+class replacing:  # noqa: N801  # reads as a verb where it is used: with replacing(path) as ...
+    """Gives a temporary path; on success syncs it and renames it to `path`.
+
+    For files in folders of our own: a link at `path` is replaced, never followed. Where another
+    writer of the same path is at work, each writes its own file, and the last one stays; with
+    `new` the first one stays, and the others get a FileExistsError.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self._path = path
+        self._new = new
+
+    def __enter__(self) -> Path:
+        if self._new and os.path.lexists(self._path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._path))
+        if not self._path.is_symlink() and self._path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self._path))
+        self._partial = Partial(self._path)
+        return self._partial.path
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._partial.discard()
+        else:
+            self._partial.publish(new=self._new)

@@ -1,0 +1,97 @@
+"""Byte ranges of files: read or map them, write them, and start writing them back to the disk."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.untrusted_files import open_regular
+
+Bytes = NDArray[np.uint8]
+
+_SMALL = 16 * 1024
+"""Below this a read is cheaper than a mapping and its page faults."""
+
+
+def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
+    """Bytes of a file, read-only, mapped just for this array and freed with it.
+
+    Raises FormatError where the file is missing or shorter than asked.
+    """
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        cure = ""
+        if isinstance(error, FileNotFoundError):
+            cure = "the recording is damaged; restore the file, or record it again"
+        raise FormatError(f"the file {path}", one_line(error), cure) from error
+    try:
+        size = os.fstat(handle).st_size
+        if offset < 0 or nbytes < 0 or offset + nbytes > size:
+            raise FormatError(
+                f"{nbytes} bytes at offset {offset} of {path}",
+                f"a file of {size} bytes",
+                "it is damaged (truncated), or its index is wrong; record it again",
+            )
+        if nbytes == 0:
+            return _frozen(np.empty(0, np.uint8))
+        if nbytes <= _SMALL:
+            data = os.pread(handle, nbytes, offset)
+            if len(data) != nbytes:
+                raise FormatError(f"{nbytes} bytes at offset {offset} of {path}", f"{len(data)}")
+            return np.frombuffer(data, np.uint8)
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        length = offset - start + nbytes
+        mapped = mmap.mmap(handle, length, access=mmap.ACCESS_READ, offset=start)
+        return np.frombuffer(mapped, np.uint8, count=nbytes, offset=offset - start)
+    except OSError as error:
+        raise FormatError(f"{nbytes} readable bytes in {path}", one_line(error)) from error
+    finally:
+        os.close(handle)
+
+
+def _frozen(array: Bytes) -> Bytes:
+    array.flags.writeable = False
+    return array
+
+
+def write_all(handle: int, data: bytes | bytearray | memoryview | Bytes, offset: int) -> None:
+    """Write every byte at `offset`; the kernel may take a large write in pieces."""
+    left = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
+    while left:
+        done = os.pwrite(handle, left, offset)
+        left = left[done:]
+        offset += done
+
+
+def start_writing_back(handle: int, offset: int, nbytes: int) -> None:
+    """Have the kernel begin to bring these bytes to the disk, without waiting for it.
+
+    Left to itself it would begin when the file is synced at its end, while the one who records
+    waits. Where the system has no such call, that is how it stays.
+    """
+    call = _sync_file_range()
+    if call is not None:
+        call(handle, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    found: Callable[[int, int, int, int], int] = call
+    return found

@@ -1,0 +1,65 @@
+"""Size and checksum of whole files, and the error for a file that is not what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from syncpoint.errors import FormatError
+
+KIND = "xxh3-128"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a document says of a file beside it."""
+
+    size: int
+    checksum: str
+    """Kind and hexadecimal digits, such as `xxh3-128:0123...`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the `files` of a document."""
+        return {"bytes": self.size, "checksum": self.checksum}
+
+    def verify(self, data: bytes, path: Path, cure: str) -> None:
+        """A FormatError unless `data`, read from `path`, are the bytes that were recorded."""
+        if len(data) != self.size:
+            raise damaged(path, f"{len(data):,} bytes instead of {self.size:,}", cure)
+        if checksum_of(data) != self.checksum:
+            raise damaged(path, "its checksum differs", cure)
+
+
+class DamagedFile(FormatError):
+    """A file of ours is not what was written."""
+
+    def __init__(self, path: Path, detail: str, cure: str) -> None:
+        super().__init__(f"{path.parent} as it was written", f"{path.name} damaged: {detail}", cure)
+        self.name = path.name
+        self.damage = detail
+        """What is wrong with it."""
+        self.args = (path, detail, cure)
+
+
+def damaged(path: Path, detail: str, cure: str) -> DamagedFile:
+    """The error for a file that is not what was written."""
+    return DamagedFile(path, detail, cure)
+
+
+def checksum_of(data: bytes) -> str:
+    """Kind and digits of the checksum of these bytes."""
+    return f"{KIND}:{xxhash.xxh3_128_hexdigest(data)}"
+
+
+def record_of(data: bytes) -> FileRecord:
+    """What a document is to say of a file with these bytes."""
+    return FileRecord(len(data), checksum_of(data))
+
+
+def files_to_json(files: Mapping[str, FileRecord]) -> dict[str, Any]:
+    """The `files` of a document."""
+    return {name: record.to_json() for name, record in files.items()}

@@ -1,0 +1,118 @@
+"""Checksums of whole files: a JSON document that carries its own, and those of the files beside it.
+
+The last key of a sealed document is `checksum`. It covers all bytes before it, so the document is
+verified as bytes before a JSON parser sees it, and can still be replaced in one rename. Under
+`files` it lists size and checksum of the files that belong to it. Checksums detect accidents:
+whoever changes a file on purpose can write the checksum that fits. See docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from syncpoint.errors import FormatError, one_line
+from syncpoint.files.file_checksums import FileRecord, checksum_of, damaged
+from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_json import parse_json
+
+FIRST_SEALED_SCHEMA = 2
+"""Runs and comparisons of this schema and later have checksums; those before have none."""
+UNVERIFIED = "it was written before files had checksums"
+"""Why a file of an older schema cannot be verified."""
+
+_SEAL = re.compile(rb',\n "checksum": "xxh3-128:([0-9a-f]{32})"\n\}\n\Z')
+_SEAL_BYTES = 100
+"""More than the seal is long, so that only the end of a document is searched for it."""
+_MAX_DOCUMENT = 1 << 30
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON document as it was read."""
+
+    body: dict[str, Any]
+    """Without its own checksum."""
+    schema: int
+    is_verified: bool
+    """False only where its schema knows no checksums."""
+    files: Mapping[str, FileRecord]
+    """The files that belong to it, by their path below its folder."""
+
+
+def sealed(text: str) -> bytes:
+    """A JSON object with its checksum as its last key."""
+    body = text.encode("utf-8", "surrogatepass").rstrip()
+    if not body.endswith(b"}") or body == b"{}":
+        raise ValueError("only a JSON object with at least one key can be sealed")
+    body = body[:-1].rstrip()
+    return body + f',\n "checksum": "{checksum_of(body)}"\n}}\n'.encode()
+
+
+def unsealed(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
+    """A document without its checksum, and whether it had one; one that does not fit is a
+    FormatError."""
+    seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
+    if seal is None:
+        return data, False
+    body = data[: seal.start()]
+    if xxhash.xxh3_128_hexdigest(body) != seal[1].decode():
+        raise damaged(path, "its checksum differs", cure)
+    return body + b"}", True
+
+
+def read_document(
+    path: Path, newest: int, cure: str, format_name: str = "", before: bytes = b""
+) -> Document:
+    """A document of our own, verified where its schema knows checksums.
+
+    `newest` is the newest schema that this version reads, `format_name` what the key `format` must
+    say where there is one. `cure` says what to do about damage. With `before`, the bytes at which a
+    key begins, all of it is verified but only the keys in front of that one are parsed. A file
+    that is there and may not be read is an OSError.
+    """
+    try:
+        data = read_whole(path, _MAX_DOCUMENT)
+    except FileNotFoundError as error:
+        raise damaged(path, "it is missing", cure) from error
+    data, is_sealed = unsealed(data, path, cure)
+    try:
+        body = parse_json(_head(data, before) if before else data, str(path))
+    except FormatError as error:
+        raise damaged(path, error.found, cure) from error
+    if not isinstance(body, dict):
+        raise damaged(path, f"it holds a {type(body).__name__}, not an object", cure)
+    if format_name and body.get("format") != format_name:
+        raise FormatError(f'"format": "{format_name}" in {path}', "another document")
+    schema = body.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise damaged(path, f"its schema is {str(schema)[:40]!r}", cure)
+    if schema > newest:
+        raise FormatError(
+            f"schema {newest} or older in {path}", f"schema {schema}", "use a newer syncpoint"
+        )
+    if schema >= FIRST_SEALED_SCHEMA and not is_sealed:
+        raise damaged(path, "its checksum is missing", cure)
+    files = _files(body.get("files", {}), path, cure) if is_sealed else {}
+    return Document(body, schema, is_sealed, files)
+
+
+def _head(data: bytes, before: bytes) -> bytes:
+    """The object with the keys in front of `before`; all of them where that is not there."""
+    head, mark, _ = data.partition(before)
+    return head.rstrip().rstrip(b",") + b"}" if mark else data
+
+
+def _files(body: Any, path: Path, cure: str) -> dict[str, FileRecord]:
+    try:
+        return {
+            str(name): FileRecord(int(entry["bytes"]), str(entry["checksum"]))
+            for name, entry in body.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path, f"its list of files cannot be read: {one_line(error)}", cure) from error

@@ -1,0 +1,1 @@
+"""Corrections of doubtful pairs: what values and graphs say against a pair that was made."""

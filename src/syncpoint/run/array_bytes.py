@@ -1,0 +1,93 @@
+"""Between arrays and the dense bytes that are stored: packing, and views of raw bytes.
+
+Stored bytes are row-major and little-endian. Elements of four bits lie two in a byte, the
+first in the low half; a last byte that is half used has zero in its upper half.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.errors import InputError
+from syncpoint.run.dtypes import DType
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+
+
+def to_bytes(array: Array, dtype: DType) -> Bytes:
+    """The dense bytes of `array`, whose elements are `dtype`; a view where it can be one."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if dtype.packed:
+        return pack(flat)
+    if flat.dtype.byteorder == ">":
+        flat = flat.astype(flat.dtype.newbyteorder("<"))
+    return flat.view(np.uint8)
+
+
+def from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """The elements in `raw`, read-only; a view unless they are packed or misaligned."""
+    if dtype.packed:
+        array: Array = unpack(raw, prod(shape)).view(dtype.numpy)
+    else:
+        array = raw.view(dtype.numpy)
+        if not array.flags.aligned:
+            array = array.copy()
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def pack(values: Array) -> Bytes:
+    """Two four-bit elements a byte, the first in the low half."""
+    nibbles = values.reshape(-1).view(np.uint8) & np.uint8(0x0F)
+    packed = nibbles[0::2].copy()
+    packed[: nibbles.size // 2] |= nibbles[1::2] << np.uint8(4)
+    return packed
+
+
+def unpack(raw: Bytes, count: int) -> Bytes:
+    """`count` four-bit elements, one a byte, as ml_dtypes keeps them."""
+    nibbles = np.empty(raw.size * 2, np.uint8)
+    np.bitwise_and(raw, 0x0F, out=nibbles[0::2])
+    np.right_shift(raw, 4, out=nibbles[1::2])
+    return nibbles[:count]
+
+
+def reinterpret(array: Array, dtype: DType) -> Array:
+    """`array`'s bytes taken as `dtype`, which may be wider, narrower or packed.
+
+    For a packed type an array of ml_dtypes elements is taken as it is; an array of bytes holds
+    two elements in each, so that its last axis doubles.
+    """
+    if array.dtype == dtype.numpy:
+        return array
+    if dtype.packed:
+        if array.dtype.itemsize != 1 or array.ndim == 0:
+            raise _unfit(array, dtype)
+        shape = (*array.shape[:-1], array.shape[-1] * 2)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return unpack(raw, raw.size * 2).view(dtype.numpy).reshape(shape)
+    try:
+        return array.view(dtype.numpy)
+    except (TypeError, ValueError) as error:
+        raise _unfit(array, dtype) from error
+
+
+def byte_range(dtype: DType, start: int, stop: int) -> tuple[int, int, int]:
+    """First byte, end byte, and elements to skip in the first byte, of an element window."""
+    first = start * dtype.bits // 8
+    skip = start - first * 8 // dtype.bits
+    return first, dtype.nbytes(stop), skip
+
+
+def _unfit(array: Array, dtype: DType) -> InputError:
+    return InputError(
+        f"an array whose bytes can be taken as {dtype}",
+        f"{array.dtype} of shape {array.shape}",
+        "leave dtype out, or pass the raw bytes with the last axis contiguous",
+    )

@@ -1,0 +1,118 @@
+"""Opening a run folder: from its tables if its writer finished, else from its journal.
+
+Structural damage is found here and is a FormatError. Values are not looked at, so that the
+rest of a run with a lost shard can still be compared.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.files.sealed_json import UNVERIFIED
+from syncpoint.files.untrusted_files import folder
+from syncpoint.files.writer_lock import is_locked
+from syncpoint.run.model import Op, OpKey, RunInfo, Tensor, TensorKey
+from syncpoint.run.reader import Run
+from syncpoint.run.storage.checked_parquet import ParquetTable
+from syncpoint.run.storage.journal import JOURNAL, read_journal
+from syncpoint.run.storage.record_json import op_from_json, parsed, tensor_from_json
+from syncpoint.run.storage.run_json import (
+    RESTORE,
+    RUN_JSON,
+    RunDocument,
+    info_from_json,
+    read_run_json,
+)
+from syncpoint.run.storage.source_code import Sources
+from syncpoint.run.storage.table_columns import OPS, TENSORS
+from syncpoint.run.storage.table_reader import read_ops, read_tensors
+from syncpoint.run.value_store import FileStore, JournalStore
+
+
+def open_run(path: Path) -> Run:
+    """The run in the folder `path`."""
+    folder(path, "a run folder")
+    try:
+        if os.path.lexists(path / RUN_JSON):
+            return _from_tables(path)
+        if os.path.lexists(path / JOURNAL):
+            return _from_journal(path)
+    except OSError as error:
+        raise InputError(f"a readable run at {path}", one_line(error)) from error
+    raise InputError(
+        f"a run folder at {path}", f"neither {RUN_JSON} nor {JOURNAL} in it", "check the path"
+    )
+
+
+def _from_tables(path: Path) -> Run:
+    document = read_run_json(path / RUN_JSON)
+    return Run(
+        document.info,
+        parsed(read_ops, _table(path, OPS, document, "ops"), OPS),
+        parsed(read_tensors, _table(path, TENSORS, document, "tensors"), TENSORS),
+        FileStore(path),
+        path=path,
+        source=Sources(path, records=document.files).text,
+        unverified="" if document.is_verified else UNVERIFIED,
+    )
+
+
+def _table(path: Path, name: str, document: RunDocument, counted: str) -> ParquetTable:
+    table = ParquetTable(path / name, document.record(path, name), RESTORE)
+    table.check_rows(document.counts.get(counted))
+    return table
+
+
+def _from_journal(path: Path) -> Run:
+    journal = read_journal(path / JOURNAL)
+    info = RunInfo()
+    ops: dict[OpKey, Op] = {}
+    tensors: dict[TensorKey, Tensor] = {}
+    sources: dict[str, str] = {}
+    where = str(path / JOURNAL)
+    for kind, body in journal.frames:
+        if kind == "op":
+            op = parsed(op_from_json, body, where)
+            _once(ops, op.key, op, where)
+        elif kind == "tensor":
+            tensor = parsed(tensor_from_json, body, where)
+            _once(tensors, tensor.key, tensor, where)
+        elif kind == "info":
+            info = parsed(info_from_json, body, where)
+        elif kind == "source":
+            file, name = parsed(_source, body, where)
+            sources[file] = name
+        elif kind != "shard":
+            raise FormatError(f"known kinds of frames in {where}", repr(kind)[:40])
+    missing = info.missing or _missing(path, len(ops), len(tensors), journal.damage)
+    return Run(
+        replace(info, complete=False, missing=missing),
+        list(ops.values()),
+        list(tensors.values()),
+        JournalStore(path),
+        path=path,
+        source=Sources(path, sources).text,
+    )
+
+
+def _once(found: dict[Any, Any], key: object, record: object, where: str) -> None:
+    if key in found:
+        raise FormatError(f"each key once in {where}", f"{key} twice")
+    found[key] = record
+
+
+def _source(body: Any) -> tuple[str, str]:
+    file, name = body
+    if not isinstance(file, str) or not isinstance(name, str):
+        raise TypeError("names are text")
+    return file, name
+
+
+def _missing(path: Path, ops: int, tensors: int, damage: str) -> str:
+    end = "its writer is still at work" if is_locked(path) else "its writer died"
+    text = f"what came after the first {ops} ops and {tensors} tensors: {end}"
+    return f"{text} and {damage}" if damage else text

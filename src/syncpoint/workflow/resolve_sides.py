@@ -1,0 +1,280 @@
+"""The one resolver: a path or an object -> a run, with its model where there is one.
+
+Each side of a comparison is opened once, by `open_sides`; everything later works on what that
+gave. A recording is opened, a model is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.comparison.events import CaptureSteps, Stage, Step
+from syncpoint.errors import InputError, NoShape
+from syncpoint.run.events import NULL_SINK, EventSink
+from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, inputs_of, open_run
+from syncpoint.workflow.recorded_model import attach_session
+
+if TYPE_CHECKING:
+    from syncpoint.run.reader import Run
+    from syncpoint.runtimes.protocol import Inputs
+    from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
+
+ROLES = ("reference", "target")
+"""In the order in which models are captured."""
+_CAPTURE_OPTIONS = ("runtime", "record", "filter", "max_bytes")
+"""Options of a side that are capture's own, not its runtime's."""
+
+
+@dataclass(frozen=True)
+class OpenedSide:
+    """One side of a comparison as the caller named it, opened if it is a recording."""
+
+    role: str
+    source: object
+    """What the caller named: a model, a path, a run."""
+    options: Mapping[str, Any]
+    recording: Run | None
+    """None for a model that must be run first."""
+    named_model: object = None
+    """The model that the caller named for a recorded side."""
+
+    @property
+    def model(self) -> object:
+        """The model that may be run for this side; None where only its recording is there."""
+        if self.named_model is not None or self.recording is not None:
+            return self.named_model
+        return self.source
+
+
+@dataclass(frozen=True)
+class ResolvedSide:
+    """One side of a comparison: its run, and its model where there is one."""
+
+    role: str
+    run: Run
+    options: Mapping[str, Any]
+    model: object = None
+    """The model that the run came from; None for a recording whose model nobody named."""
+
+    @cached_property
+    def samples(self) -> list[Inputs] | None:
+        """The inputs that the run was recorded with, one for each sample."""
+        return inputs_of(self.run)
+
+
+def open_sides(request: ComparisonRequest, events: EventSink = NULL_SINK) -> dict[str, OpenedSide]:
+    """Open both sides as far as they are recordings, and give models the steps of the other side.
+
+    A loop is compared with a loop: where one side was recorded in steps, or is asked to make some,
+    the other makes them too unless its options say otherwise.
+    """
+    sides = {}
+    for role in ("target", "reference"):
+        events.send(Step(stage=Stage(role)))
+        sides[role] = OpenedSide(
+            role,
+            getattr(request, role),
+            getattr(request, f"{role}_options"),
+            open_recording(getattr(request, role)),
+            request.reference_model if role == "reference" else None,
+        )
+    for role in ROLES:
+        events.send(Step(stage=Stage(role)))
+        report_run(events, role, sides[role].recording, "opened", opened=True)
+    if any(_makes_steps(side) for side in sides.values()):
+        sides = {role: _with_steps(side) for role, side in sides.items()}
+    return sides
+
+
+def _makes_steps(side: OpenedSide) -> bool:
+    if side.recording is not None:
+        return is_in_steps(side.recording)
+    if "steps" not in side.options:
+        return False
+    from syncpoint.runtimes.registry import find, parse_options
+
+    runtime = find(side.source, side.options.get("runtime"))
+    return parse_options(runtime, runtime_options(side.options)).get("steps") is True
+
+
+def _with_steps(side: OpenedSide) -> OpenedSide:
+    model = side.named_model if side.recording is not None else side.source
+    if model is None or "steps" in side.options or not can_make_steps(model, side.options):
+        return side
+    return replace(side, options={**side.options, "steps": True})
+
+
+def is_in_steps(run: Run) -> bool:
+    """Whether a run was recorded in steps."""
+    return any(tensor.key.part.step >= 0 for tensor in run.tensors)
+
+
+def can_make_steps(model: object, options: Mapping[str, Any]) -> bool:
+    """Whether the runtime of a model has the option `steps`."""
+    from syncpoint.runtimes.registry import find
+
+    return any(o.name == "steps" for o in find(model, options.get("runtime")).options())
+
+
+def runtime_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a side that are its runtime's."""
+    return {name: value for name, value in options.items() if name not in _CAPTURE_OPTIONS}
+
+
+def resolve_sides(
+    request: ComparisonRequest,
+    settings: ComparisonSettings,
+    opened: Mapping[str, OpenedSide],
+    events: EventSink = NULL_SINK,
+) -> tuple[ResolvedSide, ResolvedSide]:
+    """Target and reference as runs: what is not recorded is captured, or was in an earlier attempt.
+
+    The inputs of a recording serve the other side.
+    """
+    runs = {role: opened[role].recording for role in ROLES}
+    waiting = [role for role in ROLES if runs[role] is None]
+    retried: set[str] = set()
+    while waiting:
+        role = waiting.pop(0)
+        other = runs["target" if role == "reference" else "reference"]
+        events.send(Step(stage=Stage(role)))
+        run = _open_stored(request, settings, opened[role])
+        if run is not None:
+            report_run(events, role, run, "captured before")
+        else:
+            named = named_inputs(request, opened)
+            inputs = _inputs_for(role, named, other, role in retried)
+            try:
+                run = _capture_side(request, settings, opened[role], inputs, events)
+            except NoShape:
+                # The other side may say in which shape inputs are made up: it goes first.
+                if role in retried or (role == "target" and other is None):
+                    raise
+                retried.add(role)
+                waiting.append(role)
+                continue
+            report_run(events, role, run, "captured")
+        runs[role] = run
+    return _resolved(opened["target"], runs["target"]), _resolved(
+        opened["reference"], runs["reference"]
+    )
+
+
+def _resolved(side: OpenedSide, run: Run | None) -> ResolvedSide:
+    if run is None:
+        raise AssertionError(f"the {side.role} was opened or captured above")
+    return ResolvedSide(side.role, run, side.options, side.model)
+
+
+def _open_stored(
+    request: ComparisonRequest, settings: ComparisonSettings, side: OpenedSide
+) -> Run | None:
+    """The run of a model that an interrupted attempt has captured whole."""
+    if not settings.resume or settings.store is None or not request.can_reuse_run(side.role):
+        return None
+    from syncpoint.dumps.open_dump import open_recognized
+
+    run = open_recognized(_stored_path(settings.store, side.role))
+    if run is None or not run.info.complete:
+        return None
+    needs_session = side.role == "reference" and settings.introduced != "off"
+    if needs_session and side.named_model is None:
+        run = attach_session(run, side.source, side.options)
+    return run
+
+
+def _stored_path(store: Path, role: str) -> Path:
+    return store / f"{role}.run"
+
+
+def _inputs_for(role: str, named: object, other: Run | None, retried: bool) -> object:
+    """The inputs to run a side with: those that the caller named, else those of the other side."""
+    inputs = inputs_of(other) if retried or named is None else named
+    if inputs is None:
+        raise InputError(f"inputs to run the {role} with", "none", GIVE_INPUTS)
+    return inputs
+
+
+def _capture_side(
+    request: ComparisonRequest,
+    settings: ComparisonSettings,
+    side: OpenedSide,
+    inputs: object,
+    events: EventSink,
+) -> Run:
+    capture_options = {
+        name: value for name, value in side.options.items() if name in _CAPTURE_OPTIONS
+    }
+    run: Run = capture_model(
+        side.source,
+        inputs,
+        out=_stored_path(settings.store, side.role) if settings.store is not None else None,
+        shapes=request.shapes,
+        overwrite=True,
+        events=CaptureSteps(events, Stage(side.role)),
+        options=runtime_options(side.options),
+        **capture_options,
+    )
+    return run
+
+
+def report_run(
+    events: EventSink, role: str, run: Run | None, how: str, *, opened: bool = False
+) -> None:
+    """Send the step that finishes the stage of a side, if its run is there; `opened`: the caller
+    named a recording."""
+    if run is None:
+        return
+    facts = ", ".join(part for part in (run.info.runtime, run.info.precision) if part)
+    text = f"{how}: {len(run.ops)} ops{f' ({facts})' if facts else ''}"
+    count = len(run.ops)
+    step = Step(stage=Stage(role), done=count, total=count, finished=True, text=text, opened=opened)
+    events.send(step)
+
+
+def recording_of(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
+    """The run behind `source`: that of a side with the same path, else it is opened; None if it is
+    a model that must be run first."""
+    return _recording_of_side(source, opened) or open_recording(source)
+
+
+def named_inputs(request: ComparisonRequest, opened: Mapping[str, OpenedSide]) -> object:
+    """The inputs that the caller named. Where they are the run of a side, they are read from it,
+    and it is not opened again."""
+    from syncpoint.run.storage.folder import is_run
+
+    inputs = request.inputs
+    if isinstance(inputs, str | Path) and is_run(Path(inputs)):
+        # A run without inputs stays a path: whoever reads it says what is wrong.
+        return inputs_of(_recording_of_side(inputs, opened)) or inputs
+    return inputs
+
+
+def _recording_of_side(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
+    """The recording of a side that the caller named by the same path as `source`."""
+    for side in opened.values():
+        paths = [p for p in (source, side.source) if isinstance(p, str | Path)]
+        if len(paths) == 2 and Path(paths[0]).resolve() == Path(paths[1]).resolve():
+            return side.recording
+    return None
+
+
+def open_recording(source: object) -> Run | None:
+    """The run behind `source`, or None if it is a model that must be run first."""
+    from syncpoint.run.reader import Run
+
+    if isinstance(source, Run):
+        return source
+    if not isinstance(source, str | Path):
+        return None
+    from syncpoint.dumps.open_dump import open_recognized
+    from syncpoint.runtimes.registry import runtimes_accepting
+
+    run = open_recognized(Path(source))
+    if run is None and not runtimes_accepting(source):
+        return open_run(source)  # says what is wrong with the path
+    return run
