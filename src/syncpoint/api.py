@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs.generate import Shape
-    from syncpoint.server.embedded import View
+    from syncpoint.server.server_thread import View
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
     from syncpoint.workflow.manual_recording import Recording
@@ -48,7 +48,7 @@ def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> 
 
     The server runs in a thread until `stop()` or the end of the interpreter.
     """
-    from syncpoint.server.embedded import view as view_comparison
+    from syncpoint.server.server_thread import view as view_comparison
 
     return view_comparison(Path(path), port, browser)
 

@@ -41,7 +41,7 @@ WARM = (
     "syncpoint.workflow.diagnose",
     "syncpoint.diagnosis.diagnose",
     "syncpoint.page.open_comparison",
-    "syncpoint.page.report",
+    "syncpoint.page.html_report",
     "syncpoint.reports.csv_report",
     "syncpoint.reports.diagnosis_report",
     "syncpoint.reports.json_report",

@@ -23,7 +23,7 @@ from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.run.storage import table_probe
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.history import PastList
+from syncpoint.server.past_comparisons import PastList
 
 ROWS = 250_000
 

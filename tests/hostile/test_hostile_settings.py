@@ -88,7 +88,8 @@ def refused(*words, cwd):
     found = run_command(*words, cwd=cwd)
     text = found.stderr.decode()
     assert found.returncode == 2, (found.stdout, text)
-    assert text.startswith(("syncpoint: expected ", "Usage: ")) and len(text) < 5000, text
+    assert text.startswith(("syncpoint: ", "Usage: ")) and len(text) < 5000, text
+    assert "internal error" not in text
     if text.startswith("syncpoint: "):
         assert text.count("\n") == 1
     return text

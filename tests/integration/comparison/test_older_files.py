@@ -23,7 +23,7 @@ from syncpoint.reports.json_report import as_json
 from syncpoint.reports.terminal import as_text
 from syncpoint.run.model import Kept
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.history import PastList
+from syncpoint.server.past_comparisons import PastList
 
 RUNS = json.loads((OLDER_DATA / "runs.json").read_text())
 PAIR = json.loads((OLDER_DATA / "pair.json").read_text())

@@ -13,7 +13,7 @@ from syncpoint.comparison.operands import dequantized, operand_of
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget, TimeUp
-from syncpoint.diagnosis.causes.weights import Weights
+from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.run.model import Quantization, RunInfo
 from syncpoint.run.reader import in_memory
 

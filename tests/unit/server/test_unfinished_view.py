@@ -15,10 +15,9 @@ from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.cleanup import place_for_looks
 from syncpoint.server.comparison_request import Plan
 from syncpoint.server.session_schema import SessionSpec
-from syncpoint.server.unfinished_view import Glimpses
+from syncpoint.server.unfinished_view import Glimpses, place_for_looks
 
 SPEC = SessionSpec(target={"path": "target.npz"}, reference={"path": "reference.npz"})
 
@@ -117,7 +116,7 @@ def test_looks_of_a_server_that_was_killed_are_cleared_away(tmp_path, monkeypatc
     """Its lock is gone with it; one that lives, or just begins, keeps what it has."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
-        "import os, signal; from syncpoint.server.cleanup import place_for_looks;"
+        "import os, signal; from syncpoint.server.unfinished_view import place_for_looks;"
         "folder, lock = place_for_looks(); (folder / 'kept').mkdir();"
         "print(folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
