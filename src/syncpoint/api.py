@@ -18,7 +18,7 @@ from syncpoint.workflow.compare_request import (
     choose_limits,
     read_map,
 )
-from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnosed_again
+from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnose_again
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -280,7 +280,7 @@ def diagnose(
     sides = collect_runs(comparison, at_hand)
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
     given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
-    result = diagnosed_again(comparison, sides, models, seconds, **given)
+    result = diagnose_again(comparison, sides, models, seconds, **given)
     return Comparison.of(result, sides.runs, keep_runs=keep_runs)
 
 

@@ -114,10 +114,10 @@ class Comparison(Result):
     def quiet_text(self) -> str:
         """What `--quiet` prints: inputs that differ, files that could not be read or verified, and
         the headline."""
-        from syncpoint.foreign_text import visible
+        from syncpoint.foreign_text import make_visible
         from syncpoint.reports.divergence_message import quiet_lines
 
-        return "\n".join(map(visible, quiet_lines(self)))
+        return "\n".join(map(make_visible, quiet_lines(self)))
 
     def diagnosis_text(self) -> str:
         """What `syncpoint diagnose` prints: the symptom, the causes, and what to do next."""

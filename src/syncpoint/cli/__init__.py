@@ -6,7 +6,7 @@ import os
 import sys
 
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED, SyncpointError
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 after_interrupt = "finished work is kept"
 """Message after Ctrl-C; a command may replace it with a better one."""
@@ -82,7 +82,7 @@ def _report_crash(error: BaseException) -> int:
 
     from syncpoint.supervision.crash_file import write_crash_file
 
-    message = visible(" ".join(str(error).split())[:200])
+    message = make_visible(" ".join(str(error).split())[:200])
     event = f"{type(error).__name__}: {message}" if message else type(error).__name__
     if isinstance(error, MemoryError):
         sys.stderr.write(f"syncpoint: out of memory ({event}); free memory, or record less\n")
@@ -96,4 +96,4 @@ def _report_crash(error: BaseException) -> int:
 
 
 def _report_interrupt() -> None:
-    sys.stderr.write(f"syncpoint: interrupted; {visible(after_interrupt)}\n")
+    sys.stderr.write(f"syncpoint: interrupted; {make_visible(after_interrupt)}\n")

@@ -33,7 +33,7 @@ from syncpoint.cli.session import session
 from syncpoint.cli.verify import verify
 from syncpoint.cli.view import view
 from syncpoint.errors import contain_exit
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 
 class Commands(TyperGroup):
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             if hasattr(error, "format_message") and hasattr(error, "message"):
-                error.message = visible(str(error.message))
+                error.message = make_visible(str(error.message))
             raise
 
 

@@ -94,9 +94,9 @@ def _print_ops(run: Run) -> None:
 
 
 def _form(tensor: Tensor) -> str:
-    from syncpoint.run.dims import shape_text
+    from syncpoint.run.dims import format_shape
 
-    return f"{shape_text(tensor.shape)}:{tensor.dtype}"
+    return f"{format_shape(tensor.shape)}:{tensor.dtype}"
 
 
 def _detail(run: Run, name: str) -> None:

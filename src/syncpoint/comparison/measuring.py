@@ -348,8 +348,8 @@ def _in_pieces(
         return None
     if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in both):
         return None
-    mine = sides.target.place(target, verify=checks is None)
-    theirs = sides.reference.place(reference, verify=checks is None)
+    mine = sides.target.dense_file(target, verify=checks is None)
+    theirs = sides.reference.dense_file(reference, verify=checks is None)
     if mine is None or theirs is None:
         return None
     if checks is not None:

@@ -12,7 +12,7 @@ from syncpoint.errors import FormatError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
 from syncpoint.metrics.verdict import Reason, ReasonCode
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
@@ -23,7 +23,7 @@ WIDENED_MASK = -65504.0 * (1 - 2**-8)
 def operand_of(run: Run, tensor: Tensor, *, verify: bool = True) -> Operand:
     """A recorded tensor as the kernel reads it; without `verify` the caller verifies it."""
     if tensor.quantization is not None:
-        wrong = tensor.quantization.misfit(tensor.shape)
+        wrong = tensor.quantization.describe_misfit(tensor.shape)
         if wrong:
             raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
     values = run.values(tensor) if verify else run.unverified_values(tensor)
@@ -101,12 +101,12 @@ def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) ->
 
 def shapes_reason(target: tuple[int, ...], reference: tuple[int, ...]) -> Reason:
     """Why two shapes are not compared."""
-    return Reason(ReasonCode.SHAPE, f"{shape_text(target)} against {shape_text(reference)}")
+    return Reason(ReasonCode.SHAPE, f"{format_shape(target)} against {format_shape(reference)}")
 
 
 def view_reason(view: str, shape: tuple[int, ...]) -> Reason:
     """Why a tensor of this shape is not compared through a view."""
-    return Reason(ReasonCode.SHAPE, f"the view {view} does not fit {shape_text(shape)}")
+    return Reason(ReasonCode.SHAPE, f"the view {view} does not fit {format_shape(shape)}")
 
 
 def without_ones(shape: tuple[int, ...]) -> list[int]:

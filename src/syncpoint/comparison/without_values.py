@@ -24,10 +24,10 @@ from syncpoint.matching.views import Seen, View
 from syncpoint.metrics import statistics
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
 from syncpoint.metrics.without_values import compare_statistics, incomparable
-from syncpoint.run.digests import digests_of, is_computable
+from syncpoint.run.digests import compute_digests, is_computable
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Statistics, Tensor
-from syncpoint.run.statistics import scaled
+from syncpoint.run.statistics import scale_statistics
 
 if TYPE_CHECKING:
     from syncpoint.comparison.measuring import Sides
@@ -127,13 +127,13 @@ def _same_bytes(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> bo
         theirs = sides.reference.digests(reference, kind)
     elif target.kept is Kept.VALUES:
         turned = view.apply(sides.target.values(target))
-        mine = digests_of(kind, target.dtype, lambda: [turned])
+        mine = compute_digests(kind, target.dtype, lambda: [turned])
         theirs = sides.reference.digests(reference, kind)
     else:
         undone = view.undo(sides.reference.values(reference), target.shape)
         if undone is None:
             raise ValueError(row.view)  # such a pair has no kind in common
-        theirs = digests_of(kind, target.dtype, lambda: [undone])
+        theirs = compute_digests(kind, target.dtype, lambda: [undone])
         mine = sides.target.digests(target, kind)
     return bool(mine & theirs)
 
@@ -192,7 +192,7 @@ def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statist
         return found
     if len(quantization.scale) != 1 or len(quantization.zero_point) != 1 or quantization.table:
         return "statistics of integers with several scales, or with a table"
-    return scaled(found, quantization.scale[0], quantization.zero_point[0])
+    return scale_statistics(found, quantization.scale[0], quantization.zero_point[0])
 
 
 def _are_masked(

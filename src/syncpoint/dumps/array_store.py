@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.dumps.zip_members import Deflated, inflate_into
-from syncpoint.errors import one_line
+from syncpoint.errors import describe_error
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.run.array_bytes import Bytes, from_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
-from syncpoint.run.storage.tensor_checksums import Checksum, damage
+from syncpoint.run.storage.tensor_checksums import Checksum, tensor_damage_error
 from syncpoint.run.value_store import FileStore
 
 Array = NDArray[Any]
@@ -102,7 +102,7 @@ class ArrayStore(FileStore):
         window.flags.writeable = False
         return window
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of an array that lies as others read it."""
         return None if tensor.key in self._odd else self.path(tensor)
 
@@ -114,9 +114,9 @@ class ArrayStore(FileStore):
         try:
             size = inflate_into(whole, packed)
         except zlib.error as error:
-            raise damage(tensor, f"{path} ({one_line(error)})") from error
+            raise tensor_damage_error(tensor, f"{path} ({describe_error(error)})") from error
         if size != member.inflated or zlib.crc32(whole.data) != member.crc:
-            raise damage(tensor, path)
+            raise tensor_damage_error(tensor, path)
         return whole[member.header :]
 
 

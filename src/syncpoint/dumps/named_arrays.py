@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.errors import InputError
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.run.array_bytes import Bytes, to_bytes
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
@@ -29,7 +29,7 @@ class Entry:
     def __post_init__(self) -> None:
         # A file's name in another encoding; every table and report is UTF-8.
         if not self.name.isascii():
-            object.__setattr__(self, "name", encodable(self.name))
+            object.__setattr__(self, "name", make_encodable(self.name))
 
     def tensor(self, key: TensorKey) -> Tensor:
         """The tensor that the array is the values of."""

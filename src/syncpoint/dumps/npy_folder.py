@@ -20,9 +20,9 @@ from syncpoint.dumps.npy_header import (
 )
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.atomic_writes import partial_of
+from syncpoint.files.atomic_writes import final_name_of
 from syncpoint.files.outputs import output_folder
-from syncpoint.files.untrusted_files import folder, inside
+from syncpoint.files.untrusted_files import path_inside, require_folder
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
@@ -54,7 +54,7 @@ class NpyFolder:
         if path.is_file():
             root, names = path.parent, [path.name]
         else:
-            root = folder(path, "a folder of .npy files")
+            root = require_folder(path, "a folder of .npy files")
             names = sorted(_files(path), key=_natural)
             if not names:
                 raise InputError(f".npy files in {path}", "none", "check the path")
@@ -73,7 +73,7 @@ class NpyFolder:
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
         with output_folder(path) as temporary:
             for (name, tensor), header in zip(values, headers, strict=True):
-                file_path = inside(temporary, escaped(name) + SUFFIX)
+                file_path = path_inside(temporary, escaped(name) + SUFFIX)
                 file_path.parent.mkdir(parents=True, exist_ok=True)
                 with file_path.open("xb") as file:
                     file.write(header)
@@ -103,7 +103,7 @@ def _files(root: Path) -> Iterator[str]:
     """Relative paths of the .npy files; links to folders are not followed, and folders that
     another conversion has not finished are not looked into."""
     for parent, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not partial_of(name)]
+        folders[:] = [name for name in folders if not final_name_of(name)]
         base = Path(parent).relative_to(root)
         for file in files:
             if file.endswith(SUFFIX):

@@ -13,8 +13,8 @@ import numpy as np
 
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.named_arrays import Entry
-from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
-from syncpoint.files.untrusted_files import inside, open_regular
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
+from syncpoint.files.untrusted_files import open_regular, path_inside
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 
@@ -63,7 +63,7 @@ def parse_header(start: bytes, where: str) -> NpyHeader:
             else:
                 raise ValueError(f"version {version}, where 1 to 3 are known")
     except Exception as error:  # its parser raises whatever the tokenizer and dtype() do
-        raise FormatError(f"a .npy header in {where}", one_line(error)[:120]) from error
+        raise FormatError(f"a .npy header in {where}", describe_error(error)[:120]) from error
     dtype = _element(found, where)
     nonzero = [d for d in shape if d]
     if len(shape) > 64 or any(d < 0 for d in shape) or prod(nonzero) > _MAX_COUNT:
@@ -114,11 +114,11 @@ def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:
 
 def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
     """One file, by its header; what is not an array of numbers is a FormatError."""
-    path = inside(root, name)
+    path = path_inside(root, name)
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file at {path}", one_line(error)) from error
+        raise FormatError(f"a readable file at {path}", describe_error(error)) from error
     try:
         size = os.fstat(handle).st_size
         header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))

@@ -19,7 +19,7 @@ from syncpoint.dumps.zip_members import (
     inflate_start,
     open_zip,
 )
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
@@ -56,9 +56,9 @@ class NpzFile:
             with open_zip(path) as (handle, members):
                 return _open(path, handle, members)
         except OSError as error:
-            raise InputError(f"a readable file at {path}", one_line(error)) from error
+            raise InputError(f"a readable file at {path}", describe_error(error)) from error
         except BROKEN_ZIP as error:
-            raise FormatError(f"a sound zip archive at {path}", one_line(error)) from error
+            raise FormatError(f"a sound zip archive at {path}", describe_error(error)) from error
 
     def save(self, run: Run, path: Path) -> None:
         """Uncompressed, each array aligned so that it can be mapped."""

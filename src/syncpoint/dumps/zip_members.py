@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.array_bytes import Bytes
 
@@ -92,7 +92,7 @@ def inflate_start(
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, count)
     except zlib.error as error:
-        raise FormatError(f"deflated bytes in {where}", one_line(error)) from error
+        raise FormatError(f"deflated bytes in {where}", describe_error(error)) from error
 
 
 def inflate_into(whole: Bytes, packed: Bytes) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
-from syncpoint.errors import CaptureError, one_line
+from syncpoint.errors import CaptureError, describe_error
 from syncpoint.intermediates.categories import category_of
 
 NodeFilter = Callable[[Node, Any], bool]
@@ -29,7 +29,7 @@ class Filtered:
             passes = self._passes(node, result)
         except Exception as error:
             raise CaptureError(
-                f"node_filter to judge the node {node.name}", f"it raised {one_line(error)}"
+                f"node_filter to judge the node {node.name}", f"it raised {describe_error(error)}"
             ) from error
         if not passes or not isinstance(result, torch.Tensor):
             return

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.errors import CaptureError, SyncpointError, one_line
+from syncpoint.errors import CaptureError, SyncpointError, describe_error
 from syncpoint.runtimes.torch.node_metadata import frames, mutates
 
 Take = Callable[[Node, Any, Mapping[Node, Any]], None]
@@ -35,14 +35,15 @@ def walk(
         except SyncpointError:
             raise
         except OSError as error:
-            raise CaptureError("room for the intermediates", one_line(error)) from error
+            raise CaptureError("room for the intermediates", describe_error(error)) from error
         except Exception as error:
             node = walker.node
             stack = frames(node) if node is not None else ()
             place = f" in {node.name} ({node.target})" if node is not None else ""
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
-                "the program to run on these inputs", f"it raised {one_line(error)[:300]}{place}"
+                "the program to run on these inputs",
+                f"it raised {describe_error(error)[:300]}{place}",
             ) from error
 
 

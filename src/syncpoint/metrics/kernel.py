@@ -14,7 +14,7 @@ from syncpoint.errors import FormatError
 from syncpoint.metrics import _kernel
 from syncpoint.metrics.measurement import Measurement, measured
 from syncpoint.metrics.pair import FileRegion, Operand, Pair, Rules, rules_of
-from syncpoint.run.dtypes import dtype as dtype_of
+from syncpoint.run.dtypes import parse_dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 
 Tier = Literal["base", "relative", "default"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.outputs import write_output
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.page import (
     BUILT,
     distributions,
@@ -64,7 +64,7 @@ def html(opened: Opened) -> str:
     script, style = (_built(name) for name in ("app.js", "app.css"))
     held = json.dumps(data(opened), allow_nan=False, separators=(",", ":"))
     told = base64.b64encode(zlib.compress(held.encode(), 9)).decode()
-    title = escape(visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
+    title = escape(make_visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
     # A script ends at the first `</script`, wherever it stands.
     script = script.replace("</script", "<\\/script")
     return (

@@ -33,7 +33,7 @@ from syncpoint.dumps.open_dump import open_recognized
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.sealed_json import Document
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
@@ -110,7 +110,7 @@ class ResultInMemory:
 
     @cached_property
     def _text(self) -> str:
-        return json.dumps(encodable(about_result(self.result, self.path)))
+        return json.dumps(make_encodable(about_result(self.result, self.path)))
 
     @property
     def id(self) -> str:

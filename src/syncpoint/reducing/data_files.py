@@ -26,7 +26,7 @@ from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import MAGIC, NotNumbers
 from syncpoint.dumps.zip_members import data_start
-from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -74,7 +74,7 @@ def opened(path: Path) -> Iterator[int]:
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
     try:
         yield handle
     finally:
@@ -126,7 +126,7 @@ def pt_unit(root: Path, file: str) -> Unit:
                     start = data_start(handle, member, f"{member.filename[:80]!r} of {path}")
                     holes.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise FormatError(f"a file of torch.save at {path}", one_line(error)) from error
+        raise FormatError(f"a file of torch.save at {path}", describe_error(error)) from error
     return Unit(file=file, path=path, run=run, tensors=(tensor,), pieces=_rest(path, holes))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.errors import FormatError, InputError, SyncpointError, one_line
+from syncpoint.errors import FormatError, InputError, SyncpointError, describe_error
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.assemble_run import VALUES, assemble
@@ -290,6 +290,6 @@ def check_unchanged(path: Path, handle: int, before: Stamp) -> None:
     try:
         now = path.lstat()
     except OSError as error:
-        raise FormatError(f"{path.name} until it is read", one_line(error)) from error
+        raise FormatError(f"{path.name} until it is read", describe_error(error)) from error
     if stamp(os.fstat(handle)) != before or stamp(now) != before:
         raise FormatError(f"{path.name} to stay as it is while it is read", "it changed")

@@ -23,7 +23,7 @@ from syncpoint.ascend.dumps.fx_folder import MIN_MAX
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
 from syncpoint.files.atomic_writes import write_atomically
-from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.write_errors import cannot_write, write_errors
 from syncpoint.reducing.data_files import (
     NothingToReduce,
@@ -188,9 +188,9 @@ class MinMax:
         for file, seen in walk(self.root):
             if not file.endswith(INDEX):
                 continue
-            target = inside(self.out, file)
+            target = path_inside(self.out, file)
             if not _is_newer(target, seen):
-                data = read_whole(inside(self.root, file), _MAX_INDEX)
+                data = read_whole(path_inside(self.root, file), _MAX_INDEX)
                 with write_errors(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     write_atomically(target, data)

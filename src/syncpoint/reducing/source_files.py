@@ -18,7 +18,7 @@ from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.registry import find, named
 from syncpoint.dumps.safetensors import SafetensorsFile
-from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported, one_line
+from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported, describe_error
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.reducing.data_files import (
@@ -260,7 +260,7 @@ def walk(root: Path) -> Iterator[tuple[str, Stamp]]:
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a folder may go while we look
-            raise InputError(f"readable folders in {root}", one_line(error)) from error
+            raise InputError(f"readable folders in {root}", describe_error(error)) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):
         base = Path(parent).relative_to(root)

@@ -27,7 +27,7 @@ from syncpoint.reports.number_format import (
     short_source,
 )
 from syncpoint.reports.terminal import COLOURS
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
 _NAMED = 6
@@ -170,7 +170,7 @@ def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
         Text(metric_text("rmse", truth.compiled if truth else None)),
         Text(metric_text("rmse", truth.eager if truth else None)),
         Text(_kernel(analysis, row), style="dim"),
-        Text(f"{shape_text(row.target.shape)} {row.target.dtype}", style="dim"),
+        Text(f"{format_shape(row.target.shape)} {row.target.dtype}", style="dim"),
         Text(row.target.module),
         Text(short_source(row.target.source), style="dim"),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.files.outputs import write_output
 from syncpoint.files.write_errors import write_errors
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 if TYPE_CHECKING:
     from syncpoint.bisection.result import Bisected, Culprit, Cut
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def as_text(made: Bisected) -> str:
     """What `as_lines` says, as one text."""
-    return "\n".join(map(visible, as_lines(made)))
+    return "\n".join(map(make_visible, as_lines(made)))
 
 
 def as_lines(made: Bisected) -> list[str]:

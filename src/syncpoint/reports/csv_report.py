@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.result import Result
 from syncpoint.files.outputs import write_output
-from syncpoint.spreadsheet_text import FORMULA, as_cell
+from syncpoint.spreadsheet_text import FORMULA, escape_cell
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,5 +59,5 @@ def _as_cells(column: pl.Series) -> pl.Series:
 
     if not column.str.contains(FORMULA).any():
         return column
-    cells = [None if text is None else as_cell(text) for text in column.to_list()]
+    cells = [None if text is None else escape_cell(text) for text in column.to_list()]
     return pl.Series(column.name, cells, pl.String)

@@ -12,7 +12,7 @@ from syncpoint.comparison.judging import GIVEN, limits_of
 from syncpoint.comparison.result import Result, has_same_bytes, is_unproven
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_UNCOVERED
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.limits import PRESETS, Limits, bound, bulk_reason
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.reports.number_format import metric_text, ratio_text
@@ -302,7 +302,7 @@ def summary(result: Result, fail_on: str = "large") -> str:
     for row in result.outputs:
         if row.verdict.severity and row not in shown:
             lines += divergence(row, result)
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(make_visible, lines))
 
 
 def uncovered(result: Result) -> str:

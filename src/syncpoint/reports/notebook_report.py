@@ -11,7 +11,7 @@ from math import isfinite
 from syncpoint.comparison.findings import NOT_DIAGNOSED, Finding
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.checksum_text import verified_line
 from syncpoint.reports.divergence_message import (
@@ -69,7 +69,7 @@ def notebook_html(result: Result) -> str:
 
 def escape(text: str) -> str:
     """Text for HTML: its markup is none, and what hides or reverses other text is visible."""
-    return html_escape(visible(text))
+    return html_escape(make_visible(text))
 
 
 def _cause(finding: Finding) -> str:

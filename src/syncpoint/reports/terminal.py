@@ -30,7 +30,7 @@ from syncpoint.reports.number_format import (
     short_source,
 )
 from syncpoint.reports.terminal_layout import Column, fitted, say, shortened, table_of, without
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
 COLOURS = {
@@ -131,7 +131,7 @@ def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]
     columns.append(Column(f"{metric} {CATALOGUE[metric].unit}".strip(), scores, right=True))
     if any(row.introduced for row in result.rows):
         columns.append(Column("introduced", [_introduced(r) for r in chosen], right=True))
-    shapes = [f"{shape_text(r.target.shape)} {r.target.dtype}" for r in chosen]
+    shapes = [f"{format_shape(r.target.shape)} {r.target.dtype}" for r in chosen]
     return [
         *columns,
         Column("type", [Text(_type(r), "dim") for r in chosen]),

@@ -24,8 +24,8 @@ from syncpoint.comparison.storage.comparison_folder import (
     read_about,
 )
 from syncpoint.comparison.storage.sync_point_table import COLUMNS
-from syncpoint.errors import InputError, SyncpointError, one_line
-from syncpoint.files.file_checksums import damaged
+from syncpoint.errors import InputError, SyncpointError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.sealed_json import Document
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
@@ -33,7 +33,7 @@ from syncpoint.page.encoding import json_number
 from syncpoint.page.open_comparison import name_of
 from syncpoint.page.schema import Level, Number, Problem
 from syncpoint.reports.divergence_message import qualified
-from syncpoint.run.storage.journal import first_frame
+from syncpoint.run.storage.journal import read_first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.output_folders import has_measurements
@@ -117,7 +117,7 @@ class PastList:
             said = (
                 error
                 if isinstance(error, SyncpointError)
-                else InputError(f"a comparison at {path.name}", one_line(error))
+                else InputError(f"a comparison at {path.name}", describe_error(error))
             )
             return self._broken(path, Problem.of(said))
 
@@ -208,7 +208,7 @@ class PastList:
                 measured=True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(path / JSON_NAME, repr(error)[:200], RESTORE) from error
+            raise DamagedFileError(path / JSON_NAME, repr(error)[:200], RESTORE) from error
 
     def _run(self, path: Path) -> PastRun | None:
         file = path / RUN_JSON
@@ -228,7 +228,7 @@ class PastList:
 def _asked(path: Path) -> tuple[str, str]:
     """What an unfinished comparison is of, by its log; empty where that does not say."""
     with suppress(SyncpointError, OSError):
-        kind, body = first_frame(path / PROGRESS_LOG, _HEAD) or ("", {})
+        kind, body = read_first_frame(path / PROGRESS_LOG, _HEAD) or ("", {})
         if kind == "asked" and isinstance(body, dict):
             return str(body.get("target") or ""), str(body.get("reference") or "")
     return "", ""

@@ -85,7 +85,7 @@ def capture_model(
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
     from syncpoint.run.recorder import Recorder
-    from syncpoint.run.storage.folder import check_folder
+    from syncpoint.run.storage.folder import check_new_run_path
     from syncpoint.run.storage.writer import RunWriter
     from syncpoint.runtimes.inputs.read_inputs import read_inputs
     from syncpoint.runtimes.protocol import Declares
@@ -96,10 +96,10 @@ def capture_model(
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
     if out is not None:
-        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
+        check_new_run_path(Path(out), overwrite)  # before minutes of loading and running a model
     chosen = find(model, runtime)
     settings = parse_options(chosen, options)
-    label = str(model) if isinstance(model, str | Path) else describe(model)
+    label = str(model) if isinstance(model, str | Path) else describe_model(model)
     with (
         activity(f"opening {label}"),
         RUNTIMES.contain_errors(chosen.name, InputError, f"to open {label}"),
@@ -140,7 +140,7 @@ def capture_model(
     return run
 
 
-def describe(model: object) -> str:
+def describe_model(model: object) -> str:
     """What an object that is a model is called in reports."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.run.events import EventSink
-from syncpoint.workflow.diagnose import Models, diagnosed
+from syncpoint.workflow.diagnose import Models, diagnose_result
 from syncpoint.workflow.recorded_model import attach_session
 from syncpoint.workflow.resolve_sides import ResolvedSide, open_sides, report_run, resolve_sides
-from syncpoint.workflow.second_input import second_execution
+from syncpoint.workflow.second_input import prepare_second_runs
 from syncpoint.workflow.third_run import add_third_run
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _measure(
         samples=samples or (),
         threads=settings.threads,
         log=log,
-        second_execution=second_execution(target, reference) if settings.confirm else None,
+        second_execution=prepare_second_runs(target, reference) if settings.confirm else None,
         events=events,
     )
     sides = build_sides(target.run, reference.run, options.masks)
@@ -109,7 +109,7 @@ def _save_and_diagnose(
     if settings.diagnose:
         events.send(Step(stage=Stage.DIAGNOSIS))
         models = Models.of(target, reference)
-        result = diagnosed(result, target.run, reference.run, models, sides=sides)
+        result = diagnose_result(result, target.run, reference.run, models, sides=sides)
         if settings.out is not None:
             keep_diagnosis(result, settings.out)
         count = len(result.findings)

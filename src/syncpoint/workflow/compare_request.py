@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
 from syncpoint.version import __version__
-from syncpoint.workflow.capture import describe
+from syncpoint.workflow.capture import describe_model
 
 if TYPE_CHECKING:
     from syncpoint.comparison.judging import Choice
@@ -42,7 +42,7 @@ class ComparisonRequest:
             if value is None or isinstance(value, Mapping):
                 names[part] = value and {str(k): str(v) for k, v in value.items()}
                 continue
-            names[part] = str(value) if isinstance(value, str | Path) else describe(value)
+            names[part] = str(value) if isinstance(value, str | Path) else describe_model(value)
             file = _file_of(value)
             if file is not None:
                 names[f"file of the {part}"] = stamp(file)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syncpoint.workflow.resolve_sides import ResolvedSide
 
 
-def second_execution(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:
+def prepare_second_runs(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:
     """The way to run both models on another input; None where one of them is not at hand."""
     if any(side.run.session is None and side.model is None for side in (target, reference)):
         return None

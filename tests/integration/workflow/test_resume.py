@@ -20,7 +20,7 @@ from syncpoint.comparison.storage.comparison_folder import JSON_NAME, PROGRESS_L
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.storage.journal import MAGIC, frame, read_journal
+from syncpoint.run.storage.journal import MAGIC, encode_frame, read_journal
 from syncpoint.run.storage.writer import RunWriter
 
 KILLS = min(int(os.environ.get("SYNCPOINT_KILLS", "5")), 50)
@@ -148,7 +148,7 @@ def test_rows_of_a_version_that_did_not_verify_are_measured_again(place, tmp_pat
         if kind == "measured":
             del body["verified"]
             body["rows"][0][3] = None  # a number that nobody checked
-        older += frame(kind, body)
+        older += encode_frame(kind, body)
     (out / PROGRESS_LOG).write_bytes(older)
     sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     assert_same(out, place / "straight.cmp")
@@ -251,13 +251,13 @@ def test_a_folder_with_other_files_is_left_alone(place, tmp_path):
 @pytest.mark.parametrize("kind", ["asked", "runs", "measured", "introduced", "other"])
 @pytest.mark.parametrize("body", [None, 5, [], {}, {"rows": [[1]], "columns": []}, [[1, 2, 3]]])
 def test_a_log_of_another_structure_is_one_line(place, tmp_path, kind, body):
-    from syncpoint.run.storage.journal import MAGIC, frame
+    from syncpoint.run.storage.journal import MAGIC, encode_frame
 
     out = tmp_path / "a.cmp"
     interrupted(place, out, 0)
     first = read_journal(out / PROGRESS_LOG).frames[0]
-    head = MAGIC if kind == "asked" else MAGIC + frame(*first)
-    (out / PROGRESS_LOG).write_bytes(head + frame(kind, body))
+    head = MAGIC if kind == "asked" else MAGIC + encode_frame(*first)
+    (out / PROGRESS_LOG).write_bytes(head + encode_frame(kind, body))
     try:
         sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     except (InputError, FormatError) as error:

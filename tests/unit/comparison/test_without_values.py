@@ -21,7 +21,7 @@ from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.divergence_message import headline
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.model import Kept, Quantization
-from syncpoint.run.statistics import statistics
+from syncpoint.run.statistics import compute_statistics
 
 RNG = np.random.default_rng(0)
 HASHES = {
@@ -39,7 +39,7 @@ def kept(values, how="values", kind="", digest=None, **more):
     """A run of one op that gave these values, of which so much was kept."""
     made = run(("a", "", "", (), values))
     if how == "statistics":
-        more["statistics"] = statistics(values)
+        more["statistics"] = compute_statistics(values)
     if kind:
         dtype = made.tensors[0].dtype
         raw = bytes(to_bytes(np.ascontiguousarray(values), _dtype(dtype)))

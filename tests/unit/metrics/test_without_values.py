@@ -13,7 +13,7 @@ from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.metrics.without_values import compare_statistics, incomparable, judge_statistics
 from syncpoint.run.model import Statistics
-from syncpoint.run.statistics import statistics
+from syncpoint.run.statistics import compute_statistics
 
 PLAIN = Statistics(count=1000, min=-3.0, max=3.0, mean=0.1, std=nan, l2=31.0)
 UNKNOWN = Statistics(count=1000, min=nan, max=nan, mean=nan, std=nan, l2=nan)
@@ -64,15 +64,15 @@ def test_a_norm_summed_in_float32_is_not_taken_for_more_than_it_is():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     values = torch.randn(10_000_000) + 0.5
-    exact = statistics(values.numpy())
+    exact = compute_statistics(values.numpy())
     said = replace(exact, std=nan, l2=torch.norm(values).item(), mean=values.mean().item())
     assert verdict(said, exact) is Verdict.CLOSE
     assert verdict(exact, said) is Verdict.CLOSE
-    disturbed = statistics(values.numpy() * np.float32(1.06))
+    disturbed = compute_statistics(values.numpy() * np.float32(1.06))
     assert verdict(replace(disturbed, std=nan), said) is Verdict.LARGE
 
 
 def test_figures_of_our_own_stay_as_sharp_as_they_were():
     values = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
-    mine = statistics(values * np.float32(1.0001))
-    assert verdict(mine, statistics(values)) is not Verdict.CLOSE
+    mine = compute_statistics(values * np.float32(1.0001))
+    assert verdict(mine, compute_statistics(values)) is not Verdict.CLOSE

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.model import WHOLE, OpKey, Part, Role, Tensor, TensorKey
 
 
@@ -104,7 +104,7 @@ def _unmeasured(code: ReasonCode | None, target: Tensor, reference: Tensor) -> R
 
 def form_text(tensor: Tensor) -> str:
     """The shape of a tensor and its layout, where it has one."""
-    return f"{shape_text(tensor.shape)} {tensor.layout}".strip()
+    return f"{format_shape(tensor.shape)} {tensor.layout}".strip()
 
 
 class PlanMatcher:

@@ -26,7 +26,7 @@ from syncpoint.metrics import Operand
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Kept, OpKey, Part, Role, RunInfo, Tensor, TensorKey
-from syncpoint.run.quantize import quantized
+from syncpoint.run.quantize import quantize_values
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
@@ -155,7 +155,7 @@ class _Forced(Introducer):
         turned = View(row.view).undo(values, mine.shape)
         if turned is None:
             return values
-        stored = quantized(turned, mine.quantization, DTYPES[mine.dtype].numpy)
+        stored = quantize_values(turned, mine.quantization, DTYPES[mine.dtype].numpy)
         real = dequantized(Operand(stored, mine.dtype, mine.quantization))
         return View(row.view).apply(real).reshape(values.shape)
 

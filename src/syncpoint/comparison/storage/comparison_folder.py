@@ -31,13 +31,13 @@ from syncpoint.comparison.storage.sync_point_table import (
     OPTIONAL_COLUMNS,
     row_of,
 )
-from syncpoint.errors import FormatError, InputError, one_line
-from syncpoint.files.atomic_writes import Partial, partial_of, write_atomically
-from syncpoint.files.file_checksums import damaged, files_to_json
-from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document, sealed
+from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.files.atomic_writes import Partial, final_name_of, write_atomically
+from syncpoint.files.file_checksums import DamagedFileError, files_to_json
+from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document, seal_json
 from syncpoint.files.write_errors import write_errors
 from syncpoint.files.writer_lock import LOCK, sole_writer
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import masks_as_data, read_masks
 from syncpoint.metrics.limits import Limits
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -81,7 +81,7 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
                     record = write_parquet(result.table, table.path)
                     files = files_to_json({TABLE_NAME: record})
                     body = {**about_result(result, path), "files": files}
-                    about.path.write_bytes(sealed(json.dumps(encodable(body), indent=1)))
+                    about.path.write_bytes(seal_json(json.dumps(make_encodable(body), indent=1)))
                     about.publish_after(table)
     except BaseException:
         if fresh:
@@ -125,14 +125,16 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
         about["findings"] = [finding.as_dict() for finding in made.findings]
         text = json.dumps(about, indent=1)
         # What could not be verified gets no checksum now: it would vouch for damage.
-        write_atomically(path / JSON_NAME, sealed(text) if document.is_verified else text.encode())
+        write_atomically(
+            path / JSON_NAME, seal_json(text) if document.is_verified else text.encode()
+        )
     return True
 
 
 def is_own(entry: Path) -> bool:
     """Whether an entry of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
-    name = partial_of(entry.name) or entry.name.removesuffix(".tmp")
+    name = final_name_of(entry.name) or entry.name.removesuffix(".tmp")
     return entry.suffix == ".run" or name in names
 
 
@@ -209,10 +211,12 @@ def read_about(path: Path, before: bytes = b"") -> Document:
     try:
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
     broken = broken_key(document.body, is_whole=not before)
     if broken:
-        raise damaged(path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE)
+        raise DamagedFileError(
+            path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE
+        )
     upgrade_document(document)
     return document
 
@@ -221,11 +225,11 @@ def open_table(path: Path, document: Document) -> ParquetTable:
     """The verified table of a comparison, with all its columns and one row a sync point."""
     record = document.files.get(TABLE_NAME)
     if record is None and document.is_verified:
-        raise damaged(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
+        raise DamagedFileError(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
     try:
         table = ParquetTable(path / TABLE_NAME, record, RESTORE)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", one_line(error)) from error
+        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
     if document.is_verified:
         table.check_rows(document.body.get("rows"))
     newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
@@ -294,7 +298,7 @@ def load(path: Path) -> Result:
             masks=read_masks(about.get("masks") or {}, str(path / JSON_NAME)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
+        raise DamagedFileError(path / JSON_NAME, f"{error!r}"[:200], RESTORE) from error
 
 
 def _diagnosis(about: Mapping[str, Any]) -> Diagnosis | None:

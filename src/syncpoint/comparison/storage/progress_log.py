@@ -22,14 +22,19 @@ import xxhash
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
 from syncpoint.comparison.storage.older_schemas import split_reason
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.write_errors import cannot_write
 from syncpoint.files.writer_lock import RunLock
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import Part, Role, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.journal import JournalWriter, frame, read_journal
-from syncpoint.run.storage.record_json import op_key_from_json, op_key_to_json, parsed, to_text
+from syncpoint.run.storage.journal import JournalWriter, encode_frame, read_journal
+from syncpoint.run.storage.record_json import (
+    op_key_from_json,
+    op_key_to_json,
+    parse_record,
+    to_json_text,
+)
 
 Pair = tuple[TensorKey, TensorKey]
 _RESULTS = ("measured", "introduced")
@@ -80,10 +85,12 @@ class ProgressLog:
         try:
             frames = read_journal(log._path).frames
         except OSError as error:
-            raise InputError(f"an unfinished comparison at {folder}", one_line(error)) from error
+            raise InputError(
+                f"an unfinished comparison at {folder}", describe_error(error)
+            ) from error
         for kind, body in frames:
             if kind != "asked":
-                parsed(partial(log._take, kind), body, where)
+                parse_record(partial(log._take, kind), body, where)
         if log._runs is None or not log._begun:
             raise InputError(
                 f"something measured at {folder}", "nothing yet", "let it go on for a while"
@@ -200,7 +207,7 @@ class ProgressLog:
             raise InputError(
                 f"a comparison or nothing at {folder}", "something else", "choose another -o"
             )
-        return JournalWriter(self._path, frame("asked", _plain(asked)))
+        return JournalWriter(self._path, encode_frame("asked", _plain(asked)))
 
     def _resumed(self, asked: Mapping[str, Any]) -> JournalWriter:
         journal = read_journal(self._path)
@@ -209,11 +216,11 @@ class ProgressLog:
             if (kind == "asked") is not (number == 0):
                 raise FormatError(f"what was asked for first in {where}", kind[:40], _RESTART)
             if number == 0:
-                self._check_asked(parsed(dict, body, where), _plain(asked))
+                self._check_asked(parse_record(dict, body, where), _plain(asked))
             else:
-                parsed(partial(self._take, kind), body, where)
+                parse_record(partial(self._take, kind), body, where)
         if not journal.frames:
-            return JournalWriter(self._path, frame("asked", _plain(asked)))
+            return JournalWriter(self._path, encode_frame("asked", _plain(asked)))
         return JournalWriter.reopened(self._path, journal.end)
 
     def _take(self, kind: str, body: Any) -> None:
@@ -245,7 +252,7 @@ class ProgressLog:
 
     def _append(self, kind: str, body: object) -> None:
         try:
-            self._journal.append(frame(kind, body))
+            self._journal.append(encode_frame(kind, body))
         except OSError as error:
             raise cannot_write(self._path, error, "free space, then --resume") from error
         self._begun = self._begun or kind in _RESULTS
@@ -279,7 +286,7 @@ def stamp(file: Path) -> str:
     try:
         found = file.stat()
     except OSError as error:
-        return one_line(error)
+        return describe_error(error)
     return f"{found.st_size} bytes written at {found.st_mtime_ns / 1e9:.6f}"
 
 
@@ -321,10 +328,10 @@ def _tupled(value: Any) -> Any:
 
 def _plain(asked: Mapping[str, Any]) -> dict[str, Any]:
     """As it comes back from the file, so that the two can be compared."""
-    found: dict[str, Any] = json.loads(to_text(dict(asked)))
+    found: dict[str, Any] = json.loads(to_json_text(dict(asked)))
     return found
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else to_text(value)
+    text = value if isinstance(value, str) else to_json_text(value)
     return text if len(text) <= 80 else text[:77] + "..."

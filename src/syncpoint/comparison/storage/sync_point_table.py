@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.rows import End, Introduced, Row
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
@@ -150,7 +150,7 @@ def frame(rows: list[Row]) -> pl.DataFrame:
             value = cells[name]
             # Polars writes half a character as it is, and then cannot read it.
             if value and not (isinstance(value, str) and value.isascii()):
-                cells[name] = encodable(value)
+                cells[name] = make_encodable(value)
     return pl.DataFrame(flat, schema=COLUMNS, orient="row")
 
 

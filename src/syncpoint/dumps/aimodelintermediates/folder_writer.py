@@ -16,7 +16,7 @@ from syncpoint.dumps.aimodelintermediates.syncpoint_keys import KEY
 from syncpoint.errors import InputError
 from syncpoint.files.outputs import partial_folder
 from syncpoint.files.write_errors import write_errors
-from syncpoint.run.storage.record_json import plain
+from syncpoint.run.storage.record_json import to_plain_json
 
 SUFFIX = ".aimodelintermediates"
 METADATA = "metadata.json"
@@ -104,7 +104,7 @@ class IntermediatesWriter:
             body["mappings"] = mappings
         if facts is not None:
             body[KEY] = facts
-        text = json.dumps(body, indent=2, default=plain)
+        text = json.dumps(body, indent=2, default=to_plain_json)
         with write_errors(self.path):
             (self._partial / METADATA).write_text(text, encoding="ascii")
             self._folder.publish(new=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import CATEGORIES, METADATA
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 
@@ -48,7 +48,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
             f"{METADATA} in {path.parent}", "none", "its writer did not finish; write it again"
         ) from error
     except OSError as error:
-        raise InputError(f"a readable file at {path}", one_line(error)) from error
+        raise InputError(f"a readable file at {path}", describe_error(error)) from error
     body = parse_json(data, str(path))
     for category in CATEGORIES:
         if not isinstance(body, dict) or not isinstance(body.get(category), dict):

@@ -23,11 +23,11 @@ from syncpoint.dumps.aimodelintermediates.widened_values import (
 from syncpoint.dumps.array_store import Lay
 from syncpoint.dumps.named_arrays import Entry
 from syncpoint.dumps.npy_header import npy_entry
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.dtypes import DTYPES, DType
-from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.record_json import parsed
+from syncpoint.run.storage.record_json import parse_record
 
 _BUILT_IN = re.compile(r"<built-in function (\w+)>")
 
@@ -45,7 +45,7 @@ def open_folder(path: Path) -> Run:
     reading = RunBuilder(metadata)
     info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": NAME})
     if "syncpoint" in body:
-        info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
+        info = parse_record(parse_run_facts, body["syncpoint"], str(metadata))
     mapped = coreai_outputs(body, metadata)
     entries, ordered = listed(body, metadata)
     for entry in entries:
@@ -81,7 +81,7 @@ class RunBuilder:
         def parse(body: object) -> Facts:
             return parse_facts(body, dtype, array.shape)
 
-        facts = parsed(parse, entry.facts, where)
+        facts = parse_record(parse, entry.facts, where)
         self._facts += 1
         if facts.tensor is None:
             self._same.append((entry, facts.same_as))
@@ -116,7 +116,7 @@ class RunBuilder:
             return True
         made = self._tensors[TensorKey(OpKey(outputs[0].name))]
         key = TensorKey(made.key.op, Role.MODEL_OUTPUT)
-        self._tensors[key] = changed(made, key=key, alias_of=str(made.key))
+        self._tensors[key] = replace_fields(made, key=key, alias_of=str(made.key))
         if made.key in self._odd:
             self._odd[key] = self._odd[made.key]
         if made.key in self._stored:
@@ -132,7 +132,9 @@ class RunBuilder:
         try:
             array, lay = npy_entry(self._root, entry.file)
         except (ValueError, RuntimeError, OSError) as error:  # names that no file can have
-            raise FormatError(f"a file that can be read for {where}", one_line(error)) from error
+            raise FormatError(
+                f"a file that can be read for {where}", describe_error(error)
+            ) from error
         if entry.shape is not None and entry.shape != list(array.shape):
             raise FormatError(
                 f"shape {str(entry.shape)[:80]} for {where}, as its metadata says",
@@ -183,7 +185,7 @@ class RunBuilder:
         if tensor.key in self._tensors:
             raise FormatError(f"each tensor once in {self._where}", f"{str(tensor.key)[:80]} twice")
         dtype = DTYPES[tensor.dtype]
-        self._tensors[tensor.key] = changed(
+        self._tensors[tensor.key] = replace_fields(
             tensor,
             kept=Kept.VALUES,
             shard=array.file,

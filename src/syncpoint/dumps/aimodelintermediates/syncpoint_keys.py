@@ -122,9 +122,9 @@ def _tensor(body: Mapping[str, Any]) -> Tensor:
     if grad is not None and not isinstance(grad, bool):
         raise TypeError(f"{grad!r} is neither true nor false")
     found = tensor_from_json({**_TENSOR, **body, **_NOT_KEPT})
-    if found.quantization is not None and found.quantization.misfit(found.shape):
+    if found.quantization is not None and found.quantization.describe_misfit(found.shape):
         raise FormatError(
-            f"a quantization that fits {found.key}", found.quantization.misfit(found.shape)
+            f"a quantization that fits {found.key}", found.quantization.describe_misfit(found.shape)
         )
     return found
 

@@ -12,7 +12,7 @@ from syncpoint.dumps.array_store import ArrayStore, Lay
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DTYPES, DType, Kind
-from syncpoint.run.model import Tensor, TensorKey, changed
+from syncpoint.run.model import Tensor, TensorKey, replace_fields
 
 Array = NDArray[Any]
 
@@ -41,13 +41,13 @@ class NarrowingStore(ArrayStore):
             return super().window(tensor, start, stop)
         return _narrowed(super().window(_as_stored(tensor, stored), start, stop), tensor)
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of a tensor that lies there in its own type."""
-        return None if tensor.key in self._stored else super().place(tensor)
+        return None if tensor.key in self._stored else super().dense_file(tensor)
 
 
 def _as_stored(tensor: Tensor, stored: DType) -> Tensor:
-    return changed(tensor, dtype=stored.name, nbytes=stored.nbytes(tensor.count))
+    return replace_fields(tensor, dtype=stored.name, nbytes=stored.nbytes(tensor.count))
 
 
 def _narrowed(wide: Array, tensor: Tensor) -> Array:
@@ -104,7 +104,7 @@ def labelled_dtype(label: str, stored: DType, where: str) -> DType:
     if not label.startswith("torch."):
         return stored
     try:
-        said = dtypes.dtype(label)
+        said = dtypes.parse_dtype(label)
     except InputError:
         return stored
     check_fits(said, stored, where)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncpoint.errors import InputError, NoShape
-from syncpoint.run.dtypes import Kind, dtype
+from syncpoint.run.dtypes import Kind, parse_dtype
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 
 _INTEGERS_BELOW = 10
@@ -33,7 +33,7 @@ def parse_shape(text: str) -> tuple[str, Shape]:
         dims = (-1,)
     if any(n < 0 for n in dims):
         raise InputError("a shape such as x=1,3,224,224 or ids=1,16:i64", repr(text))
-    return name.strip(), Shape(dims, dtype(kind).name if kind else "f32")
+    return name.strip(), Shape(dims, parse_dtype(kind).name if kind else "f32")
 
 
 def generate_inputs(
@@ -79,7 +79,7 @@ def _refuse_missing_shapes(kind: str, wanted: Mapping[str, Shape], required: Seq
 
 
 def _filled(kind: str, shape: Shape, generator: np.random.Generator) -> Array:
-    element = dtype(shape.dtype)
+    element = parse_dtype(shape.dtype)
     if kind == "zeros":
         return np.zeros(shape.dims, element.numpy)
     if kind == "ones":

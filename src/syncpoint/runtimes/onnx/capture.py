@@ -122,7 +122,7 @@ class Capture:
         if from_numpy(array.dtype).kind is not Kind.INT:
             return None
         found = self._quantizations.of(value)
-        return found if found is not None and not found.misfit(array.shape) else None
+        return found if found is not None and not found.describe_misfit(array.shape) else None
 
     def _laid_out(self, value: ir.Value, array: Array) -> tuple[Array, str]:
         """The values in the order of the model, and the name of that order where it was not

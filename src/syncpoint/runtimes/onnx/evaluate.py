@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.dtypes import dtype as named
+from syncpoint.run.dtypes import parse_dtype as named
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.onnx.arrays import constant
 from syncpoint.runtimes.onnx.element_types import NAMES

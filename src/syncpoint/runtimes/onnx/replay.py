@@ -17,7 +17,7 @@ from onnx import helper
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import OpKey, Quantization, Role, TensorKey
-from syncpoint.run.quantize import quantized
+from syncpoint.run.quantize import quantize_values
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.import_path import one_line
 from syncpoint.runtimes.onnx.arrays import to_ort
@@ -175,7 +175,7 @@ def _held(wanted: Array, own: Array, meaning: Quantization | None) -> Array:
         return np.asarray(wanted != 0)
     if kinds == (Kind.FLOAT, Kind.INT):
         if meaning is not None:
-            return quantized(wanted, meaning, own.dtype)
+            return quantize_values(wanted, meaning, own.dtype)
         wanted = np.rint(wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return wanted.astype(own.dtype)

@@ -8,7 +8,7 @@ import torch
 
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.dtypes import dtype as named
+from syncpoint.run.dtypes import parse_dtype as named
 from syncpoint.runtimes.protocol import Array, Tree
 
 _NAMES: dict[torch.dtype, str] = {

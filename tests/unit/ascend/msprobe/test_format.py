@@ -83,7 +83,7 @@ def test_values_are_those_that_torch_reads():
         values = run.values(found)
         assert values.dtype == expected.dtype
         np.testing.assert_array_equal(values, expected)
-        assert run.intact(found)
+        assert run.is_intact(found)
 
 
 def test_roles_names_and_requires_grad_are_kept():

@@ -12,7 +12,7 @@ from syncpoint.ascend.sheets import MAX_ROWS, write_sheet
 from syncpoint.errors import InputError
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors
-from syncpoint.spreadsheet_text import as_cell, csv_file
+from syncpoint.spreadsheet_text import csv_file, escape_cell
 
 
 def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -22,7 +22,7 @@ def rows(asked: Asked, lines: Sequence[Line]) -> tuple[tuple[str, ...], list[lis
     else:
         header = report_manual.header(asked.summary)
         body = [report_manual.cells(line, asked.summary) for line in lines]
-    return header, [[as_cell(cell) for cell in cells] for cells in body]
+    return header, [[escape_cell(cell) for cell in cells] for cells in body]
 
 
 def write_csv(path: Path, asked: Asked, lines: Sequence[Line]) -> None:
