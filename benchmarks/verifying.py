@@ -17,8 +17,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from syncpoint.comparison.build_rows import rows
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.measuring import Sides, measured, rows
+from syncpoint.comparison.measuring import measured
+from syncpoint.comparison.sides import Sides
 from syncpoint.dumps.array_store import ArrayStore
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.matching.matcher_chain import chain, match

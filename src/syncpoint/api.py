@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.api_results import Analysis, Bisection, Comparison
-from syncpoint.comparison.events import Progress, Watch, sink_for
+from syncpoint.comparison.event_sinks import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run

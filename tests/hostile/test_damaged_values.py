@@ -13,14 +13,15 @@ import syncpoint as sp
 from helpers.reseal_checksums import reseal
 from syncpoint.comparison import checksum_status, measuring
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.result import Lonely
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, load, save
+from syncpoint.comparison.storage.comparison_folder import load, save
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -219,7 +220,7 @@ def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path
     assert checksum_status.damaged_unmatched(sides, []) == [("target", tensor.key)]
     found = compared(*paths)
     why = Reason(ReasonCode.DAMAGED)
-    alone = Lonely(
+    alone = UnmatchedTensor(
         side="target", op="c", role=Role.OUTPUT, index=0, type="Relu", module="", why=why
     )
     rows = [row for row in found.rows if row.target.label != "c"]

@@ -18,7 +18,7 @@ import syncpoint as sp
 from helpers.paths import OLDER_DATA
 from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import TABLE_NAME
+from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.run.storage import table_probe

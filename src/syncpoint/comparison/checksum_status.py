@@ -22,7 +22,7 @@ from syncpoint.run.model import Kept, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.measuring import Sides
+    from syncpoint.comparison.sides import Sides
 
 SIDES = ("target", "reference")
 _CURE = "copy the file again or record the run again"

@@ -72,30 +72,6 @@ class Through:
         parts = [{k: v for k, v in p.items() if k != "mostly"} for p in said["sync_points"]]
         return cls(said["run"], tuple(Part(**p) for p in parts), tuple(said["warnings"]))
 
-    def lines(self) -> list[str]:
-        """In words: the count, then every output of the model."""
-        known = [p for p in self.parts if p.mostly]
-        counts = [
-            f"{sum(p.mostly == name for p in known)} {word}"
-            for name, word in (
-                ("compression", "mostly compression"),
-                ("runtime", "mostly runtime"),
-                ("both", "both"),
-                ("equal", "equal"),
-            )
-        ]
-        lines = [
-            f"through {self.label}: {len(known)} of {len(self.parts)} sync points split:"
-            f" {', '.join(counts)}"
-        ]
-        for part in self.parts:
-            if part.output:
-                lines.append(
-                    f"  {part.target}: rmse {_text(part.total)}, of compression"
-                    f" {_text(part.compression)}, of the runtime {_text(part.runtime)}"
-                )
-        return [*lines, *(f"  {warning}" for warning in self.warnings)]
-
 
 def through(label: str, total: Result, runtime: Result, compression: Result) -> Through:
     """Join target-reference, target-through and through-reference at the reference's tensor."""
@@ -133,7 +109,3 @@ def _rmse(row: Row | None) -> float | None:
         return None
     found = row.numbers["rmse"]
     return None if found is None else float(found)
-
-
-def _text(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import dequantized, fitted, operand_of, steps_of
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from syncpoint.comparison.coverage import REFERENCE, TARGET, Account, count_missing
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
-from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Unmatched
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Side, Unmatched
+from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.run.model import Edge, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 
@@ -332,3 +333,104 @@ def is_other_name(key: TensorKey, paired: Collection[str]) -> bool:
     """Whether such a name is that of a model output whose op has a partner: the same values."""
     named = _ROLE_IN_NAME.search(key.op.op)
     return named is not None and key.op.op[: named.start()] in paired
+
+
+def list_unmatched(
+    matching: Matching,
+    without_partner: list[Unmatched],
+    accounts: Accounts,
+    damaged: AbstractSet[tuple[str, TensorKey]] = frozenset(),
+) -> list[UnmatchedTensor]:
+    """What has no partner; `damaged` are tensors of which that may be the reason."""
+    left = []
+    runs = {"target": matching.target.run, "reference": matching.reference.run}
+    orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
+    seen_through = find_stand_ins(matching)
+    paired = {
+        "target": {str(pair.target) for pair in matching.pairs},
+        "reference": {str(pair.reference) for pair in matching.pairs},
+    }
+    for unmatched in without_partner:
+        key = unmatched.key
+        op = orders[unmatched.side].get(key.op)
+        code = unmatched.reason.code
+        if op is not None and op.random and code is ReasonCode.NO_COUNTERPART:
+            code = ReasonCode.RANDOM
+        if (unmatched.side, key) in damaged:
+            code = ReasonCode.DAMAGED
+        role = role_of_name(key)
+        counted = role in JUDGED_ROLES and code not in (ReasonCode.EXCLUDED, ReasonCode.RANDOM)
+        counted = counted and unmatched.counted
+        counted = counted and not is_other_name(key, paired[unmatched.side])
+        other = matching.reference if unmatched.side == "target" else matching.target
+        if (unmatched.side, key) in seen_through and not _names_outputs(other):
+            # A dump of intermediates has no model outputs of its own; a model that has some,
+            # but not this one, is another matter.
+            counted = False
+        left.append(
+            UnmatchedTensor(
+                side=unmatched.side,
+                op=str(key.op),
+                role=role,
+                index=key.index,
+                type=op.type if op else "",
+                module=op.module if op else "",
+                why=replace(unmatched.reason, code=code),
+                counted=counted,
+                account=accounts.of.get((unmatched.side, key), Account.UNKNOWN) if counted else "",
+                inside=unmatched.inside,
+            )
+        )
+    return left
+
+
+def find_stand_ins(matching: Matching) -> dict[tuple[str, TensorKey], TensorKey]:
+    """Model outputs without a partner, each with the target tensor that is compared in its
+    place, at the op that made it."""
+    found = {}
+    by_reference = {pair.reference: pair.target for pair in matching.pairs}
+    by_target = {pair.target: pair.target for pair in matching.pairs}
+    for name, side, paired in (
+        ("target", matching.target, by_target),
+        ("reference", matching.reference, by_reference),
+    ):
+        by_text = {str(key): at for key, at in paired.items()}
+        for tensor in side.others:
+            unpaired = tensor.key.role is Role.MODEL_OUTPUT and tensor.key not in paired
+            if unpaired and tensor.alias_of in by_text:
+                found[name, tensor.key] = by_text[tensor.alias_of]
+    return found
+
+
+def _names_outputs(side: Side) -> bool:
+    return any(tensor.key.role is Role.MODEL_OUTPUT for tensor in side.others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnmatchedTensor:
+    """A tensor without a partner, as it is shown."""
+
+    side: str
+    op: str
+    role: str
+    index: int
+    type: str
+    module: str
+    why: Reason
+    """Why it has no partner."""
+    counted: bool = True
+    """Whether it carries a value that could have been compared."""
+    account: str = Account.UNKNOWN
+    """Whether it is missing, or an error in it would have shown elsewhere."""
+    inside: str = ""
+    """The op that it is a piece of, where that is known."""
+
+    @property
+    def reason(self) -> str:
+        """Why it has no partner, in one word: the code."""
+        return self.why.code or ""
+
+    @property
+    def detail(self) -> str:
+        """The rest of the reason in words."""
+        return str(replace(self.why, code=None))

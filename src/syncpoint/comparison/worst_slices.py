@@ -11,8 +11,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from syncpoint.comparison.measuring import Sides, batches, prepared
+from syncpoint.comparison.measuring import batches, prepared
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import Pair, Slice, worst_slices
 from syncpoint.metrics.verdict import Verdict

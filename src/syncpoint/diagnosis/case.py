@@ -20,10 +20,10 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.introduced_error.local_calculation import Introducer
 from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
-from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.operands import dequantized, fitted, operand_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget

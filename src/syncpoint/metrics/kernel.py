@@ -12,8 +12,9 @@ import numpy as np
 
 from syncpoint.errors import FormatError
 from syncpoint.metrics import _kernel
+from syncpoint.metrics.dtype_rules import Rules, rules_of
 from syncpoint.metrics.measurement import Measurement, measured
-from syncpoint.metrics.pair import FileRegion, Operand, Pair, Rules, rules_of
+from syncpoint.metrics.pair import FileRegion, Operand, Pair
 from syncpoint.run.dtypes import parse_dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 

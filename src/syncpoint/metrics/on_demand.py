@@ -14,8 +14,9 @@ from math import isinf, prod
 import numpy as np
 
 from syncpoint.metrics import _kernel
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.metrics.kernel import native_pair
-from syncpoint.metrics.pair import Operand, Pair, rules_of
+from syncpoint.metrics.pair import Operand, Pair
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.comparison.storage.comparison_folder import lonely_of
+from syncpoint.comparison.storage.comparison_json import lonely_of
 from syncpoint.page.fused_ops import add_fused
 from syncpoint.page.graph_parts import Whole
 from syncpoint.page.module_groups import groups_among

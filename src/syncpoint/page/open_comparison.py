@@ -15,20 +15,17 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
+from syncpoint.comparison.sides import Sides, build_sides
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.comparison_json import (
     about_result,
-    is_comparison,
-    load,
     lonely_of,
-    open_table,
     read_about,
-    read_columns,
     why_unverified,
 )
-from syncpoint.comparison.storage.sync_point_table import row_of
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_of
 from syncpoint.dumps.open_dump import open_recognized
 from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError

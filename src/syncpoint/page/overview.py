@@ -24,7 +24,8 @@ from syncpoint.page.schema import (
 from syncpoint.page.summary_sentence import summarize
 from syncpoint.page.table import tally
 from syncpoint.page.trust_lines import build_trust
-from syncpoint.reports.divergence_message import qualified, uncovered
+from syncpoint.reports.coverage_text import uncovered
+from syncpoint.reports.verdict_line import qualified
 
 CHOOSABLE = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),

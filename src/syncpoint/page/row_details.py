@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from syncpoint.comparison.statistics_pairs import statistics_of
 from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.comparison.without_values import statistics_of
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import (
-    PRESETS,
-    Limits,
-    bound,
-    judge_metric,
-    limits_in_force,
-    precision_name,
-)
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, Limits, bound, limits_in_force, precision_name
 from syncpoint.page.encoding import json_number
 from syncpoint.page.fused_ops import region_of
 from syncpoint.page.navigator import briefs

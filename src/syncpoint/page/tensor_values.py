@@ -25,7 +25,7 @@ from syncpoint.comparison.storage.sync_point_table import row_of
 from syncpoint.errors import InputError
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.metrics import FileRegion, Operand, Pair
-from syncpoint.metrics.pair import rules_of
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.page.open_comparison import Opened
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind

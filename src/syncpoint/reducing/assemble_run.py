@@ -24,7 +24,7 @@ from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.progress_journal import Kept as Known
 from syncpoint.reducing.progress_journal import Ledger, Record
 from syncpoint.reducing.result import Reduced, counted
-from syncpoint.reducing.source_files import MsprobeSource, Source
+from syncpoint.reducing.sources import MsprobeSource, Source
 from syncpoint.run.digests import XXH3_128 as DIGEST
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields

@@ -19,7 +19,8 @@ from syncpoint.files.atomic_writes import sync
 from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.write_errors import write_errors
 from syncpoint.files.writer_lock import RunLock
-from syncpoint.reducing.data_files import Place, Stamp
+from syncpoint.reducing.data_file_readers import Place
+from syncpoint.reducing.file_access import Stamp
 from syncpoint.run.model import Statistics
 from syncpoint.run.storage.journal import JournalWriter, encode_frame, read_journal
 from syncpoint.run.storage.record_json import parse_record, statistics_from_json, statistics_to_json

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics import Operand
 from syncpoint.metrics import statistics as describe
-from syncpoint.reducing.data_files import read_into
+from syncpoint.reducing.file_access import read_into
 from syncpoint.run.array_bytes import from_bytes, to_bytes
 from syncpoint.run.digests import XXH3_128, new_hasher
 from syncpoint.run.dtypes import DTYPES, DType

@@ -9,24 +9,18 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.nearer_to_float64 import OutputTruth
-from syncpoint.analysis.result import NEARER, AnalysisResult
-from syncpoint.comparison.judging import is_excused
-from syncpoint.comparison.result import badness
-from syncpoint.comparison.rows import Row
+from syncpoint.analysis.float64_distances import NEARER, OutputTruth
+from syncpoint.analysis.result import AnalysisResult
+from syncpoint.comparison.judge_rows import is_excused
+from syncpoint.comparison.rows import Row, badness
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, strict
-from syncpoint.reports.number_format import (
-    counted_more,
-    metric_text,
-    ratio_text,
-    run_text,
-    short_source,
-)
-from syncpoint.reports.terminal import COLOURS
+from syncpoint.reports.name_format import run_text, short_source
+from syncpoint.reports.number_format import counted_more, metric_text, ratio_text
+from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 

@@ -9,9 +9,10 @@ from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Lev
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Text
-from syncpoint.reports.divergence_message import unreadable_lines
-from syncpoint.reports.number_format import counted_more, run_text, short_source
+from syncpoint.reports.name_format import run_text, short_source
+from syncpoint.reports.number_format import counted_more
 from syncpoint.reports.terminal_layout import print_wrapped, say
+from syncpoint.reports.warning_lines import unreadable_lines
 
 PIPED_WIDTH = 100
 """Columns where the output has no width of its own: sentences are read, not compared."""

@@ -12,7 +12,7 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import Reason
-from syncpoint.reports.divergence_message import headline
+from syncpoint.reports.verdict_line import headline
 
 SCHEMA = 1
 

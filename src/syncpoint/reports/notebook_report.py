@@ -14,14 +14,11 @@ from syncpoint.comparison.rows import Row
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.checksum_text import verified_line
-from syncpoint.reports.divergence_message import (
-    divergence,
-    headline,
-    inputs_lines,
-    unreadable_lines,
-    unverified_lines,
-)
-from syncpoint.reports.number_format import metric_text, ratio_text, run_text
+from syncpoint.reports.divergence_message import divergence
+from syncpoint.reports.name_format import run_text
+from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.verdict_line import headline
+from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
 from syncpoint.run.model import Role
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16

@@ -7,7 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.storage.comparison_folder import is_comparison, is_own
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import SyncpointError
 from syncpoint.files.write_errors import write_errors

@@ -147,7 +147,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint import api
-    from syncpoint.reports.divergence_message import verdict_line
+    from syncpoint.reports.verdict_line import verdict_line
 
     call = dict(order["call"])
     shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}

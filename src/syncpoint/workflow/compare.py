@@ -15,8 +15,8 @@ from syncpoint.workflow.second_input import prepare_second_runs
 from syncpoint.workflow.third_run import add_third_run
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.comparison.storage.progress_log import ProgressLog
     from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
 
@@ -74,7 +74,7 @@ def _measure(
 ) -> tuple[Result, Sides]:
     """The result of the engine, and both runs as the engine read them."""
     from syncpoint.comparison.engine import Options, compare_through
-    from syncpoint.comparison.measuring import build_sides
+    from syncpoint.comparison.sides import build_sides
 
     samples = target.samples if settings.introduced == "replay" else None
     options = Options(

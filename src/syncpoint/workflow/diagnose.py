@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from syncpoint.comparison.findings import Diagnosis
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.diagnosis.case import Subject
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run

@@ -20,7 +20,7 @@ from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.reports.json_report import as_json
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run.model import Kept
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.past_comparisons import PastList

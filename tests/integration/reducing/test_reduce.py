@@ -27,8 +27,7 @@ from helpers.paths import ASCEND_DATA, DATA, ROOT
 from helpers.statistics_oracle import figures
 from helpers.torchair_dumps import Dumps
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.reducing import folder_watch
-from syncpoint.reducing import source_files as sources
+from syncpoint.reducing import folder_watch, sources
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder

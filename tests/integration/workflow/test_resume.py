@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 import syncpoint as sp
 from syncpoint.comparison import measuring
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, PROGRESS_LOG, TABLE_NAME
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder

@@ -12,7 +12,8 @@ from helpers.reseal_checksums import reseal
 from syncpoint.comparison.coverage import Account, Coverage
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage.comparison_folder import load, save
-from syncpoint.reports.divergence_message import headline, uncovered
+from syncpoint.reports.coverage_text import uncovered
+from syncpoint.reports.verdict_line import headline
 from syncpoint.run.model import Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import in_memory
 

@@ -22,7 +22,8 @@ needs_vectors = pytest.mark.skipif(_kernel.isa() == "baseline", reason="all test
 @needs_vectors
 def test_the_plain_path_passes_the_same_tests():
     files = [
-        HERE / f"test_{name}.py" for name in ("accuracy", "rules", "invariance", "windows", "paths")
+        HERE / f"test_{name}.py"
+        for name in ("accuracy", "dtype_rules", "invariance", "windows", "paths")
     ]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
     out = subprocess.run(command, env=BASELINE, capture_output=True, text=True, cwd=ROOT)

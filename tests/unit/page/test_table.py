@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from helpers.mixed_comparison import mixed
-from syncpoint.comparison.judging import limits_of
-from syncpoint.comparison.result import badness
+from syncpoint.comparison.judge_rows import limits_of
+from syncpoint.comparison.rows import badness
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import PRESETS, bound, judge_metric
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.navigator import group_brief
 from syncpoint.page.overview import CHOOSABLE

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.grids_between_sync_points import ends_of, grids_behind
 from syncpoint.comparison.introduced_error.true_values import Exact, OutputOperands, dtype_name
-from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import dequantized, steps_of
 from syncpoint.comparison.rounded_values import rounded
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.tensor_precision import Between
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import op_kind

@@ -31,9 +31,9 @@ from syncpoint.comparison.introduced_error.true_values import (
     with_marks_of,
 )
 from syncpoint.comparison.masking import blanked
-from syncpoint.comparison.measuring import Sides, is_computed
 from syncpoint.comparison.operands import as_real, fitted, operand_of
-from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.rows import Introduced, Row, is_computed
+from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View

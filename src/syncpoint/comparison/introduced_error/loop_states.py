@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.expected_error import ratio_of, rounding, with_bulk_note
 from syncpoint.comparison.introduced_error.regions import NoRegion, unknown_reason
-from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import as_real, fitted, operand_of
 from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand

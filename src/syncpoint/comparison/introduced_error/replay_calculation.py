@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.local_calculation import Introducer
 from syncpoint.comparison.introduced_error.regions import Regions
-from syncpoint.comparison.measuring import Sides
 from syncpoint.comparison.operands import as_real, dequantized, operand_of
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
 from syncpoint.metrics.verdict import Reason

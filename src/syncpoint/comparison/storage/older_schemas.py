@@ -14,10 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from syncpoint.comparison.storage.sync_point_table import REASON_PARTS
 from syncpoint.files.sealed_json import Document
-from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
-from syncpoint.metrics.without_values import ENDS
+from syncpoint.metrics.statistics_bounds import ENDS
+from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode
 
 FIRST_WITH_PARTS = 3
 """The first schema in which a reason has parts."""

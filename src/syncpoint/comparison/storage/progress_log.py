@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import xxhash
-
 from syncpoint.comparison.rows import Introduced, Row
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.storage.comparison_folder import is_comparison, is_own
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.older_schemas import split_reason
+from syncpoint.comparison.storage.run_identity import identity
 from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.write_errors import cannot_write
 from syncpoint.files.writer_lock import RunLock
@@ -268,26 +268,6 @@ def can_resume(folder: Path) -> bool:
     """Whether there is something at `folder` that `--resume` could go on with, or that it
     refuses: a finished comparison."""
     return (folder / PROGRESS_LOG).is_file() or is_comparison(folder)
-
-
-def identity(run: Run) -> str:
-    """What tells a run from others: its digest, or, where hashing a dump that has no digests
-    would read all of it once more, the sizes and times of its files."""
-    if run.path is None or all(tensor.digest for tensor in run.tensors):
-        return run.digest()
-    state = xxhash.xxh3_128()
-    for file in sorted(run.path.rglob("*")) if run.path.is_dir() else [run.path]:
-        state.update(f"{file.relative_to(run.path)}\0{stamp(file)}\n".encode("utf-8", "replace"))
-    return state.hexdigest()
-
-
-def stamp(file: Path) -> str:
-    """Size and time of a file: other words once it has been written again."""
-    try:
-        found = file.stat()
-    except OSError as error:
-        return describe_error(error)
-    return f"{found.st_size} bytes written at {found.st_mtime_ns / 1e9:.6f}"
 
 
 def _pair(row: Row) -> Pair:

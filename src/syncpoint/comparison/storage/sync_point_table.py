@@ -8,15 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from syncpoint.comparison.rows import End, Introduced, Row
+from syncpoint.comparison.storage.file_names import JSON_NAME, RESTORE, TABLE_NAME
+from syncpoint.comparison.storage.older_schemas import upgrade_table
+from syncpoint.errors import InputError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError
+from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import make_encodable
 from syncpoint.metrics import Measurement
-from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
+from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode, Verdict
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
+from syncpoint.run.storage.checked_parquet import ParquetTable
+from syncpoint.run.storage.table_columns import TENSOR_KEY
 
 _END: dict[str, Any] = {
     "op": pl.String,
@@ -112,8 +120,6 @@ COLUMNS: dict[str, Any] = {
 """Every column of the table, in order, with its type."""
 
 
-REASON_PARTS = ("code", "detail", "cure")
-"""Ends of the names of the columns that hold the parts of a reason."""
 ADDED_COLUMNS: dict[str, int] = {
     **dict.fromkeys(("outliers", "outliers_from", "bulk_sqnr", "bulk_rmse", "bulk_max_abs"), 2),
     **{f"{name}_{part}": 3 for name in ("reason", "introduced_unknown") for part in REASON_PARTS},
@@ -272,3 +278,55 @@ def _end(flat: Mapping[str, Any], side: str) -> End:
         name=said["name"],
         order=said["order"],
     )
+
+
+_COLUMNS_BYTES, _ROW_BYTES, _NUMBERS_BYTES = 1_100, 1_500, 4_500
+"""Memory that a row takes in columns, as an object, and in addition as an object that was measured
+by values."""
+
+
+_MAX_EXPANSION = 200
+"""How many times the size of its file the rows may take: numbers that were measured are hard to
+compress, so a table that would take far more is not one that we wrote."""
+
+
+_KEY = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
+
+
+def open_table(path: Path, document: Document) -> ParquetTable:
+    """The verified table of a comparison, with all its columns and one row a sync point."""
+    record = document.files.get(TABLE_NAME)
+    if record is None and document.is_verified:
+        raise DamagedFileError(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
+    try:
+        table = ParquetTable(path / TABLE_NAME, record, RESTORE)
+    except OSError as error:
+        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
+    if document.is_verified:
+        table.check_rows(document.body.get("rows"))
+    newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
+    newer += OPTIONAL_COLUMNS
+    table.check_columns(COLUMNS, newer)
+    if not document.is_verified:
+        never_null = [name for name in COLUMNS if name not in {*MAY_BE_NULL, *newer}]
+        table.check_no_nulls({name: COLUMNS[name] for name in never_null})
+    table.check_keys(_KEY)
+    return table
+
+
+def read_columns(path: Path, document: Document) -> pl.DataFrame:
+    """The verified table of a comparison with all its columns."""
+    table = open_table(path, document)
+    needed = table.rows * _COLUMNS_BYTES
+    table.check_memory(needed, _MAX_EXPANSION, "read some of its columns with Polars")
+    return upgrade_table(table.read(COLUMNS), document.schema)
+
+
+def read_rows(table: ParquetTable, schema: int) -> list[Row]:
+    """The rows as objects, made from some of the table at a time."""
+    measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
+    needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
+    cure = "look at it with syncpoint view, which needs less"
+    table.check_memory(needed, _MAX_EXPANSION, cure)
+    slices = (upgrade_table(some, schema) for some in table.slices(COLUMNS))
+    return [row_of(flat) for some in slices for flat in some.iter_rows(named=True)]

@@ -10,7 +10,8 @@ import pytest
 
 import syncpoint as sp
 from helpers.paths import DATA
-from syncpoint.comparison.storage.comparison_folder import SCHEMA, keep_diagnosis, read_about
+from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+from syncpoint.comparison.storage.comparison_json import SCHEMA, read_about
 from syncpoint.comparison.storage.older_schemas import split_reason, upgrade_table
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
