@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.server.server_thread import View
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation

@@ -25,9 +25,8 @@ from syncpoint.intermediates.run_nodes import unpacked
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
-from syncpoint.runtimes.torch.export import attribute
-from syncpoint.runtimes.torch.node_metadata import attributes, is_op
-from syncpoint.runtimes.torch.program import Edges, describe
+from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.node_metadata import attribute, attributes, describe, is_op
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 

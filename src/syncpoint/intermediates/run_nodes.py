@@ -12,7 +12,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, describe_error
-from syncpoint.runtimes.torch.node_metadata import frames, mutates
+from syncpoint.runtimes.torch.in_place_writes import mutates
+from syncpoint.runtimes.torch.node_metadata import frames
 
 Take = Callable[[Node, Any, Mapping[Node, Any]], None]
 """Takes a node, what it gave, and the values that are at hand."""

@@ -96,7 +96,8 @@ def _makes_steps(side: OpenedSide) -> bool:
         return is_in_steps(side.recording)
     if "steps" not in side.options:
         return False
-    from syncpoint.runtimes.registry import find, parse_options
+    from syncpoint.runtimes.options import parse_options
+    from syncpoint.runtimes.registry import find
 
     runtime = find(side.source, side.options.get("runtime"))
     return parse_options(runtime, runtime_options(side.options)).get("steps") is True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.errors import CaptureError, SyncpointError
 from syncpoint.runtimes.coreai.arrays import seen
 from syncpoint.runtimes.coreai.asset_constants import Constants
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 
 if TYPE_CHECKING:
     from syncpoint.runtimes.coreai.capture import Capture

@@ -13,7 +13,7 @@ import coreai.runtime as rt
 from coreai.authoring import AIModelAsset
 
 from syncpoint.errors import InputError, Unsupported
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 
 
 def load_asset(path: Path) -> AIModelAsset:

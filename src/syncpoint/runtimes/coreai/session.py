@@ -29,9 +29,9 @@ from syncpoint.runtimes.coreai.load_asset import (
     private_attribute,
     specialize,
 )
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import bind
-from syncpoint.runtimes.machine_facts import environment_with
+from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step

@@ -12,7 +12,7 @@ from onnx import helper
 
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import FLOATS
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
 from syncpoint.runtimes.onnx.float64_ops import is_real
 from syncpoint.runtimes.onnx.quantization import begins_at_zero

@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import DTYPES, FLOATS, Kind, from_numpy
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import NAMES
 from syncpoint.runtimes.onnx.graph import sub_graphs
 from syncpoint.runtimes.onnx.node_metadata import is_random, type_of

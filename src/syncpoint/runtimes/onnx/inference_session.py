@@ -8,7 +8,7 @@ from typing import Any
 import onnxruntime as ort
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.load_model import Source
 
 LEVELS = {

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 _LARGEST_MESSAGE = 1 << 30

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.stack_text import frames_in, without_call
+from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import FLOATS
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
 from syncpoint.runtimes.onnx.inputs import input_spec_of_proto
 from syncpoint.runtimes.protocol import ModelPreview

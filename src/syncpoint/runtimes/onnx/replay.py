@@ -19,7 +19,7 @@ from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import OpKey, Quantization, Role, TensorKey
 from syncpoint.run.quantize import quantize_values
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_ort
 from syncpoint.runtimes.onnx.capture import Capture, Fetch, Results
 from syncpoint.runtimes.onnx.element_types import onnx_type_of

@@ -19,9 +19,9 @@ import onnxruntime as ort
 from syncpoint.errors import CaptureError, SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import bind
-from syncpoint.runtimes.machine_facts import environment_with
+from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.capture import Capture, Results

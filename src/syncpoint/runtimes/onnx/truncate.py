@@ -18,7 +18,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
 from syncpoint.runtimes.onnx.load_model import Source

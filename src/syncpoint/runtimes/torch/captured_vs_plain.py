@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Observer
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.observer_check import difference
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import describe, to_numpy

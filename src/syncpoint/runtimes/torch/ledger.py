@@ -22,20 +22,6 @@ _PARAMETERS: WeakKeyDictionary[RunWriter, set[Edge]] = WeakKeyDictionary()
 """Which parameters each run that is being written has already."""
 
 
-class OpFailed(Exception):
-    """An op of the model raised; carries the op and leaves the error as its cause."""
-
-    def __init__(self, op: Op) -> None:
-        super().__init__(str(op.key))
-        self.op = op
-
-
-def place_of(op: Op) -> str:
-    """The end of a message about an op that raised."""
-    place = f" in the op {op.key} ({op.type})"
-    return f"{place} at {op.source[-1]}" if op.source else place
-
-
 class Ledger:
     """What one capture has recorded so far; shared by the graph and its sub-graphs."""
 

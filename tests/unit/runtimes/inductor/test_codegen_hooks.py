@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from torch._inductor.virtualized import V
 
-from syncpoint.runtimes.inductor.hooks import _filled
+from syncpoint.runtimes.inductor.codegen_hooks import _filled
 
 
 def test_a_buffer_that_lives_in_its_kernel_alone_is_not_shown():

@@ -9,72 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.jit import ScriptModule
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncpoint.errors import CaptureError
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.aliasing import storage_of
-from syncpoint.runtimes.torch.arrays import same_bits
-from syncpoint.runtimes.torch.model_forms import Subject
-from syncpoint.runtimes.torch.node_metadata import written
-from syncpoint.runtimes.torch.program import identity, named_tensors
+from syncpoint.runtimes.session import RunTotals
+from syncpoint.runtimes.torch.in_place_writes import storage_of, written
+from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.model_tensors import identity, named_tensors, own_tensors
 
 _DEEP = 4
 """How far into objects that are no modules it is looked for values that a call has changed."""
 _MACHINERY = frozenset(vars(nn.Module()))
 """What every module has: hooks, modes, and where it keeps its tensors."""
-
-
-def own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors that the model has, by their first name; buffers that are not registered too."""
-    found: dict[str, torch.Tensor] = {}
-    seen: set[object] = set()
-    plain = (
-        (f"{path}.{name}" if path else name, value)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-    )
-    for name, tensor in (*named_tensors(model), *plain):
-        if isinstance(tensor, torch.Tensor) and identity(tensor) not in seen:
-            seen.add(identity(tensor))
-            found[name] = tensor
-    return found
-
-
-@contextlib.contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Undo what a run does to the buffers and attributes of a model."""
-    kept = [(holder, dict(holder)) for module in model.modules() for holder in _holders(module)]
-    values = [
-        (tensor, tensor.detach().clone())
-        for tensor in own_tensors(model).values()
-        if not isinstance(tensor, nn.Parameter)
-    ]
-    try:
-        yield
-    finally:
-        for holder, before in kept:
-            for name in [n for n in holder if n not in before]:
-                del holder[name]
-            holder.update({n: v for n, v in before.items() if holder.get(n) is not v})
-        for tensor, value in values:
-            if not same_bits(tensor, value):
-                tensor.copy_(value)
-
-
-def _holders(module: nn.Module) -> list[dict[str, Any]]:
-    """Where a module keeps what code may put something else in the place of."""
-    # Those of a script are no dicts; its buffers can be written to but not exchanged.
-    return [] if isinstance(module, ScriptModule) else [vars(module), module._buffers]
 
 
 class Loop:
@@ -142,6 +98,23 @@ class Loop:
 
     def _own(self) -> dict[str, torch.Tensor]:
         return own_tensors(self._plain)
+
+
+@dataclass
+class LoopTotals(RunTotals):
+    """The totals of a run, and the loop whose steps its samples may be."""
+
+    loop: Loop | None = None
+    """None where the samples are not steps."""
+
+    def run_next_step(
+        self, subject: Subject, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+    ) -> None:
+        """Make the next step of the loop; the first call starts the loop."""
+        if self.loop is None:
+            self.loop = Loop(subject, args, kwargs)
+        torch.manual_seed(seed)
+        self.loop.step(args, kwargs)
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -18,11 +18,12 @@ from torch.export import ExportedProgram
 from torch.jit import ScriptModule
 
 from syncpoint.errors import CaptureError, InputError
-from syncpoint.runtimes.import_path import load_object, one_line
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
 from syncpoint.runtimes.torch.environment import device_named
-from syncpoint.runtimes.torch.export import quiet
-from syncpoint.runtimes.torch.module_paths import class_name
+from syncpoint.runtimes.torch.live_stack import class_name
+from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 
 _FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
@@ -97,7 +98,7 @@ def _loaded(name: str) -> Any:
         raise InputError(f"a {path.suffix} file", f"no file {name!r}")
     kind = _kind_of(path)
     try:
-        with quiet():
+        with silence_torch():
             return torch.export.load(name) if kind == "export" else _script(name)
     except Exception as error:
         made_by = "torch.export.save" if kind == "export" else "torch.jit.save"
@@ -213,7 +214,7 @@ def _of_program(
             f"an exported program in {' and '.join(sorted(dtype_name(d) for d in floats))}",
             f"export the model in {options['dtype']}",
         )
-    with quiet():
+    with silence_torch():
         if any(t.device != device for t in program.state_dict.values()):
             from torch.export.passes import move_to_device_pass
 

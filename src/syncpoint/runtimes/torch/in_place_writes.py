@@ -10,10 +10,14 @@ was written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
+
+from syncpoint.runtimes.protocol import Tree
 
 
 @dataclass(frozen=True)
@@ -163,3 +167,46 @@ def reread(before: torch.Tensor, written: list[torch.Tensor], places: list[int])
 
 
 REREAD: torch._ops.OpOverload = torch.ops.syncpoint.reread.default
+
+
+def mutates(node: Node) -> bool:
+    """Whether the node changes one of its inputs."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target._schema.is_mutable:
+        return True
+    return bool(batch_statistics(target, node.args, node.kwargs))
+
+
+_LEARNING = {
+    torch.ops.aten.batch_norm.default,
+    torch.ops.aten.instance_norm.default,
+    torch.ops.aten.native_batch_norm.default,
+}
+
+
+def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
+    """The running statistics that an op updates although its schema does not say so."""
+    if target not in _LEARNING:
+        return []
+    names = [argument.name for argument in target._schema.arguments]
+    given = dict(kwargs) | dict(zip(names, args, strict=False))
+    if not given.get("training", given.get("use_input_stats")):
+        return []
+    found = [given.get("running_mean"), given.get("running_var")]
+    return [value for value in found if value is not None]
+
+
+def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an op writes to."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return []
+    found: list[Any] = []
+    for position, argument in enumerate(func._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += pytree.tree_leaves(value)
+    found += batch_statistics(func, args, kwargs)
+    return [value for value in found if isinstance(value, torch.Tensor)]
