@@ -16,7 +16,7 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage.comparison_folder import load, save
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.unmatched import UnmatchedTensor
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.page.open_comparison import Opened

@@ -25,7 +25,7 @@ from syncpoint.workflow.resolve_sides import open_recording
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 _GRADUAL = 6.0
 """An op after which the score is less than so many dB lower made no error of its own."""

@@ -26,7 +26,8 @@ from syncpoint.comparison.storage.comparison_json import (
 )
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_of
-from syncpoint.dumps.registry import find, open_recognized
+from syncpoint.dumps.open_dump import open_recognized
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import make_encodable

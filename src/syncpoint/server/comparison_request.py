@@ -13,8 +13,9 @@ from syncpoint.errors import InputError
 from syncpoint.metrics.limits import PRESETS, coarser, coarsest
 from syncpoint.page.overview import CHOOSABLE
 from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.inputs.generate import parse_shape
-from syncpoint.runtimes.registry import find, parse_options, runtimes_accepting
+from syncpoint.runtimes.inputs.shapes import parse_shape
+from syncpoint.runtimes.options import parse_options
+from syncpoint.runtimes.registry import find, runtimes_accepting
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import as_text, look
 from syncpoint.server.session_schema import Seen, SessionSpec, SideSpec

@@ -14,7 +14,7 @@ from syncpoint.workflow.capture import describe_model
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,8 @@ from xxhash import xxh3_128_hexdigest as digest_of_bytes
 from syncpoint.comparison.storage.comparison_folder import is_comparison, load
 from syncpoint.comparison.storage.comparison_json import read_about
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,
