@@ -60,7 +60,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def in_steps(monkeypatch):
     """Batches of a few pairs, so that there is something between nothing and all."""
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 10)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 10)
 
 
 def assert_same(path, straight):
