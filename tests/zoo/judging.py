@@ -36,6 +36,8 @@ class Outcome:
     symptom: str = ""
     seconds: float = 0.0
     error: str = ""
+    findings: tuple[dict[str, object], ...] = ()
+    """Every finding: cause, kind, level, op, title, evidence, next step."""
 
     def as_dict(self):
         return asdict(self)
@@ -51,6 +53,7 @@ def judged(outcome, work):
     if diagnosis is not None and diagnosis.has_failed:
         raise RuntimeError("; ".join(diagnosis.troubles))
     outcome.symptom = str(diagnosis.symptom) if diagnosis else ""
+    outcome.findings = tuple(_texts(f) for f in comparison.findings)
     heavy = [f for f in comparison.findings if f.level is not Level.NOTE]
     outcome.others = tuple(_words(f) for f in comparison.findings[1:5])
     if not outcome.classes:
@@ -90,6 +93,21 @@ def blamed(comparison, finding):
         if row.introduced is not None:
             names.update(row.introduced.region)
     return names
+
+
+def _texts(finding):
+    return {
+        "cause": finding.cause,
+        "kind": finding.kind,
+        "level": str(finding.level),
+        "ops": list(finding.ops[:2]),
+        "module": finding.module,
+        "source": finding.source,
+        "title": finding.title,
+        "evidence": list(finding.evidence),
+        "next": finding.next,
+        "missing": list(finding.missing),
+    }
 
 
 def _words(finding):

@@ -20,17 +20,17 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
 from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
-from syncpoint.comparison.measuring import Sides, build_sides
-from syncpoint.comparison.operands import dequantized, fitted, operand_of
+from syncpoint.comparison.operands import dequantize, fit_view, operand_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget
-from syncpoint.diagnosis.experiments.evaluators import Either, NumpyEvaluator
-from syncpoint.diagnosis.experiments.region import Local
-from syncpoint.diagnosis.guilt import ValueChecks, find_guilty
-from syncpoint.diagnosis.weights.folded import without_folds
+from syncpoint.diagnosis.experiments.reference_evaluators import FallbackEvaluator, NumpyEvaluator
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
+from syncpoint.diagnosis.folded_norms import drop_folded_norms
+from syncpoint.diagnosis.guilty_ops import ValueChecks, find_guilty
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.op_kinds import op_class
@@ -94,7 +94,7 @@ class Case:
         self._begun = monotonic()
         self.budget = Budget(self._begun + self.seconds + budget.EXTRA_SECONDS)
         self._runs: dict[Any, Run | None] = {}
-        self._locals: dict[TensorKey, Local | None] = {}
+        self._experiments: dict[TensorKey, RegionExperiment | None] = {}
         self._taken_in: dict[TensorKey, OpKey] = {}
 
     # What there is
@@ -123,7 +123,7 @@ class Case:
 
     @cached_property
     def guilty(self) -> list[Row]:
-        """The guilty rows in execution order, by the rule of `syncpoint.diagnosis.guilt`."""
+        """The guilty rows in execution order, by the rule of `syncpoint.diagnosis.guilty_ops`."""
         return find_guilty(
             self.computed,
             ValueChecks(
@@ -137,9 +137,9 @@ class Case:
     def _drop_folded_norms(self, rows: list[Row]) -> list[Row]:
         """Return the rows that are off by more than a norm which the target folded, and remember
         which products are looked at together with their norm."""
-        rows, self._taken_in = without_folds(self, rows)
+        rows, self._taken_in = drop_folded_norms(self, rows)
         for key in self._taken_in:
-            self._locals.pop(key, None)
+            self._experiments.pop(key, None)
         return rows
 
     @cached_property
@@ -163,12 +163,12 @@ class Case:
     def _is_innocent(self, row: Row) -> bool:
         """Whether an op where the runs part gives what the reference's op gives on the same inputs,
         up to the rounding of its type: then only what it was given shows there."""
-        local = self.local(row) if row.target.dtype in DTYPES else None
-        unit = DTYPES[row.target.dtype].unit if local is not None else 0.0
-        if local is None or not np.isfinite(local.target).all():
+        experiment = self.experiment(row) if row.target.dtype in DTYPES else None
+        unit = DTYPES[row.target.dtype].unit if experiment is not None else 0.0
+        if experiment is None or not np.isfinite(experiment.target).all():
             return False
-        size = float(np.max(np.abs(local.counted(local.truth)), initial=0.0))
-        return bool(np.max(np.abs(local.error), initial=0.0) <= _ROUNDINGS * unit * size)
+        size = float(np.max(np.abs(experiment.counted(experiment.truth)), initial=0.0))
+        return bool(np.max(np.abs(experiment.error), initial=0.0) <= _ROUNDINGS * unit * size)
 
     def maker(self, row: Row) -> TensorKey | None:
         """What an op of the reference gave that this row's reference tensor is; None where the
@@ -246,7 +246,7 @@ class Case:
         if tensor.quantization is not None:
             return None  # its scales would be undone first, all of them
         operand = operand_of(self.target, tensor)
-        operand, _ = fitted(operand, View(row.view), row.reference.shape)
+        operand, _ = fit_view(operand, View(row.view), row.reference.shape)
         if operand.array.shape != row.reference.shape:
             return None
         return samples.sampled(operand, places)
@@ -269,8 +269,8 @@ class Case:
         try:
             operand = operand_of(run, tensor)
             if side == "target":
-                operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            values = np.asarray(dequantized(operand), np.float64)
+                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+            values = np.asarray(dequantize(operand), np.float64)
             return self._hide_masked(row, values) if side == "target" else values
         except (SyncpointError, ValueError, TypeError):
             return None
@@ -306,7 +306,11 @@ class Case:
     def kept(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
         fit."""
-        return self.sides.kept(row) if self.result.masks and self.sides is not None else None
+        return (
+            self.sides.counted_elements(row)
+            if self.result.masks and self.sides is not None
+            else None
+        )
 
     def count_elements(self, row: Row) -> int:
         """How many elements of a row count."""
@@ -319,7 +323,7 @@ class Case:
         if self.reference is None:
             return None
         if isinstance(self.reference.session, Evaluates):
-            return Either(self.reference.session, self.reference)
+            return FallbackEvaluator(self.reference.session, self.reference)
         return NumpyEvaluator(self.reference)
 
     @cached_property
@@ -335,29 +339,29 @@ class Case:
             max_elements=budget.MAX_REGION_ELEMENTS,
         )
 
-    def local(self, row: Row) -> Local | None:
+    def experiment(self, row: Row) -> RegionExperiment | None:
         """What the target's op gave beside what the reference's ops make of the same inputs;
         None where those cannot be run."""
         key = row.target.key
-        if key not in self._locals:
-            self._locals[key] = self._local(row)
-        return self._locals[key]
+        if key not in self._experiments:
+            self._experiments[key] = self._experiment(row)
+        return self._experiments[key]
 
-    def _local(self, row: Row) -> Local | None:
+    def _experiment(self, row: Row) -> RegionExperiment | None:
         at = self.maker(row)
         norm = self._taken_in.get(row.target.key)
         if at is None or norm is None:
             return self._through(row, at)
         return self._through(row, TensorKey(norm, part=at.part), {at})
 
-    def wider(self, row: Row) -> tuple[Local, list[Row]] | None:
+    def wider(self, row: Row) -> tuple[RegionExperiment, list[Row]] | None:
         """The same, together with the ops right before it that make error themselves, and the rows
         of those: steps of one thing may each be paired with a step of another."""
-        local = self.local(row)
+        experiment = self.experiment(row)
         guilty = {r.reference.key: r for r in self.guilty}
         read = [
             guilty[key]
-            for e in (local.region.inputs if local is not None else ())
+            for e in (experiment.region.inputs if experiment is not None else ())
             if (key := TensorKey(e.op, e.role, e.index, row.reference.key.part)) in guilty
         ]
         keys = {r.reference.key for r in read}
@@ -366,7 +370,7 @@ class Case:
 
     def _through(
         self, row: Row, at: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
-    ) -> Local | None:
+    ) -> RegionExperiment | None:
         introducer = self.introducer
         tensor = self._tensor("target", row)
         if introducer is None or at is None or tensor is None:
@@ -391,7 +395,7 @@ class Case:
         if kept is not None:
             target = np.where(kept, target, truth)
         ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
-        return Local(
+        return RegionExperiment(
             row=row,
             ops=ops,
             region=exact.region,

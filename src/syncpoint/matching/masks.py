@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.user_regex import Pattern
 
 Index = tuple[slice | EllipsisType, ...]
@@ -70,13 +70,13 @@ class Mask:
         if values is None:
             selected = np.zeros(shape, np.bool_)
             if len(self.index) - (Ellipsis in self.index) > len(shape):
-                raise ValueError(f"{len(self.index)} slices for the shape {shape_text(shape)}")
+                raise ValueError(f"{len(self.index)} slices for the shape {format_shape(shape)}")
             selected[self.index] = True
             return selected if self.keeps else ~selected
         selected = self._align_axes(np.asarray(values != 0), len(shape))
         if any(n not in (1, m) for n, m in zip(selected.shape, shape, strict=True)):
             raise ValueError(
-                f"{self} {shape_text(values.shape)} does not fit the shape {shape_text(shape)}"
+                f"{self} {format_shape(values.shape)} does not fit the shape {format_shape(shape)}"
             )
         selected = np.broadcast_to(selected, shape)
         return selected if self.keeps else ~selected

@@ -24,15 +24,15 @@ from syncpoint.comparison.introduced_error.true_values import (
     OutputOperands,
     dtype_name,
 )
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import dequantized, steps_of
-from syncpoint.comparison.rounded_values import rounded
+from syncpoint.comparison.operands import dequantize, quantization_steps
+from syncpoint.comparison.rounded_values import round_inputs
 from syncpoint.comparison.rows import Row
-from syncpoint.comparison.tensor_precision import Between
+from syncpoint.comparison.sides import Sides
+from syncpoint.comparison.tensor_precision import PrecisionBetween
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import op_kind
 from syncpoint.metrics import Measurement, Operand, Pair, measure
-from syncpoint.metrics.limits import PRESETS, coarser
+from syncpoint.metrics.limits import PRESETS, is_coarser
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.statistics import finite_rms
@@ -104,7 +104,7 @@ def _quantization_rms(operand: Operand, truth: NDArray[Any]) -> float:
     """Root mean square of rounding to a grid: the mean square is step²/12."""
     if operand.quantization is None or operand.quantization.table or not truth.size:
         return 0.0
-    return float(np.sqrt(np.mean(np.square(steps_of(operand))) / 12))
+    return float(np.sqrt(np.mean(np.square(quantization_steps(operand))) / 12))
 
 
 def ratio_of(measurement: Measurement, expected: Noise) -> float:
@@ -204,7 +204,7 @@ class ExpectedErrors:
         exact: ExactOutputs,
         index: int,
         local: str,
-        hidden: Between,
+        hidden: PrecisionBetween,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
         """The error that the precision of the op allows: the largest error of rounding the result,
@@ -215,14 +215,14 @@ class ExpectedErrors:
                 extra["stepwise"] = self._evaluate_stepwise(exact, operand.dtype)
             errors.append(noise_between(extra["stepwise"].get(index), truth))
         hidden_dtype = _ROUNDING_DTYPES.get(hidden.results, operand.dtype)
-        if coarser(hidden.results, "f32") and hidden_dtype != operand.dtype:
+        if is_coarser(hidden.results, "f32") and hidden_dtype != operand.dtype:
             if "within" not in extra:
-                inputs = rounded(exact.inputs, hidden_dtype)
+                inputs = round_inputs(exact.inputs, hidden_dtype)
                 outputs = self._evaluate_stepwise(replace(exact, inputs=inputs), hidden_dtype)
                 extra["within"] = outputs or self._calculation.evaluate(exact.region, inputs)
             errors.append(noise_between(extra["within"].get(index), truth))
         parameters = hidden.parameters
-        if parameters in _ROUNDING_DTYPES and coarser(parameters, "f32"):
+        if parameters in _ROUNDING_DTYPES and is_coarser(parameters, "f32"):
             if "parameters" not in extra:
                 extra["parameters"] = self._calculation.evaluate(
                     exact.region, exact.inputs, "f64", _ROUNDING_DTYPES[parameters]
@@ -276,7 +276,7 @@ class ExpectedErrors:
         grids = find_grids_behind(
             self._calculation.sides.target, target.key, self._calculation.paired
         ).between
-        reference_values = np.asarray(dequantized(reference), np.float64)
+        reference_values = np.asarray(dequantize(reference), np.float64)
         errors = [0.0]
         for grid in [*grids, *([target] if target.quantization is not None else [])]:
             value_range = grid_range(grid, truth.shape)

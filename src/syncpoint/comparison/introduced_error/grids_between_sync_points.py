@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics import Operand
@@ -153,7 +153,7 @@ def grid_range(tensor: Tensor, shape: tuple[int, ...]) -> tuple[NDArray[Any], ND
         return None
     lowest = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
     limits = [
-        dequantized(Operand(np.full(range_shape, float(integer)), "f64", quantization))
+        dequantize(Operand(np.full(range_shape, float(integer)), "f64", quantization))
         for integer in (lowest, lowest + 2**bits - 1)
     ]
     return np.minimum(*limits), np.maximum(*limits)
@@ -212,7 +212,7 @@ def _relative_step(run: Run, tensor: Tensor) -> tuple[float, int] | None:
     ):
         return None
     try:
-        magnitudes = np.abs(dequantized(operand_of(run, tensor)))
+        magnitudes = np.abs(dequantize(operand_of(run, tensor)))
     except SyncpointError:
         return None
     if quantization.axis is None or len(quantization.scale) == 1 or quantization.block:

@@ -30,10 +30,10 @@ from syncpoint.comparison.introduced_error.true_values import (
     copy_non_finite_marks,
     measure_against,
 )
-from syncpoint.comparison.masking import blanked
-from syncpoint.comparison.measuring import Sides, is_computed
-from syncpoint.comparison.operands import as_real, fitted, operand_of
-from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.masking import blank_masked
+from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
+from syncpoint.comparison.rows import Introduced, Row, is_computed
+from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
@@ -111,7 +111,7 @@ class LocalCalculation:
         has them."""
         if self.log is None:
             return list(self._evaluate_group(op, part, rows))
-        logged = [self.log.introduced(row) for row in rows]
+        logged = [self.log.introduced_row(row) for row in rows]
         if None not in logged:
             return [row for row in logged if row is not None]
         measured = list(self._evaluate_group(op, part, rows))
@@ -173,12 +173,12 @@ class LocalCalculation:
         if row is not None:
             target = _required(self.sides.target.tensor(row.target.key))
             operand = operand_of(self.sides.target, target)
-            operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            return as_real(operand).array
+            operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+            return undo_quantization(operand).array
         tensor = self.sides.reference.tensor(key)
         if tensor is None or tensor.kept is not Kept.VALUES:
             raise NoRegion(f"{edge.role} {edge.op} was not recorded")
-        return as_real(operand_of(self.sides.reference, tensor)).array
+        return undo_quantization(operand_of(self.sides.reference, tensor)).array
 
     def _recorded_parameters(self, region: Region) -> dict[Edge, NDArray[Any]]:
         """The parameters as recorded with the reference. The model may have been changed since, for
@@ -232,16 +232,16 @@ class LocalCalculation:
             return Reason(detail=detail)
         target = _required(self.sides.target.tensor(row.target.key))
         reference = _required(self.sides.reference.tensor(row.reference.key))
-        operand, _ = fitted(self.sides.operand(0, target), View(row.view), row.reference.shape)
+        operand, _ = fit_view(self.sides.operand(0, target), View(row.view), row.reference.shape)
         local = self.sides.precisions[0].local(
             target.key, target.dtype, target.quantization is not None
         )
         hidden = self.sides.precisions[0].between(target.key, self.paired)
         if local != "exact":
             local = coarsest([local, hidden.results, hidden.parameters])
-        counted_elements = self.sides.kept(row)
+        counted_elements = self.sides.counted_elements(row)
         if counted_elements is not None:
-            masked = blanked(operand, truth, counted_elements)
+            masked = blank_masked(operand, truth, counted_elements)
             if masked is None:
                 return Reason(detail=f"positions of {operand.dtype} are masked")
             operand, truth = masked

@@ -20,9 +20,9 @@ from syncpoint.comparison.introduced_error.expected_error import (
     rounding_noise,
 )
 from syncpoint.comparison.introduced_error.regions import NoRegion, reason_unknown
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import as_real, fitted, operand_of
+from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand
@@ -82,7 +82,7 @@ class StateErrors:
         if tensor is None or tensor.shape != previous.shape:
             return row
         operand = self._sides.operand(0, tensor)
-        passed_on = as_real(operand_of(self._sides.target, previous)).array
+        passed_on = undo_quantization(operand_of(self._sides.target, previous)).array
         return self._compare_passed_on(row, operand, passed_on, previous.dtype)
 
     def _check_after_step(self, row: Row) -> Row:
@@ -105,7 +105,7 @@ class StateErrors:
             truth = self._calculation.target_value(edge, producer.part)
             if truth.shape == row.reference.shape:
                 operand = self._sides.operand(0, target_tensor)
-                operand, _ = fitted(operand, View(row.view), row.reference.shape)
+                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
                 return self._compare_passed_on(row, operand, truth, row.reference.dtype)
         return self._calculation.row_of_producer(row, producer)
 

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
 from syncpoint.comparison.introduced_error.regions import Regions
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import as_real, dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of, undo_quantization
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Kept, OpKey, Part, Role, RunInfo, Tensor, TensorKey
-from syncpoint.run.quantize import quantized
+from syncpoint.run.quantize import quantize_values
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
@@ -91,7 +91,11 @@ class _ReferenceValues:
             return None
         operand = operand_of(self.sides.reference, reference)
         # A quantized target rounds the numbers to its own grid.
-        real = dequantized(operand) if target.quantization is not None else as_real(operand).array
+        real = (
+            dequantize(operand)
+            if target.quantization is not None
+            else undo_quantization(operand).array
+        )
         try:
             replacement = View(row.view).undo(real, shape)
         except ValueError:
@@ -140,7 +144,7 @@ class _ReplayCalculation(LocalCalculation):
         tensor = self.sides.reference.tensor(key)
         if row is None or tensor is None or tensor.kept is not Kept.VALUES:
             return super().target_value(edge, part)
-        values = as_real(operand_of(self.sides.reference, tensor)).array
+        values = undo_quantization(operand_of(self.sides.reference, tensor)).array
         target_tensor = self.sides.target.tensor(row.target.key)
         if target_tensor is not None and target_tensor.quantization is not None:
             return self._round_to_grid(values, target_tensor, row)
@@ -155,8 +159,10 @@ class _ReplayCalculation(LocalCalculation):
         undone = View(row.view).undo(values, target_tensor.shape)
         if undone is None:
             return values
-        stored = quantized(undone, target_tensor.quantization, DTYPES[target_tensor.dtype].numpy)
-        real = dequantized(Operand(stored, target_tensor.dtype, target_tensor.quantization))
+        stored = quantize_values(
+            undone, target_tensor.quantization, DTYPES[target_tensor.dtype].numpy
+        )
+        real = dequantize(Operand(stored, target_tensor.dtype, target_tensor.quantization))
         return View(row.view).apply(real).reshape(values.shape)
 
     def _rows_of_op(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:

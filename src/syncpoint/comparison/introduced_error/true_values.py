@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized
-from syncpoint.comparison.tensor_precision import Between
+from syncpoint.comparison.operands import dequantize
+from syncpoint.comparison.tensor_precision import PrecisionBetween
 from syncpoint.metrics import Measurement, Operand, Pair, measure
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Tensor
@@ -48,10 +48,10 @@ def copy_non_finite_marks(truth: NDArray[Any], target: Operand, recorded: Operan
     -65504 plus a score, is an ordinary number in float64."""
     if truth.dtype.kind != "f":
         return truth
-    recorded_values = dequantized(recorded)
+    recorded_values = dequantize(recorded)
     masked = recorded_values <= _mask_limit_of(recorded)
     marked = ~np.isfinite(recorded_values) | masked
-    target_values = dequantized(target)
+    target_values = dequantize(target)
     marked &= ~np.isfinite(target_values) | (target_values <= _mask_limit_of(target))
     return np.where(marked, np.where(masked, -inf, recorded_values), truth)
 
@@ -78,5 +78,5 @@ class OutputOperands:
     index: int
     local: str
     """The precision of the op itself."""
-    hidden: Between
+    hidden: PrecisionBetween
     """The precisions of ops before this one that only the target has."""

@@ -51,9 +51,9 @@ def _varies(case: Case, again: Run, row: Row) -> bool:
     """Whether what is off here is what is not the same twice: most of it differs from itself by a
     fair part of what it is off, or all that is off does and all that does not is right. Memory that
     nothing was written to may hold much the same each time."""
-    local = case.local(row)
+    experiment = case.experiment(row)
     ours = case.values("target", row)
-    wanted = local.truth if local is not None else case.values("reference", row)
+    wanted = experiment.truth if experiment is not None else case.values("reference", row)
     twin = again.tensor(row.target.key)
     other = _stored(again, twin)
     if ours is None or wanted is None or other is None:

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.regions import NoRegion
-from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.run.model import Edge, Role
+from syncpoint.run.model import Edge
 from syncpoint.run.statistics import rms
 
 Array = NDArray[Any]
@@ -57,36 +54,20 @@ class Proof:
         )
 
 
-def against(local: Local, made: Array | None) -> Proof | None:
+def against(experiment: RegionExperiment, made: Array | None) -> Proof | None:
     """What is left of the op's error if the reference's had given `made`."""
-    if made is None or made.shape != local.target.shape:
+    if made is None or made.shape != experiment.target.shape:
         return None
-    row = local.row.introduced
+    row = experiment.row.introduced
     limit = PRESETS[row.preset].introduced[0] if row is not None and row.preset in PRESETS else 30.0
     with np.errstate(invalid="ignore", over="ignore"):
-        after = rms(local.counted(local.target - made))
-    before, size = (rms(local.counted(values)) for values in (local.error, local.truth))
-    return Proof(before, after, limit * local.noise, size)
+        after = rms(experiment.counted(experiment.target - made))
+    before, size = (
+        rms(experiment.counted(values)) for values in (experiment.error, experiment.truth)
+    )
+    return Proof(before, after, limit * experiment.noise, size)
 
 
-def proof(local: Local, changed: Mapping[Edge, Array]) -> Proof | None:
+def proof(experiment: RegionExperiment, changed: Mapping[Edge, Array]) -> Proof | None:
     """The same with other inputs or parameters."""
-    return against(local, local.fed(changed))
-
-
-def region_edges(case: Case, row: Row) -> list[Edge]:
-    """The reference's parameters that the ops behind a row read."""
-    at = row.reference.key
-    introducer = case.introducer
-    ops = [at.op]
-    if introducer is not None and at.role is Role.OUTPUT:
-        try:
-            ops = list(introducer.regions.find_behind(at.op, [at.index], at.part).ops)
-        except NoRegion:
-            ops = [at.op]
-    found = []
-    for key in ops:
-        op = case.op("reference", key)
-        if op is not None:
-            found += [e for e in op.inputs if e.role is Role.PARAMETER]
-    return found
+    return against(experiment, experiment.fed(changed))

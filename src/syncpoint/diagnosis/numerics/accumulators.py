@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Op
@@ -46,9 +46,9 @@ class Narrow:
         return 1 / 3 <= self.simulated / self.error <= 3 if self.error else False
 
 
-def narrow(local: Local) -> Narrow | None:
+def narrow(experiment: RegionExperiment) -> Narrow | None:
     """The type whose sums come closest to what the target's op gave."""
-    operands = _operands(local)
+    operands = _operands(experiment)
     if operands is None:
         return None
     a, b, bias, target, truth = operands
@@ -75,30 +75,30 @@ def narrow(local: Local) -> Narrow | None:
     return min(good, key=lambda one: one.left, default=None)
 
 
-def _operands(local: Local) -> tuple[Array, Array, Array, Array, Array] | None:
+def _operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, Array, Array] | None:
     """Rows of the first factor, columns of the second, what is added, and both results there."""
-    if len(local.ops) != 1 or op_class(local.ops[0].type) != "matmul":
+    if len(experiment.ops) != 1 or op_class(experiment.ops[0].type) != "matmul":
         return None
-    factors = _factors(local, local.ops[0])
+    factors = _factors(experiment, experiment.ops[0])
     if factors is None:
         return None
     a, b, bias = factors
-    if local.truth.size != len(a) * b.shape[1]:
+    if experiment.truth.size != len(a) * b.shape[1]:
         return None
     # What is masked is in no figure, as what is not finite.
     target, truth = (
         np.asarray(
-            v if local.kept is None else np.where(local.kept, v, np.nan), np.float64
+            v if experiment.kept is None else np.where(experiment.kept, v, np.nan), np.float64
         ).reshape(len(a), b.shape[1])[:_ROWS, :_ROWS]
-        for v in (local.target, local.truth)
+        for v in (experiment.target, experiment.truth)
     )
     return a[:_ROWS], b[:, :_ROWS], bias[:_ROWS], target, truth
 
 
-def _factors(local: Local, op: Op) -> tuple[Array, Array, Array] | None:
+def _factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array] | None:
     """Both factors of a product as matrices, and what is added to each column; None where it is
     no product of two matrices."""
-    arguments = [a for a in local.arguments(op) if a is not None and a.dtype.kind == "f"]
+    arguments = [a for a in experiment.arguments(op) if a is not None and a.dtype.kind == "f"]
     kind = op_kind(op.type)
     if kind == "addmm" and len(arguments) == 3:
         arguments = [arguments[1], arguments[2], arguments[0]]

@@ -17,7 +17,7 @@ from syncpoint.comparison.introduced_error.grids_between_sync_points import (
 )
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.clipped import cut_weight
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.model import Edge, Op, Role, Tensor, TensorKey
@@ -72,58 +72,63 @@ def grids_of(case: Case, row: Row) -> IntegerGrids:
     return found
 
 
-def clipped(case: Case, local: Local) -> Clipped | None:
+def clipped(case: Case, experiment: RegionExperiment) -> Clipped | None:
     """The grid whose ends explain the op's error best."""
-    found = [c for c in _clipped(case, local) if c.share > 0 and c.explains and c.due]
+    found = [c for c in _clipped(case, experiment) if c.share > 0 and c.explains and c.due]
     return min(found, key=lambda c: c.left, default=None)
 
 
-def _clipped(case: Case, local: Local) -> Iterator[Clipped]:
-    grids = grids_of(case, local.row)
-    error = finite_rms(local.counted(local.error))
+def _clipped(case: Case, experiment: RegionExperiment) -> Iterator[Clipped]:
+    grids = grids_of(case, experiment.row)
+    error = finite_rms(experiment.counted(experiment.error))
     for tensor in grids.between:
-        ends = grid_range(tensor, local.truth.shape)
-        if ends is None or int(np.prod(tensor.shape)) != local.truth.size:
+        ends = grid_range(tensor, experiment.truth.shape)
+        if ends is None or int(np.prod(tensor.shape)) != experiment.truth.size:
             continue
-        cut = np.clip(local.truth, *ends)
+        cut = np.clip(experiment.truth, *ends)
         low, before = ends[0], error
         if _begins_at_zero(tensor, ends):
             # It stands for a ReLU that was taken into the grid: only the upper end may cut.
-            rectified = local.target - np.maximum(local.truth, low)
-            before = min(error, finite_rms(local.counted(rectified)))
+            rectified = experiment.target - np.maximum(experiment.truth, low)
+            before = min(error, finite_rms(experiment.counted(rectified)))
             low = np.full_like(low, -np.inf)
-        left = finite_rms(local.counted(local.target - cut))
+        left = finite_rms(experiment.counted(experiment.target - cut))
         output = (low, ends[1])
-        found = _found(tensor, "output", output, local.truth, left, before, local.kept)
+        found = _found(tensor, "output", output, experiment.truth, left, before, experiment.kept)
         found = replace(found, low=float(ends[0].min()))
-        own = case.values("reference", local.row)
-        yield replace(found, due=_is_due(found, ends, local.truth, own))
-    for edge, value in local.inputs.items():
+        own = case.values("reference", experiment.row)
+        yield replace(found, due=_is_due(found, ends, experiment.truth, own))
+    for edge, value in experiment.inputs.items():
         if edge.role is Role.PARAMETER:
-            yield from _weights(case, local, grids, edge, value, error)
+            yield from _weights(case, experiment, grids, edge, value, error)
             continue
-        for tensor, what in _grids_at(case, local, grids, edge):
+        for tensor, what in _grids_at(case, experiment, grids, edge):
             ends = grid_range(tensor, value.shape)
             if ends is None or value.dtype.kind != "f":
                 continue
-            made = local.fed({edge: np.clip(value, *ends).astype(value.dtype)})
-            if made is not None and made.shape == local.target.shape:
-                left = finite_rms(local.counted(local.target - made))
+            made = experiment.fed({edge: np.clip(value, *ends).astype(value.dtype)})
+            if made is not None and made.shape == experiment.target.shape:
+                left = finite_rms(experiment.counted(experiment.target - made))
                 found = _found(tensor, what, ends, value, left, error)
-                row = case.by_reference.get(_key(edge, local))
+                row = case.by_reference.get(_key(edge, experiment))
                 own = case.values("reference", row) if row is not None else None
                 yield replace(found, due=_is_due(found, ends, value, own))
 
 
 def _weights(
-    case: Case, local: Local, grids: IntegerGrids, edge: Edge, value: Array, error: float
+    case: Case,
+    experiment: RegionExperiment,
+    grids: IntegerGrids,
+    edge: Edge,
+    value: Array,
+    error: float,
 ) -> Iterator[Clipped]:
     for tensor in grids.parameters:
         if tensor.count != value.size or value.dtype.kind != "f" or case.target is None:
             continue
         cut = cut_weight(case.target, tensor, value)
-        made = local.fed({edge: cut.value}) if cut is not None else None
-        if cut is None or made is None or made.shape != local.target.shape:
+        made = experiment.fed({edge: cut.value}) if cut is not None else None
+        if cut is None or made is None or made.shape != experiment.target.shape:
             continue
         yield Clipped(
             tensor=tensor,
@@ -132,22 +137,22 @@ def _weights(
             high=cut.high,
             share=cut.share,
             greatest=cut.greatest,
-            left=finite_rms(local.counted(local.target - made)),
+            left=finite_rms(experiment.counted(experiment.target - made)),
             error=error,
         )
 
 
 def _grids_at(
-    case: Case, local: Local, grids: IntegerGrids, edge: Edge
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, edge: Edge
 ) -> Iterator[tuple[Tensor, str]]:
-    row = case.by_reference.get(_key(edge, local))
+    row = case.by_reference.get(_key(edge, experiment))
     tensor_in = grids.inputs.get(row.target.key) if row is not None else None
     if tensor_in is not None:
         yield tensor_in, "input"
 
 
-def _key(edge: Edge, local: Local) -> TensorKey:
-    return TensorKey(edge.op, edge.role, edge.index, local.region.part)
+def _key(edge: Edge, experiment: RegionExperiment) -> TensorKey:
+    return TensorKey(edge.op, edge.role, edge.index, experiment.region.part)
 
 
 def _is_due(found: Clipped, ends: tuple[Array, Array], values: Array, own: Array | None) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class
 
 _STEEP = frozenset(
@@ -49,8 +49,8 @@ def approximate(case: Case) -> Approximate | None:
         return None
     worst = []
     for row in guilty[:6]:
-        local = case.local(row)
-        size = _relative(local) if local is not None else None
+        experiment = case.experiment(row)
+        size = _relative(experiment) if experiment is not None else None
         if size is None:
             return None
         worst.append(size)
@@ -59,16 +59,20 @@ def approximate(case: Case) -> Approximate | None:
     return Approximate(guilty, float(-np.log2(max(worst))), tuple(sorted(kinds)))
 
 
-def _relative(local: Local) -> float | None:
+def _relative(experiment: RegionExperiment) -> float | None:
     """The relative error that nine in ten elements are within; None where it is not alike at most
     of them."""
-    truth = local.truth
-    if len(local.ops) != 1 or not np.isfinite(local.target).all() or not np.isfinite(truth).all():
+    truth = experiment.truth
+    if (
+        len(experiment.ops) != 1
+        or not np.isfinite(experiment.target).all()
+        or not np.isfinite(truth).all()
+    ):
         return None
-    told = local.without_masked(np.abs(truth) > 2.0**-100)
+    told = experiment.without_masked(np.abs(truth) > 2.0**-100)
     if np.count_nonzero(told) < 8:
         return None
-    error = local.error[told] / truth[told]
+    error = experiment.error[told] / truth[told]
     middle, most = (float(q) for q in np.quantile(np.abs(error), (0.5, 0.9)))
     inner = error[np.abs(error) <= most]
     if abs(inner.mean()) > _ONE_SIDED * np.sqrt(np.mean(np.square(inner))):

@@ -12,8 +12,7 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import stored_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.unfused import counterpart, culprit, unfused
-from syncpoint.diagnosis.finding_text import number, share
+from syncpoint.diagnosis.experiments.unfused_target import counterpart, culprit, unfused
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept, Op, Role, TensorKey
@@ -31,14 +30,12 @@ class Saturation:
 
     rows: tuple[Row, ...]
     """Sync points right behind such kernels."""
-    kernel: Op
-    """That of the worst of them."""
-    evidence: tuple[str, ...]
+    worst: SaturatingKernel
     proven: bool
 
 
 @dataclass(frozen=True)
-class _Suspect:
+class SaturatingKernel:
     """A sync point right behind a kernel whose weights can saturate."""
 
     row: Row
@@ -63,18 +60,18 @@ def saturation(case: Case, rows: Sequence[Row]) -> Saturation | None:
     hit = proven or suspects
     worst = max(hit, key=lambda suspect: _ratio(suspect.row))
     rows_hit = tuple(suspect.row for suspect in hit)
-    return Saturation(rows_hit, worst.kernel, tuple(_evidence(worst, len(hit))), bool(proven))
+    return Saturation(rows_hit, worst, bool(proven))
 
 
-def _suspect(case: Case, row: Row) -> _Suspect | None:
+def _suspect(case: Case, row: Row) -> SaturatingKernel | None:
     for op in behind(case, row):
         pairs = _pairs(case, op) if is_integer_kernel(op) else None
         if pairs is not None and pairs[0] > 0:
-            return _Suspect(row, op, *pairs)
+            return SaturatingKernel(row, op, *pairs)
     return None
 
 
-def _right_in_floats(alone: Result, suspect: _Suspect) -> _Suspect | None:
+def _right_in_floats(alone: Result, suspect: SaturatingKernel) -> SaturatingKernel | None:
     """The suspect with what its integers introduce op by op, in floats; None where they are not
     right there."""
     twin = counterpart(alone, suspect.row)
@@ -83,21 +80,6 @@ def _right_in_floats(alone: Result, suspect: _Suspect) -> _Suspect | None:
     if twin.introduced_verdict is not Verdict.CLOSE:
         return None
     return replace(suspect, rmse_in_floats=twin.introduced.rmse)
-
-
-def _evidence(worst: _Suspect, count: int) -> Iterator[str]:
-    yield (
-        f"{share(worst.over, 1)} of the pairs of neighbouring weights of {worst.kernel.key} add up"
-        f" to more than 128, at most {number(worst.most)}"
-    )
-    yield "with values of up to 255 the sum of two products is then beyond 16 bits"
-    if worst.rmse_in_floats is not None and worst.row.introduced is not None:
-        yield (
-            f"the same integers added up in floats introduce {number(worst.rmse_in_floats)} in"
-            f" place of {number(worst.row.introduced.rmse)}"
-        )
-    if count > 1:
-        yield f"{count} ops are hit"
 
 
 def is_integer_kernel(op: Op) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Role
 from syncpoint.run.statistics import finite_rms
@@ -44,28 +44,28 @@ class Narrowed:
         return self.reproduces or (self.all_representable and 1 / 8 <= self.size <= 8)
 
 
-def narrowed(local: Local) -> Narrowed | None:
+def narrowed(experiment: RegionExperiment) -> Narrowed | None:
     """The type and the place that explain the op's error best."""
-    if local.row.target.dtype not in ("f32", "f64") or local.truth.dtype.kind != "f":
+    if experiment.row.target.dtype not in ("f32", "f64") or experiment.truth.dtype.kind != "f":
         return None
-    if not np.isfinite(local.target).all() or not np.isfinite(local.truth).all():
+    if not np.isfinite(experiment.target).all() or not np.isfinite(experiment.truth).all():
         return None
-    error = finite_rms(local.counted(local.error))
+    error = finite_rms(experiment.counted(experiment.error))
     if not error:
         return None
-    found = [one for dtype in _TYPES for one in _tried(local, dtype, error) if one.explains]
+    found = [one for dtype in _TYPES for one in _tried(experiment, dtype, error) if one.explains]
     return min(found, key=lambda one: one.left, default=None)
 
 
-def _tried(local: Local, dtype: str, error: float) -> list[Narrowed]:
+def _tried(experiment: RegionExperiment, dtype: str, error: float) -> list[Narrowed]:
     kind = DTYPES[dtype].numpy
     with np.errstate(over="ignore", invalid="ignore"):
-        held = local.target.astype(kind).astype(np.float64)
-        rounded = {e: _round(v, kind) for e, v in local.inputs.items() if v.dtype.kind == "f"}
-    held, target = local.counted(held), local.counted(local.target)
+        held = experiment.target.astype(kind).astype(np.float64)
+        rounded = {e: _round(v, kind) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
+    held, target = experiment.counted(held), experiment.counted(experiment.target)
     every = bool(np.array_equal(held, target, equal_nan=True)) and bool(target.any())
     # Whole numbers and zeros are numbers of every type.
-    plain = local.counted(local.truth).astype(np.float32).astype(np.float64)
+    plain = experiment.counted(experiment.truth).astype(np.float32).astype(np.float64)
     telling = bool(np.any(_round(plain, kind) != plain))
     values = {e: v for e, v in rounded.items() if e.role is not Role.PARAMETER}
     weights = {e: v for e, v in rounded.items() if e.role is Role.PARAMETER}
@@ -76,20 +76,20 @@ def _tried(local: Local, dtype: str, error: float) -> list[Narrowed]:
         ("its weights", weights),
         ("its result", {}),
     ):
-        made = _made(local, changed)
+        made = _made(experiment, changed)
         for after in (False, True) if changed else (True,):
             if made is None:
                 continue
             final = _round(made, kind) if after else made
             both = after and bool(changed)
-            simulated = finite_rms(local.counted(final - local.truth))
+            simulated = finite_rms(experiment.counted(final - experiment.truth))
             size = error / simulated if simulated else np.inf
             out.append(
                 Narrowed(
                     dtype=dtype,
                     where=f"{where} and its result" if both else where,
                     error=error,
-                    left=finite_rms(local.counted(local.target - final)),
+                    left=finite_rms(experiment.counted(experiment.target - final)),
                     all_representable=every and telling,
                     size=size,
                 )
@@ -97,11 +97,11 @@ def _tried(local: Local, dtype: str, error: float) -> list[Narrowed]:
     return out
 
 
-def _made(local: Local, changed: dict[Edge, Array]) -> Array | None:
+def _made(experiment: RegionExperiment, changed: dict[Edge, Array]) -> Array | None:
     if not changed:
-        return local.truth
-    made = local.fed(changed)
-    return made if made is not None and made.shape == local.truth.shape else None
+        return experiment.truth
+    made = experiment.fed(changed)
+    return made if made is not None and made.shape == experiment.truth.shape else None
 
 
 def _round(value: Array, kind: np.dtype[Any]) -> Array:

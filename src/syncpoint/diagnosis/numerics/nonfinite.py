@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case, Values
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import number
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.dtypes import DTYPES, Kind, long_name
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Op, Role, TensorKey
 
 Places = NDArray[np.bool_]
@@ -72,13 +72,13 @@ def least(dtype: str) -> float:
     return float(2.0 ** (kind.min_exponent - kind.mantissa))
 
 
-def inside(local: Local, dtype: str) -> Iterator[Inside]:
+def inside(experiment: RegionExperiment, dtype: str) -> Iterator[Inside]:
     """What overflows inside the ops of a region, if they compute in this type unguarded."""
     top = ceiling(dtype)
-    shape = local.truth.shape
+    shape = experiment.truth.shape
     with np.errstate(all="ignore"):
-        for op in local.ops[:-1]:
-            value = local.output(op)
+        for op in experiment.ops[:-1]:
+            value = experiment.output(op)
             if value is None or value.dtype.kind != "f":
                 continue
             # What is infinite in the reference is meant so: a mask.
@@ -87,14 +87,16 @@ def inside(local: Local, dtype: str) -> Iterator[Inside]:
             if over.any() and not _is_mask(value[over]):
                 words = f"{op.key} inside it reaches {number(float(np.abs(value[over]).max()))}"
                 yield Inside(words, "between", _reaching(over, shape), op)
-        for op in local.ops:
-            yield from _within(local, op, top, shape)
+        for op in experiment.ops:
+            yield from _within(experiment, op, top, shape)
 
 
-def _within(local: Local, op: Op, top: float, shape: tuple[int, ...]) -> Iterator[Inside]:
+def _within(
+    experiment: RegionExperiment, op: Op, top: float, shape: tuple[int, ...]
+) -> Iterator[Inside]:
     """What overflows inside one op, by its class."""
     kind = op_class(op.type)
-    arguments = [a for a in local.arguments(op) if a is not None and a.dtype.kind == "f"]
+    arguments = [a for a in experiment.arguments(op) if a is not None and a.dtype.kind == "f"]
     if not arguments or not arguments[0].size:
         return
     x = np.asarray(arguments[0], np.float64)
@@ -114,8 +116,8 @@ def _within(local: Local, op: Op, top: float, shape: tuple[int, ...]) -> Iterato
         yield from _spoilt_rows(op, x, np.exp(-x) > top, shape, words, "exp")
     elif kind == "attention" and len(arguments) > 1:
         yield from _scores(op, x, np.asarray(arguments[1], np.float64), top, shape)
-    elif kind in _SUMS and len(local.ops) == 1:
-        yield from _partial_sums(local, op, top, shape)
+    elif kind in _SUMS and len(experiment.ops) == 1:
+        yield from _partial_sums(experiment, op, top, shape)
 
 
 def _spoilt_rows(
@@ -137,9 +139,13 @@ def _scores(
         yield Inside(words, "scores", _reaching(over, shape), op, certain=False)
 
 
-def _partial_sums(local: Local, op: Op, top: float, shape: tuple[int, ...]) -> Iterator[Inside]:
+def _partial_sums(
+    experiment: RegionExperiment, op: Op, top: float, shape: tuple[int, ...]
+) -> Iterator[Inside]:
     """Terms of a sum that are beyond the type before they cancel."""
-    total = local.fed({e: np.abs(v) for e, v in local.inputs.items() if v.dtype.kind == "f"})
+    total = experiment.fed(
+        {e: np.abs(v) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
+    )
     if total is not None and total.shape == shape and (total > top).any():
         words = f"its terms add up to {number(float(total.max()))} before they cancel"
         yield Inside(words, "partial-sums", total > top, op, certain=False)
@@ -171,14 +177,14 @@ def agreement(found: Places, predicted: Places) -> tuple[float, float]:
     )
 
 
-def lost_upstream(case: Case, local: Local) -> Lost | None:
+def lost_upstream(case: Case, experiment: RegionExperiment) -> Lost | None:
     """The op whose value underflowed to zero before this one took its logarithm or divided."""
-    waiting = list(local.region.inputs)
+    waiting = list(experiment.region.inputs)
     seen: set[TensorKey] = set()
     best: Lost | None = None
     while waiting and len(seen) < _FAR:
         edge = waiting.pop(0)
-        key = TensorKey(edge.op, edge.role, edge.index, local.region.part)
+        key = TensorKey(edge.op, edge.role, edge.index, experiment.region.part)
         row = case.by_reference.get(key)
         if key in seen or row is None:
             continue
@@ -188,7 +194,7 @@ def lost_upstream(case: Case, local: Local) -> Lost | None:
             best = found
             if edge.role is not Role.OUTPUT:
                 break
-            before = case.local(row)
+            before = case.experiment(row)
             truth = before.truth if before is not None else None
             if truth is None or _vanishes(truth, row):
                 return found
@@ -213,11 +219,11 @@ def _lost(case: Case, row: Row) -> Lost | None:
 def wholly_masked(case: Case, row: Row, places: Places) -> int:
     """Rows that are masked as a whole, if those are the rows that break: with -inf for a mask
     softmax gives 0 / 0 there, with a large negative number all the same."""
-    local = case.local(row)
-    for op in local.ops if local is not None else ():
-        if local is None or op_class(op.type) not in ("softmax", "log_softmax", "attention"):
+    experiment = case.experiment(row)
+    for op in experiment.ops if experiment is not None else ():
+        if experiment is None or op_class(op.type) not in ("softmax", "log_softmax", "attention"):
             continue
-        for argument in local.arguments(op):
+        for argument in experiment.arguments(op):
             if argument is None or argument.dtype.kind != "f" or not argument.ndim:
                 continue
             dead = np.asarray((argument <= MASK).all(-1))
@@ -246,9 +252,8 @@ class Broken:
     op: Op
     dtype: str
     count: int
-    told: str
-    """What it computes in float64, in words; "" where that is not known."""
-    overflows: bool
+    greatest: float | None = None
+    """Size of its greatest result in float64 where all that broke is beyond the type."""
     constant: bool = False
     """It depends on nothing that the model was given."""
 
@@ -281,7 +286,7 @@ def _breaking(case: Case, op: Op, key: TensorKey, bad: list[Edge]) -> Broken | N
         return None
     if any(edge.role is Role.PARAMETER for edge in bad):
         count = int(np.count_nonzero(~np.isfinite(value)))
-        return Broken(op=op, dtype=own.dtype, count=count, told="", overflows=False, constant=True)
+        return Broken(op=op, dtype=own.dtype, count=count, constant=True)
     if bad or not _is_bad(case, Edge(op.key), key, value):
         return None
     inputs = (_read(case, e, key) for e in op.inputs)
@@ -314,15 +319,12 @@ def _broken(op: Op, dtype: str, value: Values, inputs: list[Values]) -> Broken:
     count = int(np.count_nonzero(places))
     wide = _in_float64(op_class(op.type), inputs)
     if wide is None or wide.shape != value.shape or not is_float(dtype):
-        return Broken(op=op, dtype=dtype, count=count, told="", overflows=False)
+        return Broken(op=op, dtype=dtype, count=count)
     size = np.abs(wide[places])
     if not (size > ceiling(dtype)).all():
-        return Broken(op=op, dtype=dtype, count=count, told="", overflows=False)
+        return Broken(op=op, dtype=dtype, count=count)
     with np.errstate(all="ignore"):
-        most = float(size.max())
-    name, top = long_name(dtype), number(DTYPES[dtype].max)
-    words = f"{op.key} would reach {number(most)}; {name} ends at {top}"
-    return Broken(op=op, dtype=dtype, count=count, told=words, overflows=True)
+        return Broken(op=op, dtype=dtype, count=count, greatest=float(size.max()))
 
 
 def _in_float64(kind: str, inputs: list[Values]) -> Values | None:
@@ -366,13 +368,15 @@ def follows_broken(case: Case, row: Row, theirs: Values) -> bool:
     return bool(np.mean(np.abs(theirs) <= ceiling(row.target.dtype)) > 0.9)
 
 
-def best_inside(local: Local, dtype: str, places: Places) -> tuple[Inside, float, float] | None:
+def best_inside(
+    experiment: RegionExperiment, dtype: str, places: Places
+) -> tuple[Inside, float, float] | None:
     """What overflowed inside the op, by which of it the places are predicted best: with the share
     of them that it predicts, and of its predictions that are among them."""
     if not is_float(dtype):
         return None
     found: Iterator[tuple[Inside, float, float]] = (
-        (one, *agreement(places, one.places)) for one in inside(local, dtype)
+        (one, *agreement(places, one.places)) for one in inside(experiment, dtype)
     )
     good = [one for one in found if one[1] >= 0.9]
     return max(good, key=lambda one: (one[0].certain, one[2]), default=None)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.introduced_error.grids_between_sync_points import IntegerGrids, grid_range
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.numerics.clipping import grids_of
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
@@ -50,16 +50,16 @@ class Misread:
         return known.scale[0] if known is not None and len(known.scale) == 1 else 0.0
 
 
-def misread(case: Case, local: Local) -> Misread | None:
+def misread(case: Case, experiment: RegionExperiment) -> Misread | None:
     """The factor or shift that explains an op's error best; None where none does."""
-    grids = grids_of(case, local.row)
-    if not grids and not any(_input_grid(case, local, grids, e) for e in local.inputs):
+    grids = grids_of(case, experiment.row)
+    if not grids and not any(_input_grid(case, experiment, grids, e) for e in experiment.inputs):
         return None
-    error = finite_rms(local.counted(local.error))
-    allowed = max(_EXPLAINED * error, 3 * local.noise)
+    error = finite_rms(experiment.counted(experiment.error))
+    allowed = max(_EXPLAINED * error, 3 * experiment.noise)
     fitting = [
         one
-        for one in _candidates(case, local, grids, error)
+        for one in _candidates(case, experiment, grids, error)
         if one.left <= min(allowed, 0.6 * error) and _is_wrong(one)
     ]
     best = min(fitting, key=lambda one: one.left, default=None)
@@ -67,24 +67,26 @@ def misread(case: Case, local: Local) -> Misread | None:
         return best
     # In a product the two factors cannot be told apart by its result: the weight itself can.
     if best.what == "weight":
-        return best if _is_weight(case, best, local) else _of_either(best)
-    return _weight_or_input(case, local, best, fitting) if best.what == "input" else best
+        return best if _is_weight(case, best, experiment) else _of_either(best)
+    return _weight_or_input(case, experiment, best, fitting) if best.what == "input" else best
 
 
-def _is_weight(case: Case, best: Misread, local: Local) -> bool:
+def _is_weight(case: Case, best: Misread, experiment: RegionExperiment) -> bool:
     """Whether the weight itself is as large as the factor says, or about as the reference's."""
-    size = weight_ratio(case, best, local)
+    size = weight_ratio(case, best, experiment)
     if size is None:
         return False
     return abs(size / best.factor - 1) < _SAME or abs(size - 1) < _ROUND
 
 
-def _weight_or_input(case: Case, local: Local, best: Misread, fitting: list[Misread]) -> Misread:
+def _weight_or_input(
+    case: Case, experiment: RegionExperiment, best: Misread, fitting: list[Misread]
+) -> Misread:
     """What a factor of the input stands for, where one of the weight explains as much."""
     for one in fitting:
         if one.what != "weight" or one.shift or one.left > 2 * best.left:
             continue
-        ratio = weight_ratio(case, one, local)
+        ratio = weight_ratio(case, one, experiment)
         if ratio is not None and abs(ratio / one.factor - 1) < _SAME:
             return one
         if ratio is None or abs(ratio - 1) > _SAME:
@@ -103,10 +105,12 @@ def _is_wrong(one: Misread) -> bool:
     return abs(one.factor - 1) > _SAME
 
 
-def _candidates(case: Case, local: Local, grids: IntegerGrids, error: float) -> Iterator[Misread]:
-    own = next((t for t in grids.between if t.count == local.truth.size), None)
-    inner = _inner(local, own)
-    truth, target = local.truth[inner], local.target[inner]
+def _candidates(
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, error: float
+) -> Iterator[Misread]:
+    own = next((t for t in grids.between if t.count == experiment.truth.size), None)
+    inner = _inner(experiment, own)
+    truth, target = experiment.truth[inner], experiment.target[inner]
     if truth.size >= 8 and float(np.ptp(truth)) > 0:
         mean = float(np.mean(target - truth))
         yield Misread(
@@ -127,20 +131,32 @@ def _candidates(case: Case, local: Local, grids: IntegerGrids, error: float) -> 
             left=finite_rms(target - factor * truth),
             error=error,
         )
-    for edge, value in local.inputs.items():
+    for edge, value in experiment.inputs.items():
         weight = edge.role is Role.PARAMETER
         if value.dtype.kind != "f" or (weight and (value.ndim < 2 or not grids.parameters)):
             continue
-        grid = _weight_grid(case, grids, value) if weight else _input_grid(case, local, grids, edge)
+        grid = (
+            _weight_grid(case, grids, value)
+            if weight
+            else _input_grid(case, experiment, grids, edge)
+        )
         if grid is None and not weight:
             continue
         if grid is not None and not weight:
-            yield from _read_as(case, local, edge, value, grid, error, inner)
-        yield from _fed(local, edge, value, grid, "weight" if weight else "input", error, inner)
+            yield from _read_as(case, experiment, edge, value, grid, error, inner)
+        yield from _fed(
+            experiment, edge, value, grid, "weight" if weight else "input", error, inner
+        )
 
 
 def _read_as(
-    case: Case, local: Local, edge: Edge, value: Array, grid: Tensor, error: float, inner: Any
+    case: Case,
+    experiment: RegionExperiment,
+    edge: Edge,
+    value: Array,
+    grid: Tensor,
+    error: float,
+    inner: Any,
 ) -> Iterator[Misread]:
     """What the target itself made of the integers, where it recorded that: another number than the
     one that they were made of."""
@@ -148,7 +164,7 @@ def _read_as(
     for op in run.ops if run is not None else ():
         if op_class(op.type) != "dequantize" or not any(e.op == grid.key.op for e in op.inputs):
             continue
-        if op.key == local.row.target.key.op:
+        if op.key == experiment.row.target.key.op:
             continue
         tensor = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, grid.key.part)) if run else None
         if run is None or tensor is None or tensor.kept is not Kept.VALUES:
@@ -156,13 +172,13 @@ def _read_as(
         read = real_values(run, replace(tensor, quantization=None))
         if read is None or read.shape != value.shape or not np.isfinite(read).all():
             continue
-        made = local.fed({edge: read.astype(value.dtype)})
-        if made is None or made.shape != local.target.shape or not float(np.ptp(value)):
+        made = experiment.fed({edge: read.astype(value.dtype)})
+        if made is None or made.shape != experiment.target.shape or not float(np.ptp(value)):
             continue
         factor, shift = (float(v) for v in np.polyfit(value.reshape(-1), read.reshape(-1), 1))
         if finite_rms(read - factor * value - shift) > 0.1 * finite_rms(read - value):
             continue
-        left = finite_rms((local.target - made)[inner])
+        left = finite_rms((experiment.target - made)[inner])
         if abs(factor - 1) > _SAME / 2:
             yield Misread(
                 what="input", factor=factor, shift=0.0, tensor=grid, left=left, error=error
@@ -174,27 +190,33 @@ def _read_as(
 
 
 def _fed(
-    local: Local, edge: Edge, value: Array, grid: Tensor | None, what: str, error: float, inner: Any
+    experiment: RegionExperiment,
+    edge: Edge,
+    value: Array,
+    grid: Tensor | None,
+    what: str,
+    error: float,
+    inner: Any,
 ) -> Iterator[Misread]:
     """The factor and the shift of what an op reads, solved for where it is linear in it and
     then tried."""
-    none = local.fed({edge: np.zeros_like(value)})
-    more = local.fed({edge: value + 1})
-    for base, slope, shifts in ((none, local.truth, False), (local.truth, more, True)):
+    none = experiment.fed({edge: np.zeros_like(value)})
+    more = experiment.fed({edge: value + 1})
+    for base, slope, shifts in ((none, experiment.truth, False), (experiment.truth, more, True)):
         if base is None or slope is None or base.shape != slope.shape:
             continue
         along = (slope - base)[inner]
         square = float(np.sum(np.square(along)))
         if not square or not np.isfinite(square):
             continue
-        found = float(np.sum((local.target - base)[inner] * along)) / square
+        found = float(np.sum((experiment.target - base)[inner] * along)) / square
         for _ in range(3):
             # A ReLU bends the line: the place is corrected by what trying it shows.
             changed = value + found if shifts else value * found
-            made = local.fed({edge: changed.astype(value.dtype)})
-            if made is None or made.shape != local.target.shape:
+            made = experiment.fed({edge: changed.astype(value.dtype)})
+            if made is None or made.shape != experiment.target.shape:
                 break
-            left = finite_rms((local.target - made)[inner])
+            left = finite_rms((experiment.target - made)[inner])
             yield Misread(
                 what=what,
                 factor=1.0 if shifts else found,
@@ -203,30 +225,34 @@ def _fed(
                 left=left,
                 error=error,
             )
-            rest = (local.target - made)[inner]
+            rest = (experiment.target - made)[inner]
             step = float(np.sum(rest * along)) / square
             if abs(step) < 1e-4:
                 break
             found += step
 
 
-def _inner(local: Local, own: Tensor | None) -> NDArray[np.bool_]:
+def _inner(experiment: RegionExperiment, own: Tensor | None) -> NDArray[np.bool_]:
     """The elements that are not at the ends of the grid, where there is one."""
-    inner = local.without_masked(np.isfinite(local.target) & np.isfinite(local.truth))
-    ends = grid_range(own, local.truth.shape) if own is not None else None
+    inner = experiment.without_masked(
+        np.isfinite(experiment.target) & np.isfinite(experiment.truth)
+    )
+    ends = grid_range(own, experiment.truth.shape) if own is not None else None
     if ends is not None:
         # What stands for the last integer was rounded to the target's own type since.
         near = 1e-6 * (ends[1] - ends[0])
         inside: NDArray[np.bool_] = (
-            inner & (local.target > ends[0] + near) & (local.target < ends[1] - near)
+            inner & (experiment.target > ends[0] + near) & (experiment.target < ends[1] - near)
         )
         if np.count_nonzero(inside) >= 8:
             return inside
     return inner
 
 
-def _input_grid(case: Case, local: Local, grids: IntegerGrids, edge: Edge) -> Tensor | None:
-    row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, local.region.part))
+def _input_grid(
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, edge: Edge
+) -> Tensor | None:
+    row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, experiment.region.part))
     if row is None or case.target is None:
         return None
     own = case.target.tensor(row.target.key)
@@ -239,7 +265,7 @@ def _weight_grid(case: Case, grids: IntegerGrids, value: Array) -> Tensor | None
     return fitting[0] if len(fitting) == 1 else None
 
 
-def weight_ratio(case: Case, one: Misread, local: Local) -> float | None:
+def weight_ratio(case: Case, one: Misread, experiment: RegionExperiment) -> float | None:
     """How large the target's weight is beside the reference's; tells a weight's scale from that
     of what it is multiplied with."""
     run = case.target
@@ -251,7 +277,7 @@ def weight_ratio(case: Case, one: Misread, local: Local) -> float | None:
     mine = finite_rms(values)
     sizes = [
         finite_rms(v)
-        for e, v in local.inputs.items()
+        for e, v in experiment.inputs.items()
         if e.role is Role.PARAMETER and v.size == one.tensor.count and v.dtype.kind == "f"
     ]
     return mine / sizes[0] if sizes and sizes[0] else None

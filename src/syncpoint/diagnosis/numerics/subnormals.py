@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncpoint.diagnosis.experiments.proof import Proof, against, proof
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.run.dtypes import DTYPES, Kind
 
 
@@ -23,24 +23,24 @@ class Flushed:
     proof: Proof
 
 
-def flushed(local: Local) -> Flushed | None:
+def flushed(experiment: RegionExperiment) -> Flushed | None:
     """The subnormal numbers whose loss explains the target; None where none do."""
-    kind = DTYPES[local.row.target.dtype]
+    kind = DTYPES[experiment.row.target.dtype]
     if kind.kind is not Kind.FLOAT or kind.bits not in (16, 32):
         return None
     least = 2.0**-14 if kind.name == "f16" else 2.0**-126
-    small = (np.abs(local.truth) < least) & (local.truth != 0)
-    lost = int(local.counted(small & (local.target == 0)).sum())
-    shown = against(local, np.where(small, 0.0, local.truth)) if lost else None
+    small = (np.abs(experiment.truth) < least) & (experiment.truth != 0)
+    lost = int(experiment.counted(small & (experiment.target == 0)).sum())
+    shown = against(experiment, np.where(small, 0.0, experiment.truth)) if lost else None
     where = "results"
     if shown is None or not shown.exact:
         fed = {
             e: np.where(np.abs(v) < least, 0.0, v)
-            for e, v in local.inputs.items()
+            for e, v in experiment.inputs.items()
             if v.dtype.kind == "f" and ((np.abs(v) < least) & (v != 0)).any()
         }
-        shown, where = (proof(local, fed) if fed else None), "inputs"
-        lost = sum(int(((v == 0) & (local.inputs[e] != 0)).sum()) for e, v in fed.items())
+        shown, where = (proof(experiment, fed) if fed else None), "inputs"
+        lost = sum(int(((v == 0) & (experiment.inputs[e] != 0)).sum()) for e, v in fed.items())
     if shown is None or not shown.exact:
         return None
     return Flushed(count=lost, where=where, least=least, proof=shown)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, proof
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class, op_kind
 from syncpoint.run.model import Role
 from syncpoint.run.statistics import rms
@@ -30,11 +30,15 @@ def is_product(row: Row) -> bool:
     return op_kind(row.reference.type) in _PRODUCTS
 
 
-def rounded_product(local: Local) -> Proof | None:
+def rounded_product(experiment: RegionExperiment) -> Proof | None:
     """The proof that rounding what the op reads to ten bits gives the target's numbers."""
     for cut in (False, True):
-        fed = {e: ten_bits(v, cut) for e, v in local.inputs.items() if _is_factor(local, e, v)}
-        found = proof(local, fed)
+        fed = {
+            e: ten_bits(v, cut)
+            for e, v in experiment.inputs.items()
+            if _is_factor(experiment, e, v)
+        }
+        found = proof(experiment, fed)
         if found is not None and found.explains:
             return found
     return None
@@ -43,19 +47,21 @@ def rounded_product(local: Local) -> Proof | None:
 def has_rounded_products(case: Case, row: Row) -> bool:
     """Whether an attention, whose products nobody sees, errs as much as one whose inputs have ten
     bits."""
-    local = case.local(row) if op_class(row.reference.type) == "attention" else None
-    if local is None or row.target.dtype != "f32":
+    experiment = case.experiment(row) if op_class(row.reference.type) == "attention" else None
+    if experiment is None or row.target.dtype != "f32":
         return False
-    made = local.fed(
-        {e: ten_bits(v, False) for e, v in local.inputs.items() if v.dtype.kind == "f"}
+    made = experiment.fed(
+        {e: ten_bits(v, False) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
-    if made is None or made.shape != local.truth.shape:
+    if made is None or made.shape != experiment.truth.shape:
         return False
-    error, simulated = (rms(local.counted(v)) for v in (local.error, made - local.truth))
+    error, simulated = (
+        rms(experiment.counted(v)) for v in (experiment.error, made - experiment.truth)
+    )
     return error <= _ALIKE * simulated
 
 
-def _is_factor(local: Local, edge: Any, values: Array) -> bool:
+def _is_factor(experiment: RegionExperiment, edge: Any, values: Array) -> bool:
     """Whether a value is multiplied: biases are added in full."""
     return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
 

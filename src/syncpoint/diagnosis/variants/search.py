@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import check_time
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
-from syncpoint.diagnosis.experiments.sampling import LARGE, places_to_try, thinned
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.numpy_ops.registry import proven, readings, results
 from syncpoint.diagnosis.variants.any_op import GENERAL
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
 from syncpoint.diagnosis.variants.registry import variants
+from syncpoint.diagnosis.variants.screening import LARGE, places_to_try, thinned
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Op, TensorKey
@@ -72,13 +72,13 @@ class Explained:
         return sure - self.doubt
 
 
-def explanations(local: Local) -> list[Explained]:
+def explanations(experiment: RegionExperiment) -> list[Explained]:
     """The variants that explain an error above the rounding, the best first."""
     found = []
-    scale = Scale(local)
-    for op, hypothesis in _candidates(local):
-        value = local.replaced(op, hypothesis.value)
-        if value is None or value.shape != local.target.shape or not scale.promises(value):
+    scale = Scale(experiment)
+    for op, hypothesis in _candidates(experiment):
+        value = experiment.replaced(op, hypothesis.value)
+        if value is None or value.shape != experiment.target.shape or not scale.promises(value):
             continue
         scored = scale.scored(op, hypothesis, value)
         if scored is not None and (scored.whole or scored.share >= _SHARE):
@@ -86,12 +86,12 @@ def explanations(local: Local) -> list[Explained]:
     return _ordered(found)
 
 
-def as_said(local: Local, theirs: Op) -> list[Explained]:
+def as_said(experiment: RegionExperiment, theirs: Op) -> list[Explained]:
     """The reference's op with the attributes that the target's op says it has, where both are of
     one type and that gives the target's numbers."""
-    scale = Scale(local)
-    for op in local.ops if local.target.size <= _MOST_ELEMENTS else ():
-        output, arguments = local.output(op), local.arguments(op)
+    scale = Scale(experiment)
+    for op in experiment.ops if experiment.target.size <= _MOST_ELEMENTS else ():
+        output, arguments = experiment.output(op), experiment.arguments(op)
         other = {n: v for n, v in theirs.attributes.items() if op.attributes.get(n, v) != v}
         if op.type != theirs.type or not other or output is None:
             continue
@@ -99,8 +99,8 @@ def as_said(local: Local, theirs: Op) -> list[Explained]:
             continue
         for bound in readings(replace(op, attributes={**op.attributes, **other}), arguments):
             made = results(bound)
-            value = local.replaced(op, made[0]) if made else None
-            if not made or value is None or value.shape != local.target.shape:
+            value = experiment.replaced(op, made[0]) if made else None
+            if not made or value is None or value.shape != experiment.target.shape:
                 continue
             words = ", ".join(f"{n} {v} instead of {op.attributes[n]}" for n, v in other.items())
             after = f"give {theirs.key} in the target the {' and '.join(other)} of the reference's"
@@ -121,13 +121,13 @@ def _ordered(found: list[Explained]) -> list[Explained]:
     return sorted(near, key=lambda e: (not e.whole, -e.hypothesis.simplicity, e.after))
 
 
-def below_rounding(local: Local) -> list[Explained]:
+def below_rounding(experiment: RegionExperiment) -> list[Explained]:
     """The subtle variants that the error of an op, small as it is, points to."""
     found = []
-    scale = Scale(local)
-    for op, hypothesis in _candidates(local):
-        value = local.replaced(op, hypothesis.value) if hypothesis.subtle else None
-        if value is None or value.shape != local.target.shape:
+    scale = Scale(experiment)
+    for op, hypothesis in _candidates(experiment):
+        value = experiment.replaced(op, hypothesis.value) if hypothesis.subtle else None
+        if value is None or value.shape != experiment.target.shape:
             continue
         scored = scale.scored(op, hypothesis, value)
         if scored is not None and abs(scored.projection - 1) < 0.15 and scored.sigmas > _SIGMAS:
@@ -135,35 +135,35 @@ def below_rounding(local: Local) -> list[Explained]:
     return sorted(found, key=lambda e: -e.sigmas)
 
 
-def _candidates(local: Local) -> Iterator[tuple[Op, Hypothesis]]:
-    if local.target.size > _MOST_ELEMENTS:
+def _candidates(experiment: RegionExperiment) -> Iterator[tuple[Op, Hypothesis]]:
+    if experiment.target.size > _MOST_ELEMENTS:
         return
-    for op in local.ops[-_MOST_OPS:]:
-        output = local.output(op)
+    for op in experiment.ops[-_MOST_OPS:]:
+        output = experiment.output(op)
         if output is None:
             continue
 
         def again(changed: Mapping[Edge, Array], op: Op = op) -> Array | None:
-            return local.op_again(op, changed)
+            return experiment.op_again(op, changed)
 
         def reach(value: Array, op: Op = op) -> Array | None:
-            return local.replaced(op, value)
+            return experiment.replaced(op, value)
 
-        last = op.key == local.ops[-1].key
+        last = op.key == experiment.ops[-1].key
         seen = Seen(
             op=op,
             kind=op_class(op.type),
-            arguments=[None if a is None else _wide(a) for a in local.arguments(op)],
+            arguments=[None if a is None else _wide(a) for a in experiment.arguments(op)],
             output=output,
             again=again,
-            target=local.target if last and local.target.shape == output.shape else None,
-            index=local.region.outputs[0].index if last else 0,
-            end=local.target,
+            target=experiment.target if last and experiment.target.shape == output.shape else None,
+            index=experiment.region.outputs[0].index if last else 0,
+            end=experiment.target,
             reach=reach,
-            values={edge: _wide(value) for edge, value in local.values.items()},
-            ops=local.ops,
-            siblings=local.siblings,
-            kept=local.kept if last and local.target.shape == output.shape else None,
+            values={edge: _wide(value) for edge, value in experiment.values.items()},
+            ops=experiment.ops,
+            siblings=experiment.siblings,
+            kept=experiment.kept if last and experiment.target.shape == output.shape else None,
         )
         for hypothesis in variants(_narrowed(seen)):
             check_time()
@@ -215,21 +215,25 @@ def _finite(values: Array) -> Values:
 class Scale:
     """Weighs variants of one place against the target; what they share is computed once."""
 
-    def __init__(self, local: Local) -> None:
-        truth = np.asarray(local.truth, np.float64)
-        self._finite = local.without_masked(np.isfinite(local.target) & np.isfinite(truth))
+    def __init__(self, experiment: RegionExperiment) -> None:
+        truth = np.asarray(experiment.truth, np.float64)
+        self._finite = experiment.without_masked(
+            np.isfinite(experiment.target) & np.isfinite(truth)
+        )
         self._all = bool(self._finite.all())
-        self._target = local.target
+        self._target = experiment.target
         self._truth = truth
-        self._marks = _marks(local.target)
+        self._marks = _marks(experiment.target)
         self._moved = not np.array_equal(self._marks, _marks(truth), equal_nan=True)
-        self._local = local
-        noise = _noise(local, truth)
+        self._experiment = experiment
+        noise = _noise(experiment, truth)
         self._noise = noise
-        self._allowed = _FLOOR * max(local.noise, rms(local.counted(noise)))
-        self._sample = places_to_try(np.where(self._finite, local.target - truth, 0.0).reshape(-1))
+        self._allowed = _FLOOR * max(experiment.noise, rms(experiment.counted(noise)))
+        self._sample = places_to_try(
+            np.where(self._finite, experiment.target - truth, 0.0).reshape(-1)
+        )
         flat = self._sample
-        self._few = (local.target.reshape(-1)[flat], truth.reshape(-1)[flat])
+        self._few = (experiment.target.reshape(-1)[flat], truth.reshape(-1)[flat])
 
     def promises(self, value: Array) -> bool:
         """Whether a look at some elements does not rule the variant out."""
@@ -283,10 +287,10 @@ class Scale:
     def _by_marks(self, op: Op, hypothesis: Hypothesis, value: Values) -> Explained | None:
         if not np.array_equal(_marks(value), self._marks, equal_nan=True):
             return None
-        finite = self._local.without_masked(np.isfinite(value))
+        finite = self._experiment.without_masked(np.isfinite(value))
         after = rms((self._target - value)[finite])
-        noise = rms(_noise(self._local, value)[finite])
-        whole = bool(finite.any()) and after <= _FLOOR * max(self._local.noise, noise)
+        noise = rms(_noise(self._experiment, value)[finite])
+        whole = bool(finite.any()) and after <= _FLOOR * max(self._experiment.noise, noise)
         return (
             Explained(
                 op=op,
@@ -315,9 +319,9 @@ def _marks(values: Values) -> Values:
     return np.where(np.isfinite(values), 0.0, values)
 
 
-def _noise(local: Local, truth: Values) -> Values:
+def _noise(experiment: RegionExperiment, truth: Values) -> Values:
     """How far rounding may move each element."""
-    dtype = DTYPES[local.row.target.dtype]
+    dtype = DTYPES[experiment.row.target.dtype]
     unit = dtype.unit if dtype.kind is Kind.FLOAT else 2.0**-24
     size = np.abs(np.where(np.isfinite(truth), truth, 0.0))
     least = unit * rms(size) * 1e-2
@@ -328,13 +332,13 @@ def _noise(local: Local, truth: Values) -> Values:
 def find_variant(case: Case, row: Row) -> tuple[Explained | None, set[TensorKey]]:
     """The variant that explains a row best, and the rows before it that it explains too: steps of
     one thing may each be paired with a step of another."""
-    local = case.local(row)
-    variants = explanations(local) if local is not None else []
+    experiment = case.experiment(row)
+    variants = explanations(experiment) if experiment is not None else []
     declared = case.op("target", row.target.key.op)
     is_vague = not variants or variants[0].hypothesis.simplicity < 0
-    if is_vague and local is not None and declared is not None:
+    if is_vague and experiment is not None and declared is not None:
         # What it says of itself tells more than numbers that were made to fit.
-        variants = as_said(local, declared) or variants
+        variants = as_said(experiment, declared) or variants
     if variants:
         return variants[0], set()
     wider = case.wider(row)

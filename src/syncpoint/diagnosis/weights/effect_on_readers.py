@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, proof, region_edges
+from syncpoint.diagnosis.experiments.proof import Proof, proof
+from syncpoint.diagnosis.weights.recorded_parameters import reference_parameters_behind
 from syncpoint.run.model import Edge, Role
 
 
@@ -47,21 +48,25 @@ def effect_of(case: Case, row: Row, rows: list[Row]) -> Effect:
 def _proof(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, str] | None:
     """What the reference gives with the target's parameter, and if that is not it, with all
     that differ and the op reads: a weight and its bias go astray together."""
-    local = case.local(guilty)
-    if local is None:
+    experiment = case.experiment(guilty)
+    if experiment is None:
         return None
     given = {}
     for one in [row, *rows]:
         key, ours = one.reference.key, case.values("target", one)
         edge = Edge(key.op, key.index, Role.PARAMETER)
-        if edge in local.inputs and ours is not None and local.inputs[edge].shape == ours.shape:
+        if (
+            edge in experiment.inputs
+            and ours is not None
+            and experiment.inputs[edge].shape == ours.shape
+        ):
             given[edge] = ours
         elif one is row:
             return None
-    alone = proof(local, dict([next(iter(given.items()))]))
+    alone = proof(experiment, dict([next(iter(given.items()))]))
     if alone is None or alone.explains or len(given) < 2:
         return (alone, row.reference.label) if alone is not None else None
-    together = proof(local, given)
+    together = proof(experiment, given)
     if together is None or not together.explains:
         return alone, row.reference.label
     return together, " and ".join(str(edge.op) for edge in given)
@@ -69,7 +74,9 @@ def _proof(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, s
 
 def _reads(case: Case, guilty: Row, row: Row) -> bool:
     key = row.reference.key
-    if any(e.op == key.op and e.index == key.index for e in region_edges(case, guilty)):
+    if any(
+        e.op == key.op and e.index == key.index for e in reference_parameters_behind(case, guilty)
+    ):
         return True
     op = case.op("target", guilty.target.key.op)
     return op is not None and any(

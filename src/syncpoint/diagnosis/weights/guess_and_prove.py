@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, against, proof
-from syncpoint.diagnosis.experiments.region import Local
-from syncpoint.diagnosis.weights.recorded_parameters import read_behind
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
+from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
 from syncpoint.diagnosis.weights.relations import Relation, distance, integers, likeness, related
 from syncpoint.diagnosis.weights.solve_from_outputs import Effective, effective
 from syncpoint.matching.op_kinds import op_class, op_kind
@@ -41,31 +41,33 @@ class Hidden:
     confidence: float
 
 
-def hidden(case: Case, local: Local, edges: list[Edge]) -> Hidden | None:
+def hidden(case: Case, experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
     """The first guess that gives the target's numbers; None where none does."""
     # A dropout that still scales what the op reads gives the same numbers as a scaled weight.
-    drops = any(op_kind(op.type).endswith("dropout") for op in local.ops)
+    drops = any(op_kind(op.type).endswith("dropout") for op in experiment.ops)
     for edge in edges:
-        weight = local.inputs[edge]
+        weight = experiment.inputs[edge]
         if weight.dtype.kind != "f" or not 1 < weight.size <= _LARGEST:
             continue
-        for guess in _guesses(case, local, edge, np.asarray(weight, np.float64)):
+        for guess in _guesses(case, experiment, edge, np.asarray(weight, np.float64)):
             if not case.has_time:
                 return None
             if guess.kind == "scaled" and drops:
                 continue
-            found = proof(local, {edge: guess.made})
+            found = proof(experiment, {edge: guess.made})
             if found is not None and found.exact:
                 # Scaling a weight and scaling the result are one and the same to the numbers.
                 doubtful = guess.kind == "scaled"
                 return Hidden(edge, guess.kind, guess.words, found, 0.8 if doubtful else 0.93)
-    found_by_solving = _solved(local, edges)
+    found_by_solving = _solved(experiment, edges)
     if found_by_solving is not None and found_by_solving.kind == "scaled" and drops:
         return None
     return found_by_solving
 
 
-def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[Relation]:
+def _guesses(
+    case: Case, experiment: RegionExperiment, edge: Edge, weight: Values
+) -> Iterator[Relation]:
     if weight.ndim >= 2:
         for a in range(weight.ndim):
             for b in range(a + 1, weight.ndim):
@@ -88,8 +90,8 @@ def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[R
             if np.isfinite(rounded).all() and (rounded != weight).any():
                 yield Relation("rounded", f"is rounded to {dtype.long_name}", rounded)
         yield from integers(weight)
-    yield from _reordered(local, edge, weight)
-    factor = _factor(local, edge, weight)
+    yield from _reordered(experiment, edge, weight)
+    factor = _factor(experiment, edge, weight)
     if factor is not None:
         if abs(factor) < 1e-3:
             if weight.ndim >= 2:
@@ -100,17 +102,19 @@ def _guesses(case: Case, local: Local, edge: Edge, weight: Values) -> Iterator[R
     yield from _others(case, edge, weight)
 
 
-def _reordered(local: Local, edge: Edge, weight: Values) -> Iterator[Relation]:
+def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iterator[Relation]:
     """Rows in the order in which the target's channels stand, as far as whatever follows in the
     region only scales, shifts and cuts off each channel."""
-    op = next((op for op in local.ops if edge in op.inputs), None)
-    before = local.output(op) if op is not None else None
-    if before is None or before.shape != local.truth.shape or before.ndim < 2:
+    op = next((op for op in experiment.ops if edge in op.inputs), None)
+    before = experiment.output(op) if op is not None else None
+    if before is None or before.shape != experiment.truth.shape or before.ndim < 2:
         return
     for axis in sorted({1, before.ndim - 1}):
         if before.shape[axis] != weight.shape[0]:
             continue
-        order = _order(*(_by_channel(v, axis) for v in (before, local.truth, local.target)))
+        order = _order(
+            *(_by_channel(v, axis) for v in (before, experiment.truth, experiment.target))
+        )
         if order is None or (order == np.arange(len(order))).all():
             continue
         moved = int((order != np.arange(len(order))).sum())
@@ -146,14 +150,14 @@ def _order(before: Values, truth: Values, target: Values) -> NDArray[np.int64] |
     return np.asarray(found, np.int64)
 
 
-def _factor(local: Local, edge: Edge, weight: Values) -> float | None:
+def _factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> float | None:
     """By what the weight must be multiplied: the result is a line in it, where nothing is cut
     off at zero on the way."""
-    none = local.fed({edge: np.zeros_like(weight)})
-    if none is None or none.shape != local.target.shape:
+    none = experiment.fed({edge: np.zeros_like(weight)})
+    if none is None or none.shape != experiment.target.shape:
         return None
-    seen = local.without_masked((local.target != 0) & (local.truth != 0))
-    along, moved = (local.truth - none)[seen], (local.target - none)[seen]
+    seen = experiment.without_masked((experiment.target != 0) & (experiment.truth != 0))
+    along, moved = (experiment.truth - none)[seen], (experiment.target - none)[seen]
     square = float(np.vdot(along, along)) if along.size else 0.0
     if not square or not np.isfinite(square):
         return None
@@ -182,16 +186,16 @@ def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
         yield Relation("swapped", f"holds the values of {key.op}", values)
 
 
-def _solved(local: Local, edges: list[Edge]) -> Hidden | None:
-    for found in effective(local):
-        weight = np.asarray(local.inputs[found.edge], np.float64)
+def _solved(experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
+    for found in effective(experiment):
+        weight = np.asarray(experiment.inputs[found.edge], np.float64)
         if distance(weight, found.weight) <= found.floor:
-            return _bias(local, found, edges)
+            return _bias(experiment, found, edges)
         if found.edge not in edges:
             continue
         relation = related(weight, found.weight, found.floor)
         relation = relation or related(weight, found.weight, max(1e-3, found.floor))
-        shown = proof(local, {found.edge: found.weight})
+        shown = proof(experiment, {found.edge: found.weight})
         if shown is None or not shown.explains:
             continue
         # Any linear op can be written as another weight: without a relation that a person can
@@ -203,17 +207,17 @@ def _solved(local: Local, edges: list[Edge]) -> Hidden | None:
     return None
 
 
-def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
+def _bias(experiment: RegionExperiment, found: Effective, edges: list[Edge]) -> Hidden | None:
     """The weight is right and something else is added. None where it is nothing at all: that op
     leaves its bias out, which is no matter of weights."""
     for edge in edges:
-        if edge not in found.op.inputs or local.inputs[edge].shape != found.added.shape:
+        if edge not in found.op.inputs or experiment.inputs[edge].shape != found.added.shape:
             continue
-        bias = np.asarray(local.inputs[edge], np.float64)
+        bias = np.asarray(experiment.inputs[edge], np.float64)
         made = bias + found.added
         if not np.abs(made).max() > 1e-3 * np.abs(bias).max():
             return None
-        shown = proof(local, {edge: made})
+        shown = proof(experiment, {edge: made})
         if shown is not None and shown.explains:
             relation = related(bias, made, 1e-3)
             kind = relation.kind if relation is not None else "changed"
@@ -223,11 +227,11 @@ def _bias(local: Local, found: Effective, edges: list[Edge]) -> Hidden | None:
 
 
 def unpaired(
-    case: Case, local: Local, edges: Sequence[Edge]
+    case: Case, experiment: RegionExperiment, edges: Sequence[Edge]
 ) -> tuple[Edge, str, Values, Proof] | None:
     """A parameter that the target reads here and that is like none of the reference's: with it, as
     it lies or with its axes exchanged, the reference's op gives the target's numbers."""
-    for key in read_behind(case, local.row.target.key):
+    for key in target_parameters_behind(case, experiment.row.target.key):
         tensor = case.target.tensor(key) if case.target is not None else None
         if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
@@ -237,32 +241,32 @@ def unpaired(
         if mine is None:
             continue
         for edge in edges:
-            for form in _forms(local, edge, mine):
-                proven = against(local, local.fed({edge: form}))
+            for form in _forms(experiment, edge, mine):
+                proven = against(experiment, experiment.fed({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven
     return None
 
 
-def _forms(local: Local, edge: Edge, mine: Values) -> Iterator[Values]:
+def _forms(experiment: RegionExperiment, edge: Edge, mine: Values) -> Iterator[Values]:
     """A parameter of the target as it may stand for the reference's: as it lies, with its axes
     exchanged, and without the scale of a norm that was folded into it."""
-    shape = local.inputs[edge].shape
+    shape = experiment.inputs[edge].shape
     plain = [form for form in (mine, mine.T) if form.ndim and form.shape == shape]
     yield from plain
-    gain = _gain_behind(local, edge) if plain and len(shape) > 1 else None
+    gain = _gain_behind(experiment, edge) if plain and len(shape) > 1 else None
     if gain is not None and len(gain) == shape[0]:
         yield from (form / gain.reshape(-1, *[1] * (form.ndim - 1)) for form in plain)
 
 
-def _gain_behind(local: Local, edge: Edge) -> Values | None:
+def _gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
     """By what the norm right behind the op that reads a parameter multiplies each channel; None
     where there is none."""
-    op = next((op for op in local.ops if edge in op.inputs), None)
-    norms = [n for n in local.ops if op is not None and Edge(op.key) in n.inputs[:1]]
+    op = next((op for op in experiment.ops if edge in op.inputs), None)
+    norms = [n for n in experiment.ops if op is not None and Edge(op.key) in n.inputs[:1]]
     if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":
         return None
-    before, after = local.output(op), local.output(norms[0])
+    before, after = experiment.output(op), experiment.output(norms[0])
     if before is None or after is None or before.ndim < 2 or before.shape != after.shape:
         return None
     own, exact = (_by_channel(v, 1) for v in (before, after))

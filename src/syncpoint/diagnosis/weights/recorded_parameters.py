@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.introduced_error.regions import NoRegion
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.relations import Relation, distance, likeness, related
-from syncpoint.metrics.limits import coarser
+from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
 
@@ -76,7 +77,7 @@ def holds_integers(row: Row) -> bool:
 def declares_rounding(row: Row) -> bool:
     """Whether the target's own type is as coarse as what its values were rounded to."""
     kind = DTYPES[row.target.dtype]
-    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or coarser(row.preset, "f32")
+    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")
 
 
 def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
@@ -103,13 +104,13 @@ def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | No
     return None
 
 
-def equal_parameters(case: Case, local: Local) -> set[Edge]:
+def equal_parameters(case: Case, experiment: RegionExperiment) -> set[Edge]:
     """Parameters of the region that the target shows and that are the reference's: under the
     same name, or by value, as they stand or transposed."""
     rows = {r.reference.key.op for r in case.rows if r.target.key.role is Role.PARAMETER}
-    shown = _shown_parameters(case, local.row.target.key.op)
-    edges = {edge for op in local.ops for edge in local.parameters(op)}
-    return {e for e in edges if e.op in rows or _is_among(local.inputs[e], shown)}
+    shown = _shown_parameters(case, experiment.row.target.key.op)
+    edges = {edge for op in experiment.ops for edge in experiment.parameters(op)}
+    return {e for e in edges if e.op in rows or _is_among(experiment.inputs[e], shown)}
 
 
 def _shown_parameters(case: Case, key: OpKey) -> list[Values]:
@@ -139,7 +140,7 @@ def _is_among(parameter: NDArray[Any], shown: list[Values]) -> bool:
     return any(distance(form, other) < 1e-6 for form in forms for other in shown)
 
 
-def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
+def target_parameters_behind(case: Case, key: TensorKey) -> list[TensorKey]:
     """Parameters that a target op reads, and those of the ops before it that nobody compares."""
     found: dict[TensorKey, None] = {}
     waiting = [key.op]
@@ -154,3 +155,21 @@ def read_behind(case: Case, key: TensorKey) -> list[TensorKey]:
                     following.append(edge.op)
         waiting = following
     return list(found)
+
+
+def reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
+    """The reference's parameters that the ops behind a row read."""
+    at = row.reference.key
+    introducer = case.introducer
+    ops = [at.op]
+    if introducer is not None and at.role is Role.OUTPUT:
+        try:
+            ops = list(introducer.regions.find_behind(at.op, [at.index], at.part).ops)
+        except NoRegion:
+            ops = [at.op]
+    found = []
+    for key in ops:
+        op = case.op("reference", key)
+        if op is not None:
+            found += [e for e in op.inputs if e.role is Role.PARAMETER]
+    return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_kind
 from syncpoint.run.model import Edge, Op, Role
 
@@ -50,14 +50,14 @@ class Effective:
     """How much of its norm may be error of the solution."""
 
 
-def effective(local: Local) -> list[Effective]:
+def effective(experiment: RegionExperiment) -> list[Effective]:
     """The weights of the region that could be solved for; none where any doubt is left."""
     found = []
-    for op in local.ops:
-        weights = [e for e in local.parameters(op) if local.inputs[e].ndim >= 2]
+    for op in experiment.ops:
+        weights = [e for e in experiment.parameters(op) if experiment.inputs[e].ndim >= 2]
         if len(weights) != 1 or op_kind(op.type) not in _LINEAR | _CONVOLUTION:
             continue
-        made = _solved(local, op, weights[0])
+        made = _solved(experiment, op, weights[0])
         if made is not None:
             found.append(made)
     return found if len(found) == 1 else []
@@ -86,9 +86,9 @@ class _System:
         return _System(rows, self.weight, target, truth)
 
 
-def _solved(local: Local, op: Op, edge: Edge) -> Effective | None:
-    weight = np.asarray(local.inputs[edge], np.float64)
-    system = _system(local, op, edge, weight)
+def _solved(experiment: RegionExperiment, op: Op, edge: Edge) -> Effective | None:
+    weight = np.asarray(experiment.inputs[edge], np.float64)
+    system = _system(experiment, op, edge, weight)
     if system is None or not system.is_overdetermined:
         return None
     if len(system.rows) > _ROWS:
@@ -101,10 +101,10 @@ def _solved(local: Local, op: Op, edge: Edge) -> Effective | None:
     return Effective(op, edge, made.reshape(weight.shape), added, floor)
 
 
-def _system(local: Local, op: Op, edge: Edge, weight: Values) -> _System | None:
+def _system(experiment: RegionExperiment, op: Op, edge: Edge, weight: Values) -> _System | None:
     """The equations of an op, without those of masked results; None where it has no such form."""
     reads = [e for e in op.inputs if e.role is not Role.PARAMETER]
-    given = local.values.get(reads[0]) if len(reads) == 1 else None
+    given = experiment.values.get(reads[0]) if len(reads) == 1 else None
     if given is None or given.dtype.kind != "f":
         return None
     inputs = np.asarray(given, np.float64)
@@ -116,7 +116,9 @@ def _system(local: Local, op: Op, edge: Edge, weight: Values) -> _System | None:
         if weight.ndim != 2 or inputs.shape[-1] != flat.shape[1] or op.inputs[0] == edge:
             return None
         rows = inputs.reshape(-1, inputs.shape[-1])
-    target, truth, kept = (_by_channel(op, v) for v in (local.target, local.truth, local.kept))
+    target, truth, kept = (
+        _by_channel(op, v) for v in (experiment.target, experiment.truth, experiment.kept)
+    )
     channels = len(flat)
     if rows is None or target is None or truth is None or target.shape[-1] != channels:
         return None

@@ -30,7 +30,7 @@ from syncpoint.matching.protocol import EvidenceKind, Matching, Side, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dims import Dims
-from syncpoint.run.model import Op, OpKey, Tensor, changed
+from syncpoint.run.model import Op, OpKey, Tensor, replace_fields
 from syncpoint.run.user_regex import Pattern
 
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
@@ -236,7 +236,7 @@ def _name_axes(side: Side, axis_names: AxisNames) -> None:
             return tensor
         has_match = True
         axis_names.dims.check(tensor.shape)
-        return tensor if tensor.layout else changed(tensor, layout=str(axis_names.dims))
+        return tensor if tensor.layout else replace_fields(tensor, layout=str(axis_names.dims))
 
     side.outputs = {key: [with_names(t) for t in tensors] for key, tensors in side.outputs.items()}
     side.others = [with_names(tensor) for tensor in side.others]
@@ -263,7 +263,7 @@ def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
         for name in sorted(_names(op)):
             name_match = pin.pattern.fullmatch(name)
             if name_match:
-                yield op.key, pin.pattern.expanded(name_match, pin.reference)
+                yield op.key, pin.pattern.expand(name_match, pin.reference)
                 break
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from syncpoint.comparison.rows import End, Row
-from syncpoint.diagnosis.experiments.region import Local
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.numerics.accumulators import narrow
 from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.runtimes.protocol import Region
@@ -17,7 +17,7 @@ class Linear:
         return [inputs[X] @ inputs[W].T]
 
 
-def local(target, x, w):
+def experiment(target, x, w):
     op = Op(OpKey("linear"), "aten.linear.default", (X, W))
     end = End(key=TensorKey(op.key), type=op.type, dtype="f32", shape=target.shape)
     region = Region((op.key,), (X,), (Edge(op.key),))
@@ -30,7 +30,7 @@ def local(target, x, w):
         basis="values",
         preset="f32",
     )
-    return Local(
+    return RegionExperiment(
         row=row,
         ops=(op,),
         region=region,
@@ -57,21 +57,21 @@ def summed(x, w, kind):
 
 def test_a_sum_in_float16_is_reproduced(operands):
     x, w = operands
-    found = narrow(local(summed(x, w, np.float16), x, w))
+    found = narrow(experiment(summed(x, w, np.float16), x, w))
     assert found.dtype == "f16" and found.reproduces and found.left == 0 and found.terms == 300
 
 
 def test_a_sum_in_another_order_has_the_size(operands):
     x, w = operands
-    found = narrow(local(summed(x[:, ::-1], w[:, ::-1], np.float16), x, w))
+    found = narrow(experiment(summed(x[:, ::-1], w[:, ::-1], np.float16), x, w))
     assert found.dtype == "f16" and found.fits and not found.reproduces
 
 
 def test_a_wide_sum_is_none(operands):
     x, w = operands
-    assert narrow(local(summed(x, w, np.float32), x, w)) is None
+    assert narrow(experiment(summed(x, w, np.float32), x, w)) is None
 
 
 def test_a_missing_term_is_none(operands):
     x, w = operands
-    assert narrow(local(x @ w.T + 30.0, x, w)) is None
+    assert narrow(experiment(x @ w.T + 30.0, x, w)) is None

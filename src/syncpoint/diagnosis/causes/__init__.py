@@ -1,1 +1,0 @@
-"""The classes of cause, one file each."""

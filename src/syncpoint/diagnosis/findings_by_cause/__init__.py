@@ -1,0 +1,1 @@
+"""The findings of each class of cause: titles, evidence and next steps."""
