@@ -88,9 +88,9 @@ class Comparison(Result):
     def save_diagnosis(self, path: str | Path) -> bool:
         """Keep the diagnosis in a comparison that is saved already. False where the one in it
         stays: it was made with more models, or this one failed."""
-        from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+        from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 
-        return keep_diagnosis(self, Path(path))
+        return save_diagnosis(self, Path(path))
 
     def to_csv(self, path: str | Path) -> Path:
         """One line a sync point."""

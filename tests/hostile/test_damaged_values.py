@@ -182,7 +182,7 @@ def test_a_saved_comparison_keeps_what_was_verified(pair, tmp_path):
 @pytest.mark.parametrize("large", [1, 1 << 40])
 def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch, large, threads):
     """In a thread of their own, or mapped a window at a time: the same rows."""
-    monkeypatch.setattr(measuring, "_LARGE", large)
+    monkeypatch.setattr(measuring, "_MIN_FILE_REGION_BYTES", large)
     monkeypatch.setattr(checksum_status, "_DEFERRED_BYTES", 1000)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", 4096)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
@@ -244,7 +244,7 @@ def test_inputs_conversion_and_reduction_refuse_damaged_bytes(pair, tmp_path):
 def test_a_resumed_comparison_says_the_same_of_what_was_verified(pair, tmp_path, monkeypatch):
     overwrite(pair[1], output("b"))
     straight = compared(*pair)
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 2)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 2)
     measure = measuring._measure_batch
     calls = []
 

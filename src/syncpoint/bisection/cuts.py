@@ -16,7 +16,7 @@ from syncpoint.bisection.graph_search import State
 from syncpoint.bisection.result import Cut
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import Choice, judge_row
-from syncpoint.comparison.measuring import paired
+from syncpoint.comparison.measuring import build_pair
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
@@ -168,9 +168,9 @@ class Bench:
         if tensor is None or theirs is None:
             raise KeyError(row)
         operand = Operand(value, from_numpy(value.dtype).name, tensor.quantization)
-        operand = self.sides.masking(0, tensor, operand)
+        operand = self.sides.with_mask_limit(0, tensor, operand)
         try:
-            clean, pair = paired(self.sides, clean, operand, self.sides.operand(1, theirs))
+            clean, pair = build_pair(self.sides, clean, operand, self.sides.operand(1, theirs))
         except SyncpointError as error:
             reason = Reason.of_error(ReasonCode.UNREADABLE, error)
             clean, pair = replace(clean, unmeasured=reason), None

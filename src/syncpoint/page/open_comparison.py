@@ -19,13 +19,13 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.comparison.storage.comparison_folder import is_comparison, load
 from syncpoint.comparison.storage.comparison_json import (
-    about_result,
-    lonely_of,
-    read_about,
-    why_unverified,
+    read_comparison_json,
+    result_to_json,
+    unmatched_from_json,
+    unverified_reason,
 )
 from syncpoint.comparison.storage.file_names import JSON_NAME
-from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_of
+from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_from_table
 from syncpoint.dumps.open_dump import open_recognized
 from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError
@@ -71,7 +71,7 @@ class SavedComparison:
     @property
     def unverified(self) -> str:
         """Why its files could not be verified; "" where they were."""
-        return why_unverified(self._document)
+        return unverified_reason(self._document)
 
     @property
     def runs(self) -> Mapping[str, Run]:
@@ -107,7 +107,7 @@ class ResultInMemory:
 
     @cached_property
     def _text(self) -> str:
-        return json.dumps(make_encodable(about_result(self.result, self.path)))
+        return json.dumps(make_encodable(result_to_json(self.result, self.path)))
 
     @property
     def id(self) -> str:
@@ -190,8 +190,10 @@ class Opened:
             found = Result(
                 target=self.about["target"],
                 reference=self.about["reference"],
-                rows=[row_of(flat) for flat in self.table.frame[wanted].iter_rows(named=True)],
-                unmatched=[lonely_of(lonely) for lonely in self.about["unmatched"]],
+                rows=[
+                    row_from_table(flat) for flat in self.table.frame[wanted].iter_rows(named=True)
+                ],
+                unmatched=[unmatched_from_json(lonely) for lonely in self.about["unmatched"]],
                 choice=self.limits or "auto",
                 edges={
                     OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()
@@ -284,7 +286,7 @@ def _recorded(path: Path) -> Run:
 def _document(path: Path) -> Document:
     if not is_comparison(path):
         raise InputError(f"a comparison (a folder with {JSON_NAME})", *_instead(path))
-    return read_about(path)
+    return read_comparison_json(path)
 
 
 def _instead(path: Path) -> tuple[str, str]:

@@ -135,7 +135,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint.workflow.resolve_sides import open_recording
 
     folder, call = Path(order["folder"]), order["call"]
-    log = ProgressLog.glimpse(folder)
+    log = ProgressLog.open_read_only(folder)
     target, reference = (
         open_recording(call[side]) or open_run(folder / f"{side}.run")
         for side in ("target", "reference")

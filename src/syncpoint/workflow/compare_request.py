@@ -33,7 +33,7 @@ class ComparisonRequest:
     def as_names(self) -> dict[str, Any]:
         """Every part by its name, and for files also when they were written: two requests with
         the same names ask for the same comparison."""
-        from syncpoint.comparison.storage.run_identity import stamp
+        from syncpoint.comparison.storage.run_identity import file_stamp
 
         names: dict[str, Any] = {}
         for field in fields(self):
@@ -45,7 +45,7 @@ class ComparisonRequest:
             names[part] = str(value) if isinstance(value, str | Path) else describe_model(value)
             file = _file_of(value)
             if file is not None:
-                names[f"file of the {part}"] = stamp(file)
+                names[f"file of the {part}"] = file_stamp(file)
         return names
 
     def can_reuse_run(self, role: str) -> bool:
