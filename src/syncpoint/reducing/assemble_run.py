@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import named
+from syncpoint.dumps.registry import get_format
 from syncpoint.dumps.run_folder import write_ops
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.files.atomic_writes import sync
@@ -104,7 +104,7 @@ def _opened(source: Source, path: Path, deleted: bool) -> Run:
     """The dump as its reader sees it. Where that refuses it and files are deleted already, what
     was kept of them must not be out of reach: then their names are all that is known."""
     try:
-        return open_as(named(source.format), path)
+        return open_as(get_format(source.format), path)
     except SyncpointError as error:
         if not deleted:
             raise

@@ -21,7 +21,7 @@ from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
-from syncpoint.dumps.zip_members import data_start
+from syncpoint.dumps.zip_members import find_data_start
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.reducing.file_access import opened
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
@@ -61,7 +61,7 @@ def npy_unit(root: Path, file: str) -> Unit:
     try:
         run = NpyFolder().open(path)
     except NotNumbers as error:
-        raise NothingToReduce("an array of numbers", error.found) from error
+        raise NothingToReduce("an array of numbers", error.elements) from error
     tensor = run.tensors[0]
     size = path.stat().st_size
     if tensor.offset + tensor.nbytes != size:
@@ -97,7 +97,7 @@ def pt_unit(root: Path, file: str) -> Unit:
         with opened(path) as handle, zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 if "/data/" in member.filename:
-                    start = data_start(handle, member, f"{member.filename[:80]!r} of {path}")
+                    start = find_data_start(handle, member, f"{member.filename[:80]!r} of {path}")
                     holes.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
         raise FormatError(f"a file of torch.save at {path}", describe_error(error)) from error

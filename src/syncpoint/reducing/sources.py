@@ -17,7 +17,7 @@ from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import find, named
+from syncpoint.dumps.registry import find_format, get_format
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
@@ -216,7 +216,7 @@ class FileSource(Source):
 
     def structure(self) -> Run | None:
         """The run, as long as the file is there."""
-        return open_as(named(self.format), self.file) if self.file.exists() else None
+        return open_as(get_format(self.format), self.file) if self.file.exists() else None
 
     def indices(self) -> Iterator[str]:
         """None."""
@@ -395,7 +395,7 @@ class IntermediatesSource(_Indexed):
 def recognised(path: Path, known: str = "") -> Source | None:
     """The source at `path`; None where nothing tells yet what it is. `known` is the format where
     that was found out earlier."""
-    found = known or (f.name if (f := find(path)) is not None else "")
+    found = known or (f.name if (f := find_format(path)) is not None else "")
     if not found or (found == "npy" and not known and not _has_array(path)):
         return None
     if found == "run":

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from syncpoint.ascend.dumps.file_names import device_name, is_hashed
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
 from syncpoint.files.atomic_writes import write_atomically
 from syncpoint.files.untrusted_files import path_inside, read_whole
@@ -76,7 +76,7 @@ class MinMax:
             if self.watch.on:
                 return
             raise InputError("a dump", f"nothing at {self.path}", "check the path")
-        found = find(self.path)
+        found = find_format(self.path)
         if found is not None and found.name in _OTHER:
             raise Unsupported(
                 "a folder of .npy files or of a device's files for min-max",
