@@ -12,7 +12,7 @@ from syncpoint.cli.output import echo
 
 
 def view(
-    comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    comparison: Annotated[Path, typer.Argument(help="Saved comparison: NAME.cmp.")],
     *,
     browser: options.BrowserOptions,
 ) -> None:

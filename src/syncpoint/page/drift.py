@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.metrics.limits import PRESETS, bound
+from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.page.op_columns import find_orders
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_states import ERROR_MAKERS, GUILTS
@@ -48,7 +48,7 @@ def _common_limits(opened: OpenComparison, metric: str) -> list[float]:
     limits = opened.limits or (PRESETS.get(presets[0]) if len(presets) == 1 else None)
     if limits is None or limits.exact or metric not in _METRICS_WITH_COMMON_LIMITS:
         return []
-    return [bound(metric, {"peak": 1.0}, limits, level) or 0.0 for level in (0, 1)]
+    return [metric_bound(metric, {"peak": 1.0}, limits, level) or 0.0 for level in (0, 1)]
 
 
 def _find_unmatched_places(opened: OpenComparison) -> list[int]:

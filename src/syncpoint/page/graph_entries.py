@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.comparison.storage.comparison_folder import lonely_of
+from syncpoint.comparison.storage.comparison_json import unmatched_from_json
 from syncpoint.page.fused_ops import add_fused_columns
 from syncpoint.page.graph_parts import WholeGraph
 from syncpoint.page.module_groups import assign_groups
@@ -144,7 +144,7 @@ def _add_reasons(
         if tensor["side"] == side:
             op = tensor["op"]
             if tensor["role"] != "parameter" and (tensor["counted"] or op not in reason_by_op):
-                reason_by_op[op] = str(lonely_of(tensor).why)
+                reason_by_op[op] = str(unmatched_from_json(tensor).why)
                 whole_by_op[op] = tensor["inside"] or None
             if tensor["role"] == "model-output":
                 output_ops.add(op)

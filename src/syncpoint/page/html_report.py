@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.outputs import write_output
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 from syncpoint.page import BUILT_PAGE
 from syncpoint.page.distributions import build_distribution
 from syncpoint.page.drift import build_drift_strip
@@ -63,7 +63,7 @@ def render_report(opened: OpenComparison) -> str:
     script, style = (_read_built(name) for name in ("app.js", "app.css"))
     answers = json.dumps(collect_answers(opened), allow_nan=False, separators=(",", ":"))
     encoded = base64.b64encode(zlib.compress(answers.encode(), 9)).decode()
-    title = escape(visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
+    title = escape(make_visible(f"{opened.path.name.removesuffix('.cmp')} · Syncpoint"))
     # A script ends at the first `</script`, even inside a string.
     script = script.replace("</script", "<\\/script")
     return (

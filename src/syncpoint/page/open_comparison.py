@@ -15,24 +15,22 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    about_result,
-    is_comparison,
-    load,
-    lonely_of,
-    open_table,
-    read_about,
-    read_columns,
-    why_unverified,
+from syncpoint.comparison.sides import Sides, build_sides
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.comparison_json import (
+    read_comparison_json,
+    result_to_json,
+    unmatched_from_json,
+    unverified_reason,
 )
-from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.dumps.registry import find, open_recognized
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_from_table
+from syncpoint.dumps.open_dump import open_recognized
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.sealed_json import Document
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
@@ -74,7 +72,7 @@ class SavedComparison:
     @property
     def unverified(self) -> str:
         """Why its files could not be verified; "" where they were."""
-        return why_unverified(self._document)
+        return unverified_reason(self._document)
 
     @property
     def runs(self) -> Mapping[str, Run]:
@@ -110,7 +108,7 @@ class ResultInMemory:
 
     @cached_property
     def _text(self) -> str:
-        return json.dumps(encodable(about_result(self.result, self.path)))
+        return json.dumps(make_encodable(result_to_json(self.result, self.path)))
 
     @property
     def id(self) -> str:
@@ -198,8 +196,11 @@ class OpenComparison:
             comparison = Result(
                 target=self.about["target"],
                 reference=self.about["reference"],
-                rows=[row_of(fields) for fields in self.table.frame[numbers].iter_rows(named=True)],
-                unmatched=[lonely_of(lonely) for lonely in self.about["unmatched"]],
+                rows=[
+                    row_from_table(fields)
+                    for fields in self.table.frame[numbers].iter_rows(named=True)
+                ],
+                unmatched=[unmatched_from_json(lonely) for lonely in self.about["unmatched"]],
                 choice=self.limits or "auto",
                 edges={
                     OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()
@@ -297,7 +298,7 @@ def _open_recording(path: Path) -> Run:
 def _read_document(path: Path) -> Document:
     if not is_comparison(path):
         raise _not_a_comparison(path)
-    return read_about(path)
+    return read_comparison_json(path)
 
 
 def _not_a_comparison(path: Path) -> InputError:
@@ -305,7 +306,7 @@ def _not_a_comparison(path: Path) -> InputError:
     if not path.exists():
         return InputError(f"no such file or folder: {path}", cure="check the path")
     problem = f"{path} is not a comparison (a folder with {JSON_NAME})"
-    recording = find(path)
+    recording = find_format(path)
     if recording is None:
         cure = "make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp"
         return InputError(problem, cure=cure)

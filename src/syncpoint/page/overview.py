@@ -19,7 +19,8 @@ from syncpoint.page.schema import MetricInfo, OutputBrief, Overview, RunSummary
 from syncpoint.page.summary_sentence import summarize
 from syncpoint.page.table import count_values
 from syncpoint.page.trust_lines import build_trust_lines
-from syncpoint.reports.divergence_message import qualified, uncovered
+from syncpoint.reports.coverage_text import uncovered_text
+from syncpoint.reports.verdict_line import qualify_verdict
 
 CHOOSABLE_METRICS = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
@@ -63,12 +64,12 @@ def _compute_overview(opened: OpenComparison) -> Overview:
         target=_summarize_run(opened, "target"),
         reference=_summarize_run(opened, "reference"),
         verdict=verdict,
-        verdict_text=qualified(verdict, coverage),
+        verdict_text=qualify_verdict(verdict, coverage),
         symptom=_describe_symptom(opened),
         summary=summary,
         aside=aside,
         exit_code=exit_code,
-        uncovered=uncovered(comparison) if comparison and exit_code == EXIT_UNCOVERED else "",
+        uncovered=uncovered_text(comparison) if comparison and exit_code == EXIT_UNCOVERED else "",
         coverage_target=coverage.target,
         coverage_reference=coverage.reference,
         missing_target=coverage.target_missing,

@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.comparison.without_values import statistics_of
+from syncpoint.comparison.statistics_pairs import tensor_statistics
+from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import (
-    PRESETS,
-    Limits,
-    bound,
-    judge_metric,
-    limits_in_force,
-    precision_name,
-)
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, Limits, limits_in_force, metric_bound, precision_name
 from syncpoint.page.encoding import json_number
 from syncpoint.page.fused_ops import list_region_ops
 from syncpoint.page.navigator import build_row_briefs
@@ -152,7 +146,7 @@ def _find_recorded(
     run = opened.run(side)
     if run is None:
         return None, None
-    end = getattr(row_of(fields), side)
+    end = getattr(row_from_table(fields), side)
     tensor = run.tensor(end.key)
     op = run.op(end.key.op)
     if tensor is not None and end.key.role is Role.STATE and tensor.alias_of:
@@ -201,7 +195,7 @@ def _build_bars(opened: OpenComparison, fields: Mapping[str, Any]) -> ErrorBars:
 
 def _list_metrics(fields: Mapping[str, Any], limits: Limits | None) -> list[MetricValue]:
     rest = [name for name in CATALOGUE if name not in _FIRST_METRICS and name != "error_histogram"]
-    numbers = row_of(fields).numbers if fields["basis"] == Kept.VALUES else None
+    numbers = row_from_table(fields).numbers if fields["basis"] == Kept.VALUES else None
     return [
         _judge_metric(name, fields, numbers, limits)
         for name in (*_FIRST_METRICS, *rest)
@@ -216,7 +210,7 @@ def _judge_metric(
     bounds: list[Number] = []
     if numbers is not None and limits is not None and fields["verdict"] != "none":
         if not limits.exact:
-            close_moderate = [bound(name, numbers, limits, number) for number in (0, 1)]
+            close_moderate = [metric_bound(name, numbers, limits, number) for number in (0, 1)]
             bounds = [json_number(x) for x in close_moderate if x is not None]
         if bounds or (limits.exact and name == "exact"):
             level = judge_metric(name, numbers, limits).value  # type: ignore[assignment]
@@ -269,7 +263,7 @@ def _read_statistics(
     opened: OpenComparison, side: str, fields: Mapping[str, Any]
 ) -> Statistics | None:
     run = opened.run(side)
-    key: TensorKey = getattr(row_of(fields), side).key
+    key: TensorKey = getattr(row_from_table(fields), side).key
     tensor = run.tensor(key) if run else None
     if run is None or tensor is None:
         return None
@@ -279,7 +273,7 @@ def _read_statistics(
         if sides is None:
             return tensor.statistics if tensor.quantization is None else None
         view = "" if side_index else fields["view"]
-        statistics = statistics_of(sides, side_index, tensor, view)
+        statistics = tensor_statistics(sides, side_index, tensor, view)
     except (SyncpointError, ValueError):
         return None
     return None if isinstance(statistics, str) else statistics

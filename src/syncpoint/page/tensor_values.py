@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.masking import select_counted
-from syncpoint.comparison.measuring import prepared
-from syncpoint.comparison.operands import dequantized
-from syncpoint.comparison.storage.sync_point_table import row_of
+from syncpoint.comparison.measuring import prepare_pair
+from syncpoint.comparison.operands import dequantize
+from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import InputError
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.metrics import FileRegion, Operand, Pair
-from syncpoint.metrics.pair import rules_of
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -159,7 +159,7 @@ def read_values(opened: OpenComparison, row: int) -> PairedValues:
         raise InputError(
             f"the values are not available ({reasons})", cure="put the runs back where they were"
         )
-    sync_point = row_of(fields)
+    sync_point = row_from_table(fields)
     reference = sides.reference.tensor(sync_point.reference.key)
     for side, key, tensor in (
         ("target", sync_point.target.key, sides.target.tensor(sync_point.target.key)),
@@ -171,12 +171,12 @@ def read_values(opened: OpenComparison, row: int) -> PairedValues:
                 cure="put the run that was compared back in its place",
             )
     assert reference is not None
-    measured_now, pair = prepared(sides, sync_point)
+    measured_now, pair = prepare_pair(sides, sync_point)
     if pair is None:
         reason = str(measured_now.unmeasured) or "the runs have changed"
         raise InputError(f"the tensors are not those that were measured: {reason}")
     try:
-        counted = sides.kept(sync_point)
+        counted = sides.counted_elements(sync_point)
     except ValueError as error:
         raise InputError(f"the mask of the map does not fit the tensors: {error}") from error
     axes = name_axes(reference.layout, pair.target.logical_shape)
@@ -251,7 +251,7 @@ def _read_elements(side: Operand, index: Index) -> NDArray[Any]:
     if side.quantization is None:
         return piece
     quantization = _slice_quantization(side.quantization, data.shape, index)
-    return dequantized(replace(side, data=piece, quantization=quantization))
+    return dequantize(replace(side, data=piece, quantization=quantization))
 
 
 def _as_floats(values: NDArray[Any]) -> Floats:

@@ -18,7 +18,7 @@ from typing import Any
 
 from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import is_comparison
-from syncpoint.errors import InputError, one_line
+from syncpoint.errors import InputError, describe_error
 from syncpoint.page.schema import Problem
 from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.output_folders import clear_output_folder, create_output_folder
@@ -266,7 +266,7 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                job.problem = Problem(problem=f"the comparison failed: {one_line(error)}")
+                job.problem = Problem(problem=f"the comparison failed: {describe_error(error)}")
             with self._changed:
                 self._settle(job)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
-from syncpoint.errors import CaptureError, InputError, one_line
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
+from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.worker_process import Process
@@ -47,7 +47,7 @@ class Glimpses:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
-                raise InputError(f"a comparison at {folder.name}", one_line(error)) from error
+                raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
             if key not in self._known:
                 if self._place is None:
                     self._place, self._lock = place_for_looks()

@@ -18,7 +18,7 @@ from syncpoint.errors import SyncpointWarning
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -110,7 +110,7 @@ def test_it_is_kept_only_if_wanted(kept, tmp_path):
 def test_what_was_found_with_models_is_not_lost_to_a_look_without_them(kept):
     path, found = kept
     assert found.diagnosis.models == ("reference", "target")
-    assert "the kept diagnosis stays: it was made with" in called("diagnose", path).stdout
+    assert "the saved diagnosis is kept: it was made with models" in called("diagnose", path).stdout
     assert sp.open_comparison(path).diagnosis == found.diagnosis
 
 

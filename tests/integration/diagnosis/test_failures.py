@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import syncpoint as sp
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.diagnosis import diagnose
 from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.errors import InputError
@@ -88,7 +88,7 @@ def test_diagnose_ends_with_the_comparisons_exit_code_when_it_fails(dumps, tmp_p
     done = called("diagnose", out)
     assert done.exit_code == 1
     assert "diagnosis failed: the weights are not the same: out of memory" in done.output
-    assert "the kept diagnosis stays: this one failed" in done.output
+    assert "the saved diagnosis is kept, because the new one failed" in done.output
     assert sp.open_comparison(out).diagnosis == before.diagnosis
 
 

@@ -14,8 +14,9 @@ from helpers.reseal_checksums import reseal
 from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.comparison.storage.comparison_folder import save
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.page.drift import build_drift_strip
 from syncpoint.page.graphs import MAX_ENTRIES, build_graph
 from syncpoint.page.op_columns import CLASS, KEY, code_keys, first_indices, key_column

@@ -11,7 +11,7 @@ from helpers.reseal_checksums import reseal
 from helpers.session_server import write_dumps
 from syncpoint.errors import FormatError
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.run.storage.journal import JournalWriter, frame
+from syncpoint.run.storage.journal import JournalWriter, encode_frame
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.open_comparisons import Library
 from syncpoint.server.past_comparisons import PastList
@@ -89,7 +89,7 @@ def test_a_damaged_file_is_named_with_the_cure(place):
 def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):
     (place / "begun.cmp").mkdir()
     sides = {"target": "models/net.py:shipped", "reference": "reference.npz"}
-    JournalWriter(place / "begun.cmp" / "progress.log", frame("asked", sides)).close()
+    JournalWriter(place / "begun.cmp" / "progress.log", encode_frame("asked", sides)).close()
     found = listed(place)["begun"]
     assert (found.target, found.reference) == ("net.py:shipped", "reference.npz")
     assert not found.can_resume

@@ -9,12 +9,11 @@ from typing import Any
 
 from syncpoint.ascend.dumps.file_names import GoldenName, golden_name
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
-from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.dumps.npy_header import MAGIC
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
+from syncpoint.dumps.npy_header import MAGIC, read_npy_entry
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.untrusted_files import folder, inside, starts_with
+from syncpoint.files.untrusted_files import path_inside, require_folder, starts_with
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 
@@ -48,7 +47,7 @@ class GoldenFolder:
 
     def open(self, path: Path) -> Run:
         """Reads the headers only. A file that cannot be used is named as damage of its op."""
-        root = folder(path, "a folder of golden arrays")
+        root = require_folder(path, "a folder of golden arrays")
         listed = listing(root)
         named = _arrays(listed)
         if not named:
@@ -58,7 +57,7 @@ class GoldenFolder:
                 "check the path",
             )
         ops, tensors = [], []
-        odd: dict[TensorKey, Lay] = {}
+        odd: dict[TensorKey, StoredLayout] = {}
         calls: dict[str, int] = {}
         for one in _executions(named):
             key = OpKey(one.op, calls.get(one.op, 0))
@@ -66,7 +65,7 @@ class GoldenFolder:
             damage: dict[int, str] = {}
             for output, file in sorted(one.files.items()):
                 try:
-                    entry, lay = npy_entry(root, file)
+                    entry, lay = read_npy_entry(root, file)
                 except FormatError as error:
                     damage[output] = f"output {output}: {error}"
                     continue
@@ -133,7 +132,7 @@ def _arrays(listed: Listing) -> list[tuple[str, GoldenName]]:
 
 def _is_array(root: Path, file: str) -> bool:
     try:
-        path = inside(root, file)
+        path = path_inside(root, file)
     except (OSError, FormatError):
         return False
     return starts_with(path, MAGIC)

@@ -14,10 +14,10 @@ from syncpoint.ascend.dumps.folder_files import UNREADABLE
 from syncpoint.ascend.dumps.fx_folder import fx_calls, fx_tensor
 from syncpoint.ascend.dumps.min_max_files import narrowed, read_ends
 from syncpoint.ascend.dumps.torchair_tree import Kind, Leaf, Tree, find_tree, reduced_name
-from syncpoint.dumps.array_store import ArrayStore, Lay
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import SyncpointError
-from syncpoint.files.untrusted_files import inside
+from syncpoint.files.untrusted_files import path_inside
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -87,7 +87,7 @@ class _Making:
     types: dict[OpKey, str] = field(default_factory=dict)
     facts: dict[OpKey, dict[str, Any]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
-    odd: dict[TensorKey, Lay] = field(default_factory=dict)
+    odd: dict[TensorKey, StoredLayout] = field(default_factory=dict)
     held: dict[TensorKey, NDArray[Any]] = field(default_factory=dict)
     places: dict[TensorKey, str] = field(default_factory=dict)
     """Files of those that are held."""
@@ -156,7 +156,7 @@ class _Making:
         facts: dict[str, Any] = {"file": path, "timestamp": name.timestamp, "escaped": name.op}
         rows: list[tuple[Role, int, NDArray[Any]]] = []
         try:
-            rows = list(read_ends(inside(self.tree.root, path)))
+            rows = list(read_ends(path_inside(self.tree.root, path)))
         except SyncpointError as error:
             facts["damage"] = str(error)
         self._op(leaf, key, name.type, facts)
@@ -201,7 +201,7 @@ class _TreeStore(ArrayStore):
     """Files of the tree, and the few numbers that were kept of reduced ones."""
 
     def __init__(
-        self, root: Path, odd: dict[TensorKey, Lay], held: dict[TensorKey, NDArray[Any]]
+        self, root: Path, odd: dict[TensorKey, StoredLayout], held: dict[TensorKey, NDArray[Any]]
     ) -> None:
         super().__init__(root, odd)
         self._held = held
@@ -216,9 +216,9 @@ class _TreeStore(ArrayStore):
         held = self._held.get(tensor.key)
         return super().window(tensor, start, stop) if held is None else held[start:stop]
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of a tensor that is read from there."""
-        return super().place(tensor) if tensor.key not in self._held else None
+        return super().dense_file(tensor) if tensor.key not in self._held else None
 
 
 def _part(leaf: Leaf) -> Part:
