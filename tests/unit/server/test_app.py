@@ -40,7 +40,7 @@ def test_the_overview_says_what_the_comparison_says(asked):
     )
     assert [comparison.rows[one["row"]] for one in found["outputs"]] == comparison.outputs
     assert not found["target"]["available"]
-    assert "never kept" in found["target"]["why_not"]
+    assert "not saved" in found["target"]["why_not"]
 
 
 def test_windows_laid_together_are_the_whole_list(asked):

@@ -116,7 +116,7 @@ def test_a_comparison_holds_no_run_and_can_be_copied(comparison):
 def test_view_serves_until_it_is_stopped(comparison, unsaved):
     view = comparison.view(browser=False)
     try:
-        assert repr(view) == f"<View {view.address}>"
+        assert repr(view) == f"<ServedComparison {view.address}>"
         name = view.address.partition("/c/")[2].partition("?")[0]
         assert '"verdict":"large"' in get(view.address, f"/api/comparisons/{name}/overview")
         with pytest.raises(urllib.error.HTTPError):
@@ -148,7 +148,7 @@ def test_a_saved_comparison_is_served_without_loading_its_rows(comparison, tmp_p
 
 
 def test_what_is_no_comparison_is_not_served(tmp_path):
-    with pytest.raises(sp.InputError, match="nothing at"):
+    with pytest.raises(sp.InputError, match="no such file or folder"):
         sp.view(tmp_path / "absent.cmp", browser=False)
 
 
