@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.float64_distances import NEARER, OutputTruth
+from syncpoint.analysis.float64_distances import NEARER, OutputErrors
 from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.judging import is_excused
 from syncpoint.comparison.result import badness
@@ -97,7 +97,7 @@ def _steadiness(analysis: AnalysisResult) -> Iterator[str]:
         yield f"unsteady   {name} gives other bits the second time at {_names(ops)}"
 
 
-def _outputs(found: tuple[OutputTruth, ...]) -> Table:
+def _outputs(found: tuple[OutputErrors, ...]) -> Table:
     table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):
