@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.api_results import Analysis, Bisection, Comparison
-from syncpoint.comparison.events import Progress, Watch, sink_for
+from syncpoint.comparison.event_sinks import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.server.server_thread import View
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
@@ -176,7 +176,7 @@ def save_intermediates(
 
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "save_intermediates")
-    from syncpoint.intermediates.save import save_intermediates as save
+    from syncpoint.intermediates.save_intermediates import save_intermediates as save
 
     return save(
         program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name

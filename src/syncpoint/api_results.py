@@ -75,7 +75,7 @@ class Comparison(Result):
     @property
     def headline(self) -> str:
         """The verdict and the coverage in one line, the last that `--quiet` prints."""
-        from syncpoint.reports.divergence_message import headline
+        from syncpoint.reports.verdict_line import headline
 
         return headline(self)
 
@@ -88,9 +88,9 @@ class Comparison(Result):
     def save_diagnosis(self, path: str | Path) -> bool:
         """Keep the diagnosis in a comparison that is saved already. False where the one in it
         stays: it was made with more models, or this one failed."""
-        from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+        from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 
-        return keep_diagnosis(self, Path(path))
+        return save_diagnosis(self, Path(path))
 
     def to_csv(self, path: str | Path) -> Path:
         """One line a sync point."""
@@ -107,17 +107,16 @@ class Comparison(Result):
     def to_text(self, metric: str = "psnr", sort: str = "similarity", rows: int = 24) -> str:
         """What `syncpoint compare` prints: `sort` is similarity (the worst first) or operation (as
         executed), and 0 `rows` are all."""
-        from syncpoint.reports.terminal import as_text
+        from syncpoint.reports.terminal_report import as_text
 
         return as_text(self, metric=metric, sort=sort, rows=rows)
 
     def quiet_text(self) -> str:
         """What `--quiet` prints: inputs that differ, files that could not be read or verified, and
         the headline."""
-        from syncpoint.foreign_text import make_visible
-        from syncpoint.reports.divergence_message import quiet_lines
+        from syncpoint.reports.terminal_report import quiet_text
 
-        return "\n".join(map(make_visible, quiet_lines(self)))
+        return quiet_text(self)
 
     def diagnosis_text(self) -> str:
         """What `syncpoint diagnose` prints: the symptom, the causes, and what to do next."""
@@ -163,7 +162,7 @@ class Comparison(Result):
         return self.to_text()
 
     def __repr__(self) -> str:
-        from syncpoint.reports.divergence_message import verdict_text
+        from syncpoint.reports.verdict_line import verdict_text
 
         coverage = self.coverage
         return (

@@ -15,7 +15,7 @@ from helpers.commands import run_command
 from syncpoint.cli.app import app
 from syncpoint.cli.config_file import defaults
 from syncpoint.dumps.environment_file import with_environment
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.yaml_toml import read_yaml
 from syncpoint.matching.matchers.map_file import MapFile

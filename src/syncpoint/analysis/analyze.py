@@ -23,7 +23,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
 from syncpoint.files.write_errors import write_errors
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.shapes import Shape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 _MAX_CONTRIBUTIONS = 5

@@ -10,7 +10,7 @@ from syncpoint.analysis.float64_distances import distances
 from syncpoint.analysis.runs import AnalysisRecorder, AnalysisRuns
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.shapes import Shape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 

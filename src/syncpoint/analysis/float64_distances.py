@@ -10,10 +10,11 @@ from typing import Any
 from syncpoint.analysis.buffer_differences import differences
 from syncpoint.analysis.runs import AnalysisRuns
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import is_excused
+from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.metrics.limits import PRESETS, judge
+from syncpoint.metrics.judge_numbers import judge
+from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, Tensor, TensorKey
 from syncpoint.run.reader import Run

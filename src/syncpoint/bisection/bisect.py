@@ -23,9 +23,9 @@ from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
 from syncpoint.workflow.resolve_sides import open_recording
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 _MIN_OWN_ERROR_DB = 6.0
 """An op that lowers the psnr by less than this has no error of its own."""

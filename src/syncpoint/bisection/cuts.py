@@ -15,9 +15,10 @@ from typing import Any
 from syncpoint.bisection.graph_search import State
 from syncpoint.bisection.result import Cut
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.judging import Choice, judge_row
-from syncpoint.comparison.measuring import Sides, paired
+from syncpoint.comparison.judge_rows import Choice, judge_row
+from syncpoint.comparison.measuring import build_pair
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.files.write_errors import write_errors
 from syncpoint.metrics import Operand, measure
@@ -169,9 +170,9 @@ class CutRunner:
         if tensor is None or reference is None:
             raise KeyError(row)
         operand = Operand(value, from_numpy(value.dtype).name, tensor.quantization)
-        operand = self.sides.masking(0, tensor, operand)
+        operand = self.sides.with_mask_limit(0, tensor, operand)
         try:
-            row, pair = paired(self.sides, row, operand, self.sides.operand(1, reference))
+            row, pair = build_pair(self.sides, row, operand, self.sides.operand(1, reference))
         except SyncpointError as error:
             reason = Reason.of_error(ReasonCode.UNREADABLE, error)
             row, pair = replace(row, unmeasured=reason), None

@@ -11,7 +11,7 @@ from syncpoint.workflow.resolve_sides import runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.runtimes.protocol import Cutter, Session
 
 
@@ -22,8 +22,9 @@ def capture_guide(
     shapes: Mapping[str, Shape | tuple[int, ...]],
 ) -> tuple[Run, Cutter]:
     """Record the target op by op; return this run and the cutter of the target."""
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find, parse_options, runtimes
+    from syncpoint.runtimes.registry import find, runtimes
 
     runtime = find(target, options.get("runtime"))
     target_options = runtime_options(options)

@@ -8,8 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from syncpoint.dumps.array_store import chunks
-from syncpoint.dumps.flat_names import Entry, flat_run, named_values
+from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError, Unsupported, describe_error
 from syncpoint.files.atomic_writes import replacing

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.metrics.limits import PRESETS, bound
+from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.page.op_columns import orders_of
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.row_states import GUILTS
@@ -30,7 +30,7 @@ def drift(opened: Opened, metric: str) -> Drift:
     chosen = opened.limits or (PRESETS.get(presets[0]) if len(presets) == 1 else None)
     limits: list[float] = []
     if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
-        limits = [bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
+        limits = [metric_bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
     given = ["model-input", "state", "parameter"]
     made = table.frame.select("target_role", "basis").filter(~pl.col("target_role").is_in(given))
     return Drift(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.comparison.storage.comparison_folder import lonely_of
+from syncpoint.comparison.storage.comparison_json import unmatched_from_json
 from syncpoint.page.fused_ops import add_fused
 from syncpoint.page.graph_parts import Whole
 from syncpoint.page.module_groups import groups_among
@@ -125,7 +125,7 @@ def _with_reasons(
     for one in opened.about["unmatched"]:
         if one["side"] == side:
             if one["role"] != "parameter" and (one["counted"] or one["op"] not in said):
-                said[one["op"]] = str(lonely_of(one).why)
+                said[one["op"]] = str(unmatched_from_json(one).why)
                 wholes[one["op"]] = one["inside"] or None
             if one["role"] == "model-output":
                 outputs.add(one["op"])

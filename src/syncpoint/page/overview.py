@@ -24,7 +24,8 @@ from syncpoint.page.schema import (
 from syncpoint.page.summary_sentence import summarize
 from syncpoint.page.table import tally
 from syncpoint.page.trust_lines import build_trust
-from syncpoint.reports.divergence_message import qualified, uncovered
+from syncpoint.reports.coverage_text import uncovered_text
+from syncpoint.reports.verdict_line import qualify_verdict
 
 CHOOSABLE = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
@@ -65,12 +66,12 @@ def _overview(opened: Opened) -> Overview:
         target=_run(opened, "target"),
         reference=_run(opened, "reference"),
         verdict=verdict,
-        verdict_text=qualified(verdict, coverage),
+        verdict_text=qualify_verdict(verdict, coverage),
         symptom=_symptom(opened),
         summary=summary,
         aside=aside,
         exit_code=exit_code,
-        uncovered=uncovered(result) if result and exit_code == EXIT_UNCOVERED else "",
+        uncovered=uncovered_text(result) if result and exit_code == EXIT_UNCOVERED else "",
         coverage_target=coverage.target,
         coverage_reference=coverage.reference,
         missing_target=coverage.target_missing,

@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.comparison.without_values import statistics_of
+from syncpoint.comparison.statistics_pairs import tensor_statistics
+from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import (
-    PRESETS,
-    Limits,
-    bound,
-    judge_metric,
-    limits_in_force,
-    precision_name,
-)
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, Limits, limits_in_force, metric_bound, precision_name
 from syncpoint.page.encoding import json_number
 from syncpoint.page.fused_ops import region_of
 from syncpoint.page.navigator import briefs
@@ -151,7 +145,7 @@ def _recorded(
     run = opened.run(side)
     if run is None:
         return None, None
-    end = getattr(row_of(flat), side)
+    end = getattr(row_from_table(flat), side)
     tensor = run.tensor(end.key)
     op = run.op(end.key.op)
     if tensor is not None and end.key.role is Role.STATE and tensor.alias_of:
@@ -200,7 +194,7 @@ def _bars(opened: Opened, flat: Mapping[str, Any]) -> ErrorBars:
 
 def _metrics(flat: Mapping[str, Any], limits: Limits | None) -> list[MetricValue]:
     rest = [name for name in CATALOGUE if name not in _LEAD and name != "error_histogram"]
-    numbers = row_of(flat).numbers if flat["basis"] == Kept.VALUES else None
+    numbers = row_from_table(flat).numbers if flat["basis"] == Kept.VALUES else None
     return [
         _metric(name, flat, numbers, limits)
         for name in (*_LEAD, *rest)
@@ -215,7 +209,7 @@ def _metric(
     bounds: list[Number] = []
     if numbers is not None and limits is not None and flat["verdict"] != "none":
         if not limits.exact:
-            found = [bound(name, numbers, limits, at) for at in (0, 1)]
+            found = [metric_bound(name, numbers, limits, at) for at in (0, 1)]
             bounds = [json_number(x) for x in found if x is not None]
         if bounds or (limits.exact and name == "exact"):
             level = judge_metric(name, numbers, limits).value  # type: ignore[assignment]
@@ -263,7 +257,7 @@ def _statistics(opened: Opened, flat: Mapping[str, Any]) -> list[StatisticRow]:
 
 def _figures(opened: Opened, side: str, flat: Mapping[str, Any]) -> Statistics | None:
     run = opened.run(side)
-    key: TensorKey = getattr(row_of(flat), side).key
+    key: TensorKey = getattr(row_from_table(flat), side).key
     tensor = run.tensor(key) if run else None
     if run is None or tensor is None:
         return None
@@ -272,7 +266,7 @@ def _figures(opened: Opened, side: str, flat: Mapping[str, Any]) -> Statistics |
         sides = opened.sides
         if sides is None:
             return tensor.statistics if tensor.quantization is None else None
-        found = statistics_of(sides, place, tensor, "" if place else flat["view"])
+        found = tensor_statistics(sides, place, tensor, "" if place else flat["view"])
     except (SyncpointError, ValueError):
         return None
     return None if isinstance(found, str) else found

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.masking import select_counted
-from syncpoint.comparison.measuring import prepared
-from syncpoint.comparison.operands import dequantized
-from syncpoint.comparison.storage.sync_point_table import row_of
+from syncpoint.comparison.measuring import prepare_pair
+from syncpoint.comparison.operands import dequantize
+from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import InputError
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.metrics import FileRegion, Operand, Pair
-from syncpoint.metrics.pair import rules_of
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.page.open_comparison import Opened
 from syncpoint.run.dims import Dims
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -157,17 +157,17 @@ def values_of(opened: Opened, row: int) -> Values:
     if sides is None:
         missing = "; ".join(f"{side}: {why}" for side, why in opened.why_not.items())
         raise InputError("the values of both runs", missing, "put the runs back where they were")
-    found = row_of(flat)
+    found = row_from_table(flat)
     if sides.target.tensor(found.target.key) is None:
         raise InputError(f"{found.target.key} in the target run", "another run at its place")
     reference = sides.reference.tensor(found.reference.key)
     if reference is None:
         raise InputError(f"{found.reference.key} in the reference run", "another run at its place")
-    now, pair = prepared(sides, found)
+    now, pair = prepare_pair(sides, found)
     if pair is None:
         raise InputError("tensors as they were measured", str(now.unmeasured) or "others")
     try:
-        counted = sides.kept(found)
+        counted = sides.counted_elements(found)
     except ValueError as error:
         raise InputError("the mask that they were measured with", str(error)) from error
     return Values(pair, axis_names(reference.layout, pair.target.logical_shape), counted)
@@ -234,7 +234,7 @@ def _read(side: Operand, index: Index) -> NDArray[Any]:
     if side.quantization is None:
         return piece
     quantization = _quantization_at(side.quantization, data.shape, index)
-    return dequantized(replace(side, data=piece, quantization=quantization))
+    return dequantize(replace(side, data=piece, quantization=quantization))
 
 
 def _as_floats(values: NDArray[Any]) -> Floats:

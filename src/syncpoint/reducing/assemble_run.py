@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.dumps.registry import named, open_as
+from syncpoint.dumps.open_dump import open_as
+from syncpoint.dumps.registry import named
 from syncpoint.dumps.run_folder import write_ops
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.files.atomic_writes import sync

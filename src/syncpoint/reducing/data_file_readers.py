@@ -21,7 +21,7 @@ from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
-from syncpoint.dumps.npz import data_start
+from syncpoint.dumps.zip_members import data_start
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.reducing.file_access import open_data_file
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey

@@ -12,11 +12,12 @@ from pathlib import Path
 from syncpoint.ascend.dumps.batch_tree import is_tree, leaves
 from syncpoint.ascend.dumps.file_names import device_name, full_name, golden_name, read_mapping
 from syncpoint.ascend.dumps.fx_folder import fx_name
+from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
-from syncpoint.dumps.aimodelintermediates.writer import METADATA
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
-from syncpoint.dumps.registry import find, named, open_as
+from syncpoint.dumps.open_dump import open_as
+from syncpoint.dumps.registry import find, named
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, is_comparison
+from syncpoint.comparison.storage.comparison_folder import is_comparison
+from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened, ResultInMemory, name_of
 

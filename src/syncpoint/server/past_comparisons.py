@@ -14,16 +14,10 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    PROGRESS_LOG,
-    RESTORE,
-    TABLE_NAME,
-    load,
-    open_table,
-    read_about,
-)
-from syncpoint.comparison.storage.sync_point_table import COLUMNS
+from syncpoint.comparison.storage.comparison_folder import load
+from syncpoint.comparison.storage.comparison_json import read_comparison_json
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE, TABLE_NAME
+from syncpoint.comparison.storage.sync_point_table import COLUMNS, open_table
 from syncpoint.errors import InputError, SyncpointError, describe_error
 from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.sealed_json import Document
@@ -32,7 +26,7 @@ from syncpoint.files.untrusted_json import parse_json
 from syncpoint.page.encoding import json_number
 from syncpoint.page.open_comparison import name_of
 from syncpoint.page.schema import Level, Number, Problem
-from syncpoint.reports.divergence_message import qualified
+from syncpoint.reports.verdict_line import qualify_verdict
 from syncpoint.run.storage.journal import read_first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
@@ -195,7 +189,7 @@ class PastList:
                 ),
                 reference=_label(reference),
                 verdict=verdict,
-                verdict_text=qualified(verdict, coverage),
+                verdict_text=qualify_verdict(verdict, coverage),
                 level="large" if verdict == "amplified" else level,
                 guilt="amplified" if verdict == "amplified" else "",
                 first=_first(path, frame, verdict),
@@ -237,7 +231,7 @@ def _asked(path: Path) -> tuple[str, str]:
 def _document(path: Path) -> Document:
     """The facts of comparison.json; of a long one those that stand before its lists."""
     is_long = (path / JSON_NAME).stat().st_size > _HEAD
-    return read_about(path, before=_LISTS if is_long else b"")
+    return read_comparison_json(path, before=_LISTS if is_long else b"")
 
 
 def _when(about: dict[str, Any], modified: float) -> float:

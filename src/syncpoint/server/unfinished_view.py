@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.server.comparison_request import Plan

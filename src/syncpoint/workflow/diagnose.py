@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from syncpoint.comparison.findings import Diagnosis
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.diagnosis.case import Subject
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
@@ -217,7 +217,7 @@ def _replayed(
     import numpy as np
 
     from syncpoint.comparison.introduced_error.replay_calculation import replayed
-    from syncpoint.comparison.operands import dequantized, operand_of
+    from syncpoint.comparison.operands import dequantize, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays
 
@@ -230,7 +230,7 @@ def _replayed(
         if any(key.op in refused for key in values):
             raise Unsupported("an op that can be run by itself", next(iter(refused.values())))
         return {
-            t.key: np.array(dequantized(operand_of(made, t)))
+            t.key: np.array(dequantize(operand_of(made, t)))
             for t in made.tensors
             if t.key.role is Role.MODEL_OUTPUT and t.kept is Kept.VALUES
         }

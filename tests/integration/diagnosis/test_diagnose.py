@@ -18,7 +18,7 @@ from syncpoint.errors import SyncpointWarning
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

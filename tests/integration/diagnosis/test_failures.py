@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import syncpoint as sp
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.diagnosis import diagnose
 from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.errors import InputError

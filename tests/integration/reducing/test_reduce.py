@@ -283,7 +283,7 @@ def test_a_large_tensor_is_read_window_by_window_to_the_same_figures(tmp_path, m
 def test_intermediates_of_core_ai_keep_their_types_and_inputs(tmp_path):
     recorded(tmp_path / "a.run", steps=1)
     run = sp.open_run(tmp_path / "a.run")
-    from syncpoint.dumps.registry import save_dump
+    from syncpoint.dumps.save_dump import save_dump
 
     dumped = tmp_path / "a.aimodelintermediates"
     save_dump(run, dumped, "aimodelintermediates")
@@ -417,7 +417,7 @@ def test_a_file_replaced_between_header_and_data_is_not_taken(tmp_path, monkeypa
         return unit
 
     monkeypatch.setattr(sources, "read_npy_file", replacing_it)
-    with pytest.raises(InputError, match="l0.npy changed while it was read"):
+    with pytest.raises(InputError, match=r"l0\.npy changed while it was read"):
         sp.reduce(folder, "statistics", delete=True)
     monkeypatch.undo()
     run = sp.open_run(sp.reduce(folder, "statistics", delete=True).out)

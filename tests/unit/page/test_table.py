@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from helpers.mixed_comparison import mixed
-from syncpoint.comparison.judging import limits_of
-from syncpoint.comparison.result import badness
+from syncpoint.comparison.judge_rows import limits_of
+from syncpoint.comparison.rows import worst_first_key
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import PRESETS, bound, judge_metric
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.navigator import group_brief
 from syncpoint.page.overview import CHOOSABLE
@@ -55,7 +56,7 @@ def test_the_limits_of_every_row_are_those_of_the_judge(both, metric):
             limits = limits_of(row, comparison.choice)
             if row.numbers is None or limits.exact:
                 continue
-            expected = bound(metric, row.numbers, limits, level)
+            expected = metric_bound(metric, row.numbers, limits, level)
             assert isnan(found) if expected is None else found == pytest.approx(expected)
 
 
@@ -173,7 +174,7 @@ def test_no_score_is_never_worse_than_one(both):
     verdicts = [comparison.rows[row].verdict for row in rows]
     first = verdicts.index(Verdict.NONE)
     assert all(verdict is Verdict.NONE for verdict in verdicts[first:])
-    assert badness(comparison.rows[rows[0]])[0] <= 0
+    assert worst_first_key(comparison.rows[rows[0]])[0] <= 0
 
 
 def test_an_empty_table_answers_every_question():

@@ -13,7 +13,7 @@ import syncpoint as sp
 from helpers.commands import syncpoint
 from helpers.msprobe_dumps import real
 from helpers.small_runs import run
-from syncpoint.dumps import registry
+from syncpoint.dumps import open_dump, registry
 from syncpoint.run.storage import open_run as opening
 
 
@@ -42,6 +42,7 @@ def opened(monkeypatch):
         return plain_open(path)
 
     monkeypatch.setattr(registry, "find", find)
+    monkeypatch.setattr(open_dump, "find", find)
     monkeypatch.setattr(opening, "open_run", open_run)
     return counts
 

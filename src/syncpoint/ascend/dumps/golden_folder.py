@@ -10,8 +10,7 @@ from typing import Any
 from syncpoint.ascend.dumps.file_names import GoldenName, golden_name
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
 from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.dumps.npy_header import MAGIC
+from syncpoint.dumps.npy_header import MAGIC, npy_entry
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.untrusted_files import path_inside, require_folder, starts_with

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from syncpoint.ascend.matching.plan import Entry, Plan
 from syncpoint.ascend.mode.first_divergence_notes import note_first_divergence
-from syncpoint.comparison.result import Lonely, Result
+from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role, TensorKey
 
@@ -59,8 +60,8 @@ def _place(entry: Entry) -> tuple[str, str, int]:
     return str(key.op), str(key.role), key.index
 
 
-def _lonely(entry: Entry) -> Lonely:
-    return Lonely(
+def _lonely(entry: Entry) -> UnmatchedTensor:
+    return UnmatchedTensor(
         side="target",
         op=entry.op,
         role=Role.OUTPUT,

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from syncpoint.ascend.msprobe.pickled import Described, describe
-from syncpoint.dumps.npz import BROKEN_ZIP, data_start, open_zip
+from syncpoint.dumps.zip_members import BROKEN_ZIP, data_start, open_zip
 from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DType

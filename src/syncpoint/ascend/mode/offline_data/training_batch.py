@@ -9,8 +9,8 @@ from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.ascend.mode.outcome import Outcome
-from syncpoint.comparison.events import Progress
-from syncpoint.comparison.judging import Choice
+from syncpoint.comparison.event_sinks import Progress
+from syncpoint.comparison.judge_rows import Choice
 from syncpoint.errors import InputError
 
 _MAKE_RULES = "make one of each graph with: atc --mode=5 --om=GRAPH.txt --json=GRAPH.json"
