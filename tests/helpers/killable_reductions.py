@@ -104,7 +104,7 @@ def reduce_once(folder, out, at, to):
 
 
 def serve():
-    for format in registry.formats():
+    for format in registry.iter_formats():
         format.sniff(Path.cwd())
     assert "polars" not in sys.modules, "its threads do not survive a fork"
     while words := sys.stdin.readline().split():

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import named
+from syncpoint.dumps.registry import get_format
 from syncpoint.dumps.run_folder import write_ops
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.files.atomic_writes import sync
@@ -103,7 +103,7 @@ def _open_copy(source: DumpSource, path: Path, has_deleted: bool) -> Run:
     """Open the copy of the dump. If its reader refuses it and files are deleted already, return a
     run without ops: the records must stay accessible, by the names of their files."""
     try:
-        return open_as(named(source.format), path)
+        return open_as(get_format(source.format), path)
     except SyncpointError as error:
         if not has_deleted:
             raise

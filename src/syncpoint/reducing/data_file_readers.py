@@ -21,7 +21,7 @@ from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
-from syncpoint.dumps.zip_members import data_start
+from syncpoint.dumps.zip_members import find_data_start
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.reducing.file_access import open_data_file
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
@@ -98,7 +98,7 @@ def read_pt_file(root: Path, file: str) -> DataFile:
         with open_data_file(path) as handle, zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 if "/data/" in member.filename:
-                    start = data_start(handle, member, f"{member.filename[:80]!r} of {path}")
+                    start = find_data_start(handle, member, f"{member.filename[:80]!r} of {path}")
                     value_ranges.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
         raise FormatError(f"{path} is not a file of torch.save: {describe_error(error)}") from error

@@ -17,7 +17,7 @@ from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import find, named
+from syncpoint.dumps.registry import find_format, get_format
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
@@ -217,7 +217,7 @@ class FileSource(DumpSource):
 
     def structure(self) -> Run | None:
         """The run, as long as the file exists."""
-        return open_as(named(self.format), self.file) if self.file.exists() else None
+        return open_as(get_format(self.format), self.file) if self.file.exists() else None
 
     def index_files(self) -> Iterator[str]:
         """None."""
@@ -397,7 +397,7 @@ class IntermediatesSource(_IndexedSource):
 def find_source(path: Path, known_format: str = "") -> DumpSource | None:
     """The source at `path`; None while its format cannot be recognised. `known_format` is the
     format that was recognised earlier."""
-    recognized = None if known_format else find(path)
+    recognized = None if known_format else find_format(path)
     name = known_format or (recognized.name if recognized is not None else "")
     if not name or (name == "npy" and not known_format and not _has_array(path)):
         return None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from syncpoint.ascend.dumps.file_names import device_name, is_hashed
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
 from syncpoint.files.atomic_writes import write_atomically
 from syncpoint.files.untrusted_files import path_inside, read_whole
@@ -87,7 +87,7 @@ class MinMaxReduction:
             if self.watch.enabled:
                 return
             raise InputError(f"there is no file or folder at {self.path}", cure="check the path")
-        dump_format = find(self.path)
+        dump_format = find_format(self.path)
         if dump_format is not None and dump_format.name in _UNSUPPORTED_FORMATS:
             raise Unsupported(
                 f"{self.path} is in the format {dump_format.name}; min-max needs a folder of .npy"
