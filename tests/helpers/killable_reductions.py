@@ -99,7 +99,7 @@ def reduce_once(folder, out, at, to):
     for name in ("pwrite", "fsync", "unlink", "replace", "rename", "mkdir", "ftruncate"):
         setattr(os, name, dying(getattr(os, name)))
     to_statistics.assemble = lambda *_: None
-    to_min_max.find = lambda _: None  # which format it is does not matter there
+    to_min_max.find_format = lambda _: None  # which format it is does not matter there
     reduce(folder, to, out, delete=True)
 
 
