@@ -16,11 +16,11 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage.comparison_folder import load, save
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.unmatched import UnmatchedTensor
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.terminal_report import as_text
 from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
@@ -157,7 +157,7 @@ def test_reports_name_run_op_file_and_cure(pair, tmp_path):
     row = next(row for row in saved["sync_points"] if row["target"]["op"] == "b")
     assert row["metrics"] is None
     save(comparison, tmp_path / "c.cmp")
-    page = overview(Opened(tmp_path / "c.cmp"))
+    page = build_overview(OpenComparison(tmp_path / "c.cmp"))
     assert page.summary.startswith("1 tensor is damaged: ")
     trust = {line.what: (line.level, line.text) for line in page.trust}
     assert trust["target bytes"] == ("close", "verified 8 of 8 tensors read")
@@ -182,7 +182,7 @@ def test_a_saved_comparison_keeps_what_was_verified(pair, tmp_path):
 @pytest.mark.parametrize("large", [1, 1 << 40])
 def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch, large, threads):
     """In a thread of their own, or mapped a window at a time: the same rows."""
-    monkeypatch.setattr(measuring, "_LARGE", large)
+    monkeypatch.setattr(measuring, "_MIN_FILE_REGION_BYTES", large)
     monkeypatch.setattr(checksum_status, "_DEFERRED_BYTES", 1000)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", 4096)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
@@ -244,7 +244,7 @@ def test_inputs_conversion_and_reduction_refuse_damaged_bytes(pair, tmp_path):
 def test_a_resumed_comparison_says_the_same_of_what_was_verified(pair, tmp_path, monkeypatch):
     overwrite(pair[1], output("b"))
     straight = compared(*pair)
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 2)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 2)
     measure = measuring._measure_batch
     calls = []
 

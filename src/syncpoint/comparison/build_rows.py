@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from syncpoint.comparison.digest_pairs import unlike_bytes
+from syncpoint.comparison.digest_pairs import why_bytes_incomparable
 from syncpoint.comparison.rows import End, Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.matching.protocol import SyncPoint
@@ -18,7 +18,7 @@ from syncpoint.run.reader import Run
 _RANDOM = Reason(ReasonCode.RANDOM, "draws random numbers")
 
 
-def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> list[Row]:
+def build_rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> list[Row]:
     """Rows without numbers yet; those that cannot be measured say why. `outputs` are target
     tensors that stand for a model output, besides those recorded as one."""
     made = []
@@ -30,8 +30,8 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
         basis = basis_of(target, reference, point.view)
         presets = [p.of(t) for p, t in zip(sides.precisions, (target, reference), strict=True)]
         row = Row(
-            target=sides.end(0, target),
-            reference=sides.end(1, reference),
+            target=sides.build_end(0, target),
+            reference=sides.build_end(1, reference),
             evidence=point.evidence,
             confidence=point.confidence,
             view=str(point.view),
@@ -43,7 +43,7 @@ def rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> 
             unmeasured=point.unmeasured,
         )
         if not basis and not row.unmeasured:
-            why = unlike_bytes(target, reference, point.view)
+            why = why_bytes_incomparable(target, reference, point.view)
             row = replace(row, unmeasured=Reason(ReasonCode.INCOMPARABLE, why))
         if _is_random(sides.target, row.target) and _is_random(sides.reference, row.reference):
             row = replace(row, unmeasured=_RANDOM)
@@ -63,7 +63,7 @@ def basis_of(target: Tensor, reference: Tensor, view: View) -> str:
     if kept == {Kept.VALUES}:
         return Kept.VALUES
     if Kept.DIGEST in kept:
-        if not unlike_bytes(target, reference, view):
+        if not why_bytes_incomparable(target, reference, view):
             return Kept.DIGEST
         # Tools that keep digests may keep a few figures beside them.
         told = all(t.statistics or t.kept is Kept.VALUES for t in (target, reference))

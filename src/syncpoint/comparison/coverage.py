@@ -133,24 +133,24 @@ def count_missing(accounts: Iterable[Account], others_left: int) -> int:
     return counts[Account.MISSING] + min(counts[Account.DOWNSTREAM], others_left)
 
 
-_COMPUTED = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
+_COMPUTED_ROLES = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
 
 
-_OUT_OF_COUNT = frozenset(
+_UNCOUNTED_REASONS = frozenset(
     {ReasonCode.EXCLUDED, ReasonCode.RANDOM, ReasonCode.EMPTY, ReasonCode.ALL_MASKED}
 )
 """No verdict for these reasons does not lower the coverage."""
 
 
-def _out_of_count(row: Row) -> bool:
-    return row.verdict is Verdict.NONE and row.why.code in _OUT_OF_COUNT
+def _is_out_of_count(row: Row) -> bool:
+    return row.verdict is Verdict.NONE and row.why.code in _UNCOUNTED_REASONS
 
 
 def compute_coverage(comparison: Result) -> Coverage:
     """Compared tensors over those that carry a value, for both runs; and how many are missing
     by the rule of METRICS.md."""
-    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED]
-    counted = [row for row in rows if not _out_of_count(row)]
+    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
+    counted = [row for row in rows if not _is_out_of_count(row)]
     compared = sum(row.verdict is not Verdict.NONE for row in counted)
     unjudged = len(counted) - compared
     lonely = [u for u in comparison.unmatched if u.counted]
@@ -205,8 +205,8 @@ def missing_names(comparison: Result, side: str) -> list[str]:
     left = [u for u in comparison.unmatched if u.side == side and u.counted]
     left = [u for u in left if account_of(comparison, u) is not Account.INSIDE]
     left.sort(key=lambda u: account_of(comparison, u) is not Account.MISSING)
-    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED]
-    unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _out_of_count(r)]
+    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
+    unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _is_out_of_count(r)]
     names = [f"{u.op}:{u.index}" if u.index else u.op for u in left]
     names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
     return list(dict.fromkeys(names))

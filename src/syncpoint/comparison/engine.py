@@ -6,29 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from syncpoint.comparison.build_rows import rows
+from syncpoint.comparison.build_rows import build_rows
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
 from syncpoint.comparison.first_non_finite import mark_first_non_finite
-from syncpoint.comparison.introduced_error.local_calculation import add_introduced
-from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_local_errors
+from syncpoint.comparison.introduced_error.replay_calculation import add_replay_errors
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
-from syncpoint.comparison.measuring import measured
+from syncpoint.comparison.measuring import measure_rows
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.row_notes import note_left_out, note_reordered
+from syncpoint.comparison.row_notes import note_few_compared, note_reordered
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.run_facts import op_inputs, run_facts
-from syncpoint.comparison.same_inputs import note_same_input
+from syncpoint.comparison.same_inputs import mark_same_input
 from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.comparison.unmatched import (
-    account,
+    decide_accounts,
     find_stand_ins,
     list_unmatched,
 )
 from syncpoint.comparison.warning_texts import (
-    left_out_warnings,
     mask_warnings,
+    output_warnings,
     pairing_warnings,
     run_warnings,
     values_warnings,
@@ -39,7 +39,7 @@ from syncpoint.matching.masks import Mask
 from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import Matcher, Matching
-from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
+from syncpoint.matching.second_input_confirmation import SecondExecution, SecondInputConfirmation
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import TensorKey
@@ -92,7 +92,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
     target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     second = options.second_execution
-    confirmation = Confirmation(second) if second is not None else None
+    confirmation = SecondInputConfirmation(second) if second is not None else None
     events = options.events
     events.send(Step(stage=Stage.MATCH))
     matching = match(target, reference, matchers, confirmation)
@@ -106,24 +106,24 @@ def compare_through(sides: Sides, options: Options) -> Result:
         )
     )
     if options.log is not None:
-        options.log.runs(target, reference)
-    made = rows(sides, matching.pairs, set(find_stand_ins(matching).values()))
+        options.log.record_runs(target, reference)
+    made = build_rows(sides, matching.pairs, set(find_stand_ins(matching).values()))
     if options.unfinished:
-        return _so_far(sides, matching, made, options)
-    made = _measured(sides, made, options)
-    made = [note_same_input(sides, row) for row in made]
+        return _build_unfinished_result(sides, matching, made, options)
+    made = _measure_rows(sides, made, options)
+    made = [mark_same_input(sides, row) for row in made]
     made = mark_first_non_finite(sides, made)
     warnings = [*run_warnings(sides), *mask_warnings(sides, made)]
     warnings += pairing_warnings(sides, made)
-    if confirmation is not None and confirmation.trouble:
-        warnings.append(confirmation.trouble)
+    if confirmation is not None and confirmation.problem:
+        warnings.append(confirmation.problem)
     if options.introduced != "off":
         events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
-                made = _replayed(sides, made, options.samples)
+                made = _replay_rows(sides, made, options.samples)
             else:
-                made = add_introduced(sides, made, reference.session, options.log, events)
+                made = add_local_errors(sides, made, reference.session, options.log, events)
             warnings += values_warnings(made)
         else:
             warnings.append(
@@ -135,10 +135,10 @@ def compare_through(sides: Sides, options: Options) -> Result:
         events.send(Step(stage=Stage.INTRODUCED, done=known, total=known, finished=True, text=text))
     made.sort(key=lambda row: (row.target.order < 0, row.target.order))
     made = add_worst_slices(sides, judge_rows(made, options.choice), options.threads)
-    made = note_left_out(note_reordered(sides, made))
-    warnings += left_out_warnings(made)
+    made = note_few_compared(note_reordered(sides, made))
+    warnings += output_warnings(made)
     unmatched = matching.unmatched()
-    accounts = account(matching, unmatched, made)
+    accounts = decide_accounts(matching, unmatched, made)
     damaged = damaged_unmatched(sides, made)
     return Result(
         target=run_facts(target),
@@ -156,23 +156,27 @@ def compare_through(sides: Sides, options: Options) -> Result:
     )
 
 
-def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options) -> Result:
+def _build_unfinished_result(
+    sides: Sides, matching: Matching, made: list[Row], options: Options
+) -> Result:
     """What is known of a comparison that is not finished; the rest is said to be open."""
     log = options.log
     assert log is not None
     open_ = Reason(ReasonCode.UNFINISHED)
-    found = [log.measured(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made]
+    found = [
+        log.measured_row(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made
+    ]
     left = sum(row.unmeasured == open_ for row in found)
-    found = mark_first_non_finite(sides, [note_same_input(sides, row) for row in found])
+    found = mark_first_non_finite(sides, [mark_same_input(sides, row) for row in found])
     if left:
         # What an op reads may be among what is not measured.
         found = [replace(row, first_non_finite=False) for row in found]
     if options.introduced != "off":
-        found = [log.introduced(row) or replace(row, unknown=open_) for row in found]
+        found = [log.introduced_row(row) or replace(row, unknown=open_) for row in found]
     found.sort(key=lambda row: (row.target.order < 0, row.target.order))
     found = judge_rows(found, options.choice)
     unmatched = matching.unmatched()
-    accounts = account(matching, unmatched, found)
+    accounts = decide_accounts(matching, unmatched, found)
     so_far = (
         f"not complete: {len(found) - left} of {len(found)} sync points are measured; verdicts may"
         " change, and who is guilty is known at the end"
@@ -194,16 +198,16 @@ def _so_far(sides: Sides, matching: Matching, made: list[Row], options: Options)
     )
 
 
-def _measured(sides: Sides, made: list[Row], options: Options) -> list[Row]:
+def _measure_rows(sides: Sides, made: list[Row], options: Options) -> list[Row]:
     """The rows with their numbers, between the events that say so."""
     events = options.events
     events.send(MeasuringStarted(len(made), len(sides.target.ops), options.choice))
-    made = measured(sides, made, options.threads, options.log, options.same, events)
+    made = measure_rows(sides, made, options.threads, options.log, options.same, events)
     events.send(MeasuringFinished(len(made)))
     return made
 
 
-def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:
+def _replay_rows(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:
     target, reference = sides.target.session, sides.reference.session
     if not isinstance(target, Replays) or not samples:
         raise Unsupported(
@@ -212,4 +216,4 @@ def _replayed(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[
             "use --introduced local",
         )
     assert isinstance(reference, Evaluates)
-    return add_replayed(sides, made, reference, target, list(samples))
+    return add_replay_errors(sides, made, reference, target, list(samples))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from syncpoint.comparison.events import (
     BatchMeasured,
-    Drift,
+    ErrorDrift,
     MeasuringFinished,
     MeasuringStarted,
     RowsRestored,
@@ -18,14 +18,14 @@ from syncpoint.comparison.judge_rows import Choice, judge_row
 from syncpoint.comparison.rows import Row
 from syncpoint.run.events import NULL_SINK, Event, EventSink, FanOut, OpsRecorded
 
-_PIECES = 160
+_MAX_DRIFT_PIECES = 160
 
 
-_PAUSE = 0.5
+_DRIFT_INTERVAL_SECONDS = 0.5
 """Seconds between two drawings of the drift."""
 
 
-_WORST = "lmcn."
+_WORST_FIRST = "lmcn."
 """First letters of the verdicts, the worst first; a dot is none yet."""
 
 
@@ -85,7 +85,7 @@ class WatchSink:
             self._watch(event)
         elif isinstance(event, MeasuringStarted):
             self._tally = Tally(self._watch, event.choice, event.target_ops)
-            self._tally.tell(0, event.total)
+            self._tally.report(0, event.total)
         elif self._tally is not None:
             self._send_to_tally(self._tally, event)
 
@@ -94,7 +94,7 @@ class WatchSink:
             tally.add(event.rows)
         elif isinstance(event, BatchMeasured):
             tally.add(event.rows)
-            tally.tell(event.done, event.total)
+            tally.report(event.done, event.total)
         elif isinstance(event, MeasuringFinished):
             tally.finish(event.total)
             self._tally = None
@@ -109,7 +109,7 @@ class Tally:
         self._choice = choice
         self._counts: dict[str, int] = {}
         self._ops = max(ops, 1)
-        self._levels = ["."] * min(self._ops, _PIECES)
+        self._levels = ["."] * min(self._ops, _MAX_DRIFT_PIECES)
         self._psnr = [-1] * len(self._levels)
         self._drawn = 0.0
 
@@ -121,10 +121,10 @@ class Tally:
             if row.target.order >= 0:
                 self._draw(row, verdict[0])
 
-    def tell(self, done: int, total: int) -> None:
+    def report(self, done: int, total: int) -> None:
         """Say how far it is."""
         drift = None
-        if self._counts and time.monotonic() - self._drawn >= _PAUSE:
+        if self._counts and time.monotonic() - self._drawn >= _DRIFT_INTERVAL_SECONDS:
             self._drawn, drift = time.monotonic(), self._drift()
         self._watch(
             Step(
@@ -149,12 +149,12 @@ class Tally:
 
     def _draw(self, row: Row, level: str) -> None:
         at = row.target.order * len(self._levels) // self._ops
-        if _WORST.index(level) < _WORST.index(self._levels[at]):
+        if _WORST_FIRST.index(level) < _WORST_FIRST.index(self._levels[at]):
             self._levels[at] = level
         psnr = (row.numbers or {}).get("psnr")
         if psnr is not None and psnr == psnr:
             least = round(min(max(psnr, 0.0), 120.0))
             self._psnr[at] = least if self._psnr[at] < 0 else min(least, self._psnr[at])
 
-    def _drift(self) -> Drift:
-        return Drift("".join(self._levels), tuple(self._psnr))
+    def _drift(self) -> ErrorDrift:
+        return ErrorDrift("".join(self._levels), tuple(self._psnr))

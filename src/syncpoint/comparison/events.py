@@ -25,7 +25,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Drift:
+class ErrorDrift:
     """How far the two are apart over the execution order of the target, in at most 160 pieces."""
 
     levels: str
@@ -53,7 +53,7 @@ class Step(Event):
     """While measuring: sync points by their total error so far, before it is known which of them
     only inherited it."""
 
-    drift: Drift | None = None
+    drift: ErrorDrift | None = None
     """While measuring, now and then."""
 
 

@@ -14,7 +14,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.run.model import OpKey, Part
 
 
-def _is_handed(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
+def _may_have_inherited(row: Row, handed: set[tuple[OpKey, Part]]) -> bool:
     """Whether all that speaks against an op may be what it was given."""
     if row.introduced is not None or row.first_non_finite:
         return False
@@ -81,6 +81,6 @@ def _first_rows(comparison: Result, rows: list[Row]) -> list[Row]:
         for row in comparison.rows
         if row.target.key.role is Role.INPUT and row.verdict.severity
     }
-    first = [row for at, row in enumerate(first) if not at or not _is_handed(row, handed)]
+    first = [row for at, row in enumerate(first) if not at or not _may_have_inherited(row, handed)]
     # A dump knows no edges: only the order then tells what came first.
     return [*first, *left] if any(comparison.edges.values()) else first[:1]

@@ -30,14 +30,16 @@ def mark_first_non_finite(sides: Sides, made: list[Row]) -> list[Row]:
             op = sides.target.ops[row.target.order]
             part = row.target.key.part
             mark = row.target.key.role is Role.OUTPUT and not any(
-                _not_finite(sides, TensorKey(edge.op, edge.role, edge.index, part), bad)
+                _is_non_finite(sides, TensorKey(edge.op, edge.role, edge.index, part), bad)
                 for edge in op.inputs
             )
         out.append(replace(row, first_non_finite=mark) if mark else row)
     return out
 
 
-def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool], deep: int = 64) -> bool:
+def _is_non_finite(
+    sides: Sides, key: TensorKey, bad: dict[TensorKey, bool], deep: int = 64
+) -> bool:
     """Whether an input of an op is already broken; one without a partner, such as a cast that
     only the target has, is looked at by itself. If it broke on inputs that are fine, it did so on
     behalf of the op that is compared."""
@@ -55,7 +57,7 @@ def _not_finite(sides: Sides, key: TensorKey, bad: dict[TensorKey, bool], deep: 
             op = sides.target.op(key.op)
             if bad[key] and op is not None and op.inputs and deep:
                 bad[key] = any(
-                    _not_finite(sides, TensorKey(e.op, e.role, e.index, key.part), bad, deep - 1)
+                    _is_non_finite(sides, TensorKey(e.op, e.role, e.index, key.part), bad, deep - 1)
                     for e in op.inputs
                 )
     return bad[key]

@@ -19,7 +19,7 @@ from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, Reason
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
-GIVEN = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
+GIVEN_ROLES = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
 """Roles of what a model is given, as against what it computes."""
 Choice = str | Limits
 """`auto`, or the limits that hold for every row."""
@@ -46,7 +46,7 @@ def judge_rows(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
     # a damaged tensor was is not known.
     unknown = (ReasonCode.RANDOM, ReasonCode.DAMAGED)
     guilty = any(_is_guilty(row) or row.unmeasured.code in unknown for row in done)
-    return [_amplified(row, done) if not guilty else row for row in done]
+    return [_mark_amplified(row, done) if not guilty else row for row in done]
 
 
 def limits_of(row: Row, choice: Choice) -> Limits:
@@ -149,7 +149,7 @@ def _is_guilty(row: Row) -> bool:
     return row.target.key.role is not Role.MODEL_OUTPUT and row.verdict.severity > 0
 
 
-def _amplified(row: Row, rows: list[Row]) -> Row:
+def _mark_amplified(row: Row, rows: list[Row]) -> Row:
     """A model output that is large although every op is as good as its precision allows."""
     if not row.output or row.verdict is not Verdict.LARGE or row.introduced_verdict.severity:
         return row
@@ -172,13 +172,13 @@ def is_unfinished(row: Row) -> bool:
     return ReasonCode.UNFINISHED in (row.why.code, row.unknown.code)
 
 
-def overall(rows: list[Row]) -> Verdict:
+def overall_verdict(rows: list[Row]) -> Verdict:
     """The verdict on the whole comparison. What was not measured is no pass."""
     if any(is_unfinished(row) for row in rows):
         return Verdict.NONE  # large may turn out as inherited, and close as not
     verdicts = {row.verdict for row in rows}
     computed = any(
-        row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN for row in rows
+        row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN_ROLES for row in rows
     )
     failing = any(row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS for row in rows)
     if Verdict.LARGE in verdicts or failing:
@@ -191,7 +191,7 @@ def overall(rows: list[Row]) -> Verdict:
     return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE
 
 
-_FEW_DIGITS = 0.1
+_MAX_REL_L2 = 0.1
 """Relative error from which correctly rounded values are worth a look."""
 
 
@@ -203,7 +203,7 @@ def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reas
     if vanished > 0:
         zeroed = f"{vanished:,} too small for {dtype} became 0"
         return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
-    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
+    if numbers["rel_l2"] is None or numbers["rel_l2"] > _MAX_REL_L2:
         off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
         return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
     return Verdict.CLOSE, NO_REASON

@@ -22,9 +22,9 @@ from syncpoint.comparison.judge_rows import (
     check_choice,
     is_unfinished,
     judge_rows,
-    overall,
+    overall_verdict,
 )
-from syncpoint.comparison.rows import Row, badness
+from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.comparison.uncompared_outputs import list_uncompared_outputs
 from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
@@ -35,7 +35,7 @@ from syncpoint.run.model import Kept, OpKey, Role
 if TYPE_CHECKING:
     import polars
 
-    from syncpoint.comparison.error_split import Through
+    from syncpoint.comparison.error_split import ErrorSplit
     from syncpoint.matching.masks import Mask
 
 
@@ -53,7 +53,7 @@ class Result:
     """Target ops with the ops they read, for the question what came first."""
     warnings: tuple[str, ...] = ()
     created: str = ""
-    through: Through | None = None
+    through: ErrorSplit | None = None
     """How much of each error is compression and how much runtime, where a run in between tells."""
     diagnosis: Diagnosis | None = None
     """Why, as far as somebody looked."""
@@ -88,7 +88,7 @@ class Result:
         """The verdict on the whole."""
         if any(u.why.code is ReasonCode.DAMAGED and u.counted for u in self.unmatched):
             return Verdict.LARGE  # perhaps it is the damage that keeps it from its partner
-        return overall(self.rows)
+        return overall_verdict(self.rows)
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -135,7 +135,7 @@ class Result:
 
     def worst(self, count: int = 10, metric: str = "psnr") -> list[Row]:
         """The rows that are furthest off, guilty ones first among equals."""
-        return sorted(self.rows, key=lambda row: badness(row, metric))[:count]
+        return sorted(self.rows, key=lambda row: worst_first_key(row, metric))[:count]
 
     def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
         """The exit code of the comparison, as INTERFACE.md defines it; `min_coverage` in place of
@@ -158,6 +158,6 @@ class Result:
     @cached_property
     def table(self) -> polars.DataFrame:
         """One row a sync point; the columns are those of docs/formats.md."""
-        from syncpoint.comparison.storage.sync_point_table import frame
+        from syncpoint.comparison.storage.sync_point_table import rows_to_table
 
-        return frame(self.rows)
+        return rows_to_table(self.rows)

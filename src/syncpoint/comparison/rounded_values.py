@@ -31,7 +31,7 @@ def is_correctly_rounded(row: Row, limits: Limits) -> bool:
     return distance is not None and distance <= 0.5 and not numbers["mismatched"]
 
 
-def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
+def round_inputs(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
     """Values as they are after a cast to a type and back; parameters are left as they are."""
     kind = DTYPES[dtype].numpy
     with np.errstate(over="ignore", invalid="ignore"):

@@ -11,23 +11,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept
 
-NOTE = "the same numbers in another order"
-_LARGEST = 1 << 16
+REORDERED_NOTE = "the same numbers in another order"
+_MAX_SORTED_ELEMENTS = 1 << 16
 """Elements up to which two sorted tensors of one distribution are still told apart."""
-_EQUAL = 1e-5
+_MAX_REL_L2 = 1e-5
 
 
 def note_reordered(sides: Sides, rows: list[Row]) -> list[Row]:
     """Judged rows, with a note at guilty ones whose two tensors are permutations."""
     return [
-        replace(row, notes=(*row.notes, NOTE)) if _is_reordered(sides, row) else row for row in rows
+        replace(row, notes=(*row.notes, REORDERED_NOTE)) if _is_reordered(sides, row) else row
+        for row in rows
     ]
 
 
@@ -42,28 +43,28 @@ def _is_reordered(sides: Sides, row: Row) -> bool:
     )
     if target is None or reference is None or target.count != reference.count:
         return False
-    if not 1 < target.count <= _LARGEST:
+    if not 1 < target.count <= _MAX_SORTED_ELEMENTS:
         return False
     try:
-        mine = np.sort(dequantized(operand_of(sides.target, target)), axis=None)
-        theirs = np.sort(dequantized(operand_of(sides.reference, reference)), axis=None)
+        mine = np.sort(dequantize(operand_of(sides.target, target)), axis=None)
+        theirs = np.sort(dequantize(operand_of(sides.reference, reference)), axis=None)
     except (SyncpointError, TypeError, ValueError):
         return False
     with np.errstate(invalid="ignore"):
         size = np.linalg.norm(theirs)
-        return bool(np.isfinite(size) and np.linalg.norm(mine - theirs) <= _EQUAL * size)
+        return bool(np.isfinite(size) and np.linalg.norm(mine - theirs) <= _MAX_REL_L2 * size)
 
 
 _MIN_COMPARED_SHARE = 0.1
 """Below this share of its elements a row says how few of them its verdict rests on."""
 
 
-def note_left_out(rows: Sequence[Row]) -> list[Row]:
+def note_few_compared(rows: Sequence[Row]) -> list[Row]:
     """The rows with a note where the verdict rests on few of the elements."""
-    return [_noted(row) for row in rows]
+    return [_note_if_few_compared(row) for row in rows]
 
 
-def _noted(row: Row) -> Row:
+def _note_if_few_compared(row: Row) -> Row:
     numbers = row.numbers or {}
     compared, count = numbers.get("compared"), numbers.get("count")
     if not compared or not count or compared >= _MIN_COMPARED_SHARE * count:

@@ -159,7 +159,7 @@ _RANK = {
 }
 
 
-def badness(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
+def worst_first_key(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
     """Sorts the worst first: what failed without a verdict, then by verdict, guilt and metric."""
     from syncpoint.metrics import CATALOGUE
 

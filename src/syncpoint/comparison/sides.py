@@ -48,31 +48,31 @@ class Sides:
             checks.defer(run, tensor, found.array)
         else:
             found = operand_of(run, tensor)
-        return self.masking(side, tensor, found)
+        return self.with_mask_limit(side, tensor, found)
 
-    def region(self, side: int, path: Path, tensor: Tensor) -> Operand:
+    def file_operand(self, side: int, path: Path, tensor: Tensor) -> Operand:
         """The same of a tensor that stays in its file."""
         region = FileRegion(str(path), tensor.offset, tensor.nbytes)
-        return self.masking(side, tensor, Operand(region, tensor.dtype, shape=tensor.shape))
+        return self.with_mask_limit(side, tensor, Operand(region, tensor.dtype, shape=tensor.shape))
 
-    def masking(self, side: int, tensor: Tensor, found: Operand) -> Operand:
+    def with_mask_limit(self, side: int, tensor: Tensor, found: Operand) -> Operand:
         """Values that stand for a tensor, with what marks a masked position there."""
         wide = tensor.dtype in ("f32", "f64") and tensor.quantization is None
         if not wide or self.precisions[side].of(tensor) != "f16":
             return found
         return replace(found, mask_below=WIDENED_MASK)
 
-    def kept(self, row: Row) -> NDArray[np.bool_] | None:
+    def counted_elements(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
         fit."""
-        return self.masks.kept(row) if self.masks is not None else None
+        return self.masks.counted_elements(row) if self.masks is not None else None
 
-    def made_by(self, key: TensorKey) -> TensorKey:
+    def computed_key(self, key: TensorKey) -> TensorKey:
         """Where a tensor of the reference was computed: for a model output, its op's output."""
         tensor = self.reference.tensor(key) if key.role is Role.MODEL_OUTPUT else None
-        return self._made(1).get(tensor.alias_of, key) if tensor else key
+        return self._output_keys(1).get(tensor.alias_of, key) if tensor else key
 
-    def _made(self, side: int) -> dict[str, TensorKey]:
+    def _output_keys(self, side: int) -> dict[str, TensorKey]:
         if side not in self._aliases:
             tensors = (self.target, self.reference)[side].tensors
             outputs = (t.key for t in tensors if t.key.role is Role.OUTPUT)
@@ -83,16 +83,16 @@ class Sides:
         """Place of an op in the execution order of its run, or -1."""
         return self._order[side].get(op, -1)
 
-    def end(self, side: int, tensor: Tensor) -> End:
+    def build_end(self, side: int, tensor: Tensor) -> End:
         """One end of a row."""
         run = (self.target, self.reference)[side]
         computed = tensor.key.role in (Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT)
         order = self.order(side, tensor.key.op) if computed else -1
         op = run.ops[order] if order >= 0 else None
         kind = op.type if op else tensor.key.role
-        if tensor.key.role is Role.STATE and tensor.alias_of in self._made(side):
+        if tensor.key.role is Role.STATE and tensor.alias_of in self._output_keys(side):
             # What wrote the state tells where to look.
-            op = run.ops[self.order(side, self._made(side)[tensor.alias_of].op)]
+            op = run.ops[self.order(side, self._output_keys(side)[tensor.alias_of].op)]
         return End(
             key=tensor.key,
             type=kind,

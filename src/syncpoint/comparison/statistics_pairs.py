@@ -14,18 +14,18 @@ from syncpoint.comparison.digest_pairs import (
     has_same_digest,
     is_whole_view,
     misfit_reason,
-    unlike_bytes,
+    why_bytes_incomparable,
 )
 from syncpoint.comparison.operands import (
     WIDENED_MASK,
-    fitted,
+    fit_view,
     operand_of,
 )
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import FormatError
 from syncpoint.matching.views import View
 from syncpoint.metrics import statistics
-from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
+from syncpoint.metrics.statistics_bounds import compare_statistics, why_incomparable
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Statistics, Tensor
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 _MASKED_TYPES = ("f64", "f32", "f16", "bf16")
 
 
-def by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Row:
+def measure_by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> Row:
     """The row with what the statistics say, and the digests where there are some beside them."""
     misfit = misfit_reason(row, target, reference)
     if misfit:
         return replace(row, unmeasured=misfit)
     same = None
-    if not unlike_bytes(target, reference, View(row.view)):
+    if not why_bytes_incomparable(target, reference, View(row.view)):
         same = has_same_digest(sides, row, target, reference)
-    mine = statistics_of(sides, 0, target, row.view)
-    theirs = statistics_of(sides, 1, reference, "")
+    mine = tensor_statistics(sides, 0, target, row.view)
+    theirs = tensor_statistics(sides, 1, reference, "")
     numbers: dict[str, Any] = {"count": reference.count}
     code, why = ReasonCode.INCOMPARABLE, ""
     if isinstance(mine, str) or isinstance(theirs, str):
@@ -54,7 +54,7 @@ def by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> 
     else:
         numbers = compare_statistics(mine, theirs)
         if not numbers["mismatched"]:
-            why = incomparable(mine, theirs)
+            why = why_incomparable(mine, theirs)
         if _are_masked(sides, (target, reference), (mine, theirs)) and mine.nan == theirs.nan:
             code, why = ReasonCode.MASKED, "the statistics are of masked positions too"
     if why and not same:
@@ -67,7 +67,7 @@ def by_statistics(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> 
     return replace(row, numbers=numbers, notes=notes)
 
 
-def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statistics | str:
+def tensor_statistics(sides: Sides, side: int, tensor: Tensor, view: str) -> Statistics | str:
     """The statistics of the real numbers, or why there are none. Those of stored integers are
     scaled where one scale holds for all of them."""
     run = (sides.target, sides.reference)[side]
@@ -75,7 +75,7 @@ def statistics_of(sides: Sides, side: int, tensor: Tensor, view: str) -> Statist
     if tensor.kept is Kept.VALUES:
         operand = operand_of(run, tensor)
         if not whole:
-            operand, _ = fitted(operand, View(view), ())
+            operand, _ = fit_view(operand, View(view), ())
         return statistics(operand)
     found, quantization = tensor.statistics, tensor.quantization
     if found is None:

@@ -14,7 +14,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import ReasonCode
 
 
-def _says_all(row: Row) -> bool:
+def _is_settled(row: Row) -> bool:
     """Whether a row without a verdict leaves nothing open: the user excluded it, or both sides are
     empty in the same shape, as what a detector that finds nothing gives."""
     if row.why.code is ReasonCode.EMPTY:
@@ -27,7 +27,7 @@ def list_uncompared_outputs(comparison: Result) -> list[str]:
     rows = [
         f"{row.target.label} ({row.why.code})"
         for row in comparison.outputs
-        if row.verdict is Verdict.NONE and not _says_all(row)
+        if row.verdict is Verdict.NONE and not _is_settled(row)
     ]
     lonely = [
         f"{u.side} {u.op}:{u.index}"

@@ -24,7 +24,7 @@ from syncpoint.run.reader import Run
 
 _SAME_NAMES_SHARE = 0.9
 """From this share of names that the other side has too, both were dumped by the same code."""
-_GIVEN, _UNLISTED = -2, -1
+_MODEL_INPUT, _UNLISTED = -2, -1
 """In place of a position: what the model was given, and an op that the run does not list."""
 
 
@@ -32,14 +32,16 @@ _GIVEN, _UNLISTED = -2, -1
 class Accounts:
     """What became of every tensor without a partner, and of ops whose values were not kept."""
 
-    of: Mapping[tuple[str, TensorKey], Account]
+    by_tensor: Mapping[tuple[str, TensorKey], Account]
     unkept: Mapping[str, int]
     """By side: results that ops of the run computed and that are not in it."""
     partial: tuple[str, ...]
     """Sides that are known to lack tensors which they computed."""
 
 
-def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]) -> Accounts:
+def decide_accounts(
+    matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]
+) -> Accounts:
     """Decide about each counted tensor without a partner, given what was compared."""
     left: dict[str, list[TensorKey]] = {TARGET: [], REFERENCE: []}
     for one in unmatched:
@@ -51,13 +53,13 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
     graphs = {TARGET: _Graph(matching.target.run), REFERENCE: _Graph(matching.reference.run)}
     inside = set(matching.hidden)
     if left[REFERENCE]:
-        inside |= _inside_compared(graphs[TARGET], compared, left)
+        inside |= _find_inside_compared(graphs[TARGET], compared, left)
     decided: dict[tuple[str, TensorKey], Account] = {}
     unkept, partial = {TARGET: 0, REFERENCE: 0}, []
     for side, other in ((TARGET, REFERENCE), (REFERENCE, TARGET)):
         if not left[side]:
             continue
-        decided |= _decide(side, graphs, compared, left[side], inside)
+        decided |= _decide_side(side, graphs, compared, left[side], inside)
         unkept[other] = sum(graphs[other].unkept.values())
         lacking = [key for key in left[side] if key.role is Role.OUTPUT]
         accounts = (decided[side, key] for key in lacking)
@@ -68,7 +70,7 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
     return Accounts(decided, unkept, tuple(partial))
 
 
-def _decide(
+def _decide_side(
     side: str,
     graphs: Mapping[str, _Graph],
     compared: Iterable[Row],
@@ -80,7 +82,7 @@ def _decide(
     if side == REFERENCE:
         ends = [(theirs, mine) for mine, theirs in ends]
     other = graphs[REFERENCE if side == TARGET else TARGET]
-    shown = _shown(keys, side, graphs[side], other, ends)
+    shown = _find_shown(keys, side, graphs[side], other, ends)
     decided = {}
     for key in keys:
         flows = Account.DOWNSTREAM if key in shown else Account.MISSING
@@ -140,7 +142,7 @@ class _Graph:
         ]
 
     def _place(self, edge: Edge) -> int:
-        return self.position.get(edge.op, _UNLISTED) if edge.role is Role.OUTPUT else _GIVEN
+        return self.position.get(edge.op, _UNLISTED) if edge.role is Role.OUTPUT else _MODEL_INPUT
 
     @cached_property
     def unlisted(self) -> set[OpKey]:
@@ -187,7 +189,7 @@ class _Graph:
         return lacking
 
 
-def _shown(
+def _find_shown(
     left: Collection[TensorKey],
     side: str,
     own: _Graph,
@@ -297,7 +299,7 @@ class _Flow:
         return key.index in reached or (is_op_shown and is_unread)
 
 
-def _inside_compared(
+def _find_inside_compared(
     target: _Graph, compared: Iterable[Row], left: Mapping[str, Collection[TensorKey]]
 ) -> set[tuple[str, TensorKey]]:
     """Tensors of the reference that compared ops of the target were made from, unless another op
@@ -329,7 +331,7 @@ def role_of_name(key: TensorKey) -> Role:
     return Role(named[1]) if named else key.role
 
 
-def is_other_name(key: TensorKey, paired: Collection[str]) -> bool:
+def is_output_alias(key: TensorKey, paired: Collection[str]) -> bool:
     """Whether such a name is that of a model output whose op has a partner: the same values."""
     named = _ROLE_IN_NAME.search(key.op.op)
     return named is not None and key.op.op[: named.start()] in paired
@@ -361,7 +363,7 @@ def list_unmatched(
         role = role_of_name(key)
         counted = role in JUDGED_ROLES and code not in (ReasonCode.EXCLUDED, ReasonCode.RANDOM)
         counted = counted and unmatched.counted
-        counted = counted and not is_other_name(key, paired[unmatched.side])
+        counted = counted and not is_output_alias(key, paired[unmatched.side])
         other = matching.reference if unmatched.side == "target" else matching.target
         if (unmatched.side, key) in seen_through and not _names_outputs(other):
             # A dump of intermediates has no model outputs of its own; a model that has some,
@@ -377,7 +379,9 @@ def list_unmatched(
                 module=op.module if op else "",
                 why=replace(unmatched.reason, code=code),
                 counted=counted,
-                account=accounts.of.get((unmatched.side, key), Account.UNKNOWN) if counted else "",
+                account=accounts.by_tensor.get((unmatched.side, key), Account.UNKNOWN)
+                if counted
+                else "",
                 inside=unmatched.inside,
             )
         )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.matching.protocol import JUDGED_ROLES
-from syncpoint.metrics.limits import coarser, coarsest
+from syncpoint.metrics.limits import coarsest, is_coarser
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept, Role
 
 
-def left_out_warnings(rows: Sequence[Row]) -> list[str]:
+def output_warnings(rows: Sequence[Row]) -> list[str]:
     """What a reader of a close verdict must know: NaN in model outputs of both sides, and models
     whose every result is zero."""
     warnings = {}
@@ -21,7 +21,7 @@ def left_out_warnings(rows: Sequence[Row]) -> list[str]:
             text = _non_finite_text(row)
             if text:
                 warnings[row.reference.label] = f"model output {row.target.label}: {text}"
-    dead = _dead_model(rows)
+    dead = _all_zero_text(rows)
     return [*warnings.values(), *([dead] if dead else [])]
 
 
@@ -40,7 +40,7 @@ def _non_finite_text(row: Row) -> str:
     return " and ".join(parts)
 
 
-def _dead_model(rows: Sequence[Row]) -> str:
+def _all_zero_text(rows: Sequence[Row]) -> str:
     computed = [
         row
         for row in rows
@@ -85,7 +85,7 @@ def run_warnings(sides: Sides) -> list[str]:
         coarsest([p.of(t) for t in run.tensors if t.key.role in JUDGED_ROLES])
         for p, run in zip(sides.precisions, (sides.target, sides.reference), strict=True)
     ]
-    if "exact" not in coarse and coarser(coarse[1], coarse[0]):
+    if "exact" not in coarse and is_coarser(coarse[1], coarse[0]):
         said.append(
             f"the reference is {coarse[1]} and the target {coarse[0]}: are the two swapped?"
         )

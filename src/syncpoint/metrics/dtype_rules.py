@@ -19,11 +19,11 @@ _TOLERANCES = {
 """Relative and absolute, as torch.testing has them; every other type must be exact."""
 
 
-_MASKING = frozenset(_TOLERANCES)
+_MASK_DTYPES = frozenset(_TOLERANCES)
 """Types in which attention masks are written as numbers near the lowest one."""
 
 
-_COMPONENTS = {"c64": "f32", "c128": "f64"}
+_COMPONENT_DTYPES = {"c64": "f32", "c128": "f64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class _Traits(NamedTuple):
     @property
     def arithmetic(self) -> DType:
         """The type its real numbers have: that of a component if complex, f32 if quantized."""
-        return DTYPES["f32" if self.quantized else _COMPONENTS.get(self.dtype, self.dtype)]
+        return DTYPES["f32" if self.quantized else _COMPONENT_DTYPES.get(self.dtype, self.dtype)]
 
     @property
     def kind(self) -> Kind:
@@ -72,7 +72,7 @@ class _Traits(NamedTuple):
     def mask(self) -> float:
         if self.mask_below is not None:
             return self.mask_below
-        masking = self.dtype in _MASKING and not self.quantized
+        masking = self.dtype in _MASK_DTYPES and not self.quantized
         return -DTYPES[self.dtype].max / 2 if masking else -inf
 
     @property
@@ -90,7 +90,7 @@ def _traits(side: Operand) -> _Traits:
 
 @lru_cache(maxsize=1024)
 def _rules(target: _Traits, reference: _Traits) -> Rules:
-    coarser = _coarser(target.arithmetic, reference.arithmetic)
+    coarser = _coarser_dtype(target.arithmetic, reference.arithmetic)
     rtol, atol = _TOLERANCES.get(coarser.name, (0.0, 0.0))
     plain_float = target.kind is Kind.FLOAT and not target.quantized
     if target.has_steps:
@@ -109,7 +109,7 @@ def _rules(target: _Traits, reference: _Traits) -> Rules:
     )
 
 
-def _coarser(target: DType, reference: DType) -> DType:
+def _coarser_dtype(target: DType, reference: DType) -> DType:
     """The float with fewer fraction bits; against an integer, the float; else the target's."""
     floats = [dtype for dtype in (target, reference) if dtype.kind is Kind.FLOAT]
     return min(floats, key=lambda dtype: dtype.mantissa, default=target)

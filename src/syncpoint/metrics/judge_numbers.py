@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from syncpoint.metrics.limits import Limits, Numbers, bound
-from syncpoint.metrics.limits import bound as limit
+from syncpoint.metrics.limits import Limits, Numbers, metric_bound
+from syncpoint.metrics.limits import metric_bound as limit
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 
-LARGEST_SHARE = 1.0 + 1e-6
+MAX_PROBABILITY = 1.0 + 1e-6
 """Up to where a value may be a probability that was rounded."""
 
 
@@ -23,7 +23,7 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
     if numbers["mismatched"]:
         mismatched = f"{numbers['mismatched']} non-finite or masked on one side only"
         return Verdict.LARGE, Reason(detail=mismatched)
-    nothing_left = code_of_values(numbers)
+    nothing_left = empty_values_code(numbers)
     if nothing_left is not None:
         return Verdict.NONE, Reason(nothing_left)
     if limits.exact:
@@ -31,9 +31,9 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
         if unequal:
             return Verdict.LARGE, Reason(detail=f"{unequal} unequal")
         return Verdict.CLOSE, Reason()
-    worst = max(_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
+    worst = max(_metric_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
     reasons = []
-    bounds = [bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
+    bounds = [metric_bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
     lone = sum((numbers["max_abs"] or 0.0) > b for b in bounds)
     if lone > worst:
         # One wild element among a million is lost in every mean.
@@ -47,7 +47,7 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
         return Verdict.CLOSE, Reason()
     for metric in ("psnr", "sqnr"):
         least = getattr(limits, metric)
-        level = _level(numbers[metric], least)
+        level = _metric_level(numbers[metric], least)
         if level:
             reasons.append(f"{metric} {numbers[metric]:.1f} dB below {least[level - 1]:g}")
     verdict = Verdict.MODERATE if worst == 1 else Verdict.LARGE
@@ -68,10 +68,10 @@ def bulk_level(numbers: Numbers, limits: Limits) -> int:
     """
     if not _has_hidden_bulk(numbers):
         return 0
-    sqnr = [bound("bulk_sqnr", numbers, limits, level) or 0.0 for level in (0, 1)]
-    lone = [bound("bulk_max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
+    sqnr = [metric_bound("bulk_sqnr", numbers, limits, level) or 0.0 for level in (0, 1)]
+    lone = [metric_bound("bulk_max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
     greatest: float = numbers.get("bulk_max_abs") or 0.0
-    by_sqnr = _level(numbers["bulk_sqnr"], (sqnr[0], sqnr[1]))
+    by_sqnr = _metric_level(numbers["bulk_sqnr"], (sqnr[0], sqnr[1]))
     return max(by_sqnr, sum(greatest > most for most in lone))
 
 
@@ -81,7 +81,7 @@ def _has_hidden_bulk(numbers: Numbers) -> bool:
     if numbers.get("bulk_sqnr") is None:
         return False
     peak = numbers["peak"] or 0.0
-    return not ((numbers["reference_min"] or 0.0) >= 0 and 0.5 < peak <= LARGEST_SHARE)
+    return not ((numbers["reference_min"] or 0.0) >= 0 and 0.5 < peak <= MAX_PROBABILITY)
 
 
 def _bulk_reason(numbers: Numbers, limits: Limits, level: int) -> str:
@@ -89,12 +89,12 @@ def _bulk_reason(numbers: Numbers, limits: Limits, level: int) -> str:
     outliers = numbers["outliers"]
     share = 1 - outliers / numbers["compared"]
     hidden_by = f"{outliers:,} outlier{'s' if outliers > 1 else ''} of up to {numbers['peak']:.2g}"
-    least = bound("bulk_sqnr", numbers, limits, level - 1) or 0.0
+    least = metric_bound("bulk_sqnr", numbers, limits, level - 1) or 0.0
     if numbers["bulk_sqnr"] < least:
         off = 10.0 ** (-numbers["bulk_sqnr"] / 20)
         said = f"bulk_sqnr {numbers['bulk_sqnr']:.1f} dB below {least:g}: {_percent(share)} of the"
         return f"{said} elements are {100 * off:.2g} % off, hidden by {hidden_by}"
-    most = bound("bulk_max_abs", numbers, limits, level - 1) or 0.0
+    most = metric_bound("bulk_max_abs", numbers, limits, level - 1) or 0.0
     return f"bulk_max_abs {numbers['bulk_max_abs']:.3g} above {most:.3g}, hidden by {hidden_by}"
 
 
@@ -118,7 +118,7 @@ HIGHER_IS_BETTER = ("psnr", "sqnr", "bulk_sqnr", "cosine")
 """Metrics with a limit that are better when they are greater."""
 
 
-def _level(value: float | None, bounds: tuple[float, float]) -> int:
+def _metric_level(value: float | None, bounds: tuple[float, float]) -> int:
     """0 close, 1 moderate, 2 large, of a metric that is better when higher. What cannot be
     computed is no pass."""
     if value is None or value != value:
@@ -137,7 +137,7 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
     # twin is not measured where mean_rel, which then bounds it, is small.
     if metric == "mean_rel" and numbers["mean_rel_robust"] is not None:
         value = numbers["mean_rel_robust"]
-    close, moderate = (bound(metric, numbers, limits, level) for level in (0, 1))
+    close, moderate = (metric_bound(metric, numbers, limits, level) for level in (0, 1))
     if close is None or moderate is None:
         return overall
     if value is None or (metric.startswith("bulk_") and not _has_hidden_bulk(numbers)):
@@ -152,12 +152,12 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
 SAME_BYTES = "same bytes"
 
 
-_UNSURE = "statistics agree; that hardly proves equality"
+_STATISTICS_AGREE = "statistics agree; that hardly proves equality"
 
 
 def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
     """Large or moderate where that is proven; close only says that nothing was seen."""
-    nothing_left = code_of_statistics(numbers)
+    nothing_left = empty_statistics_code(numbers)
     if nothing_left is not None:
         return Verdict.NONE, Reason(nothing_left)
     if numbers.get("same_bytes"):
@@ -171,23 +171,23 @@ def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]
     return verdict, Reason(detail=detail)
 
 
-def _ends_apart(numbers: Numbers) -> float:
+def _max_end_difference(numbers: Numbers) -> float:
     """How far the greatest elements of the two, or the least, are apart."""
     return max((numbers.get(name) or 0.0) for name in ("max_diff", "min_diff"))
 
 
 def _judge_equality(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     """Integers with the same statistics are no more than that, unless their bytes are known."""
-    if numbers["psnr_bound"] < inf or _ends_apart(numbers):
+    if numbers["psnr_bound"] < inf or _max_end_difference(numbers):
         return Verdict.LARGE, "unequal"
     if numbers.get("same_bytes") is False:
         return Verdict.LARGE, "unequal bytes"
-    return Verdict.CLOSE, _unsure(numbers)
+    return Verdict.CLOSE, _unproven_text(numbers)
 
 
 def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     """The worst that the bounds of psnr, sqnr and the greatest difference prove."""
-    worst, detail = Verdict.CLOSE, _unsure(numbers)
+    worst, detail = Verdict.CLOSE, _unproven_text(numbers)
     for metric in ("psnr", "sqnr"):
         bound = numbers[f"{metric}_bound"]
         close, moderate = getattr(limits, metric)
@@ -197,7 +197,7 @@ def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
                 worst, detail = verdict, f"{metric} is at most {bound:.1f} dB"
     if numbers.get("peak") is not None:
         # The elements at the ends are at least that far apart, however many others there are.
-        apart = _ends_apart(numbers)
+        apart = _max_end_difference(numbers)
         bounds = [limit("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
         level = sum(apart > allowed for allowed in bounds)
         if level > worst.severity:
@@ -206,12 +206,12 @@ def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
     return worst, detail
 
 
-def _unsure(numbers: Numbers) -> str:
+def _unproven_text(numbers: Numbers) -> str:
     """What may still be wrong where statistics agree."""
-    said = _UNSURE
+    said = _STATISTICS_AGREE
     if numbers.get("same_bytes") is False:
         said = "statistics agree and bytes differ; that hardly proves equality"
-        if _alike(numbers):
+        if _have_equal_statistics(numbers):
             said = "the same statistics of other bytes: elements may have changed places"
     for kind, name, lost in (("nan", "NaN", "places"), ("inf", "infinite", "places and signs")):
         count = numbers.get(f"reference_{kind}") or 0
@@ -220,7 +220,7 @@ def _unsure(numbers: Numbers) -> str:
     return said
 
 
-def _alike(numbers: Numbers) -> bool:
+def _have_equal_statistics(numbers: Numbers) -> bool:
     """Whether all figures are the same but for the order in which they were summed up. Rounding
     moves them further, save where it moves next to nothing."""
     rounding = 1e-13 * (numbers.get("reference_l2") or 0.0)
@@ -239,7 +239,7 @@ def judge_digest(numbers: Numbers) -> tuple[Verdict, Reason]:
     return Verdict.LARGE, Reason(detail="bytes differ; a digest cannot say by how much")
 
 
-def code_of_values(numbers: Mapping[str, Any]) -> ReasonCode | None:
+def empty_values_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
     """Why no element of a measured pair was compared; None where some were."""
     if not numbers["count"]:
         return ReasonCode.EMPTY
@@ -247,17 +247,17 @@ def code_of_values(numbers: Mapping[str, Any]) -> ReasonCode | None:
         return None
     if numbers["masked"] == numbers["count"]:
         return ReasonCode.ALL_MASKED
-    return _code_of_counts(numbers) or ReasonCode.NO_FINITE
+    return _non_finite_code(numbers) or ReasonCode.NO_FINITE
 
 
-def code_of_statistics(numbers: Mapping[str, Any]) -> ReasonCode | None:
+def empty_statistics_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
     """The same for statistics, which count NaN and infinite elements, or may."""
     if not numbers["count"]:
         return ReasonCode.EMPTY
-    return _code_of_counts(numbers)
+    return _non_finite_code(numbers)
 
 
-def _code_of_counts(numbers: Mapping[str, Any]) -> ReasonCode | None:
+def _non_finite_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
     """Judged by the side that has fewer elements that are not finite."""
     count = numbers["count"]
     sides = ("target", "reference")

@@ -50,7 +50,7 @@ PRESETS: dict[str, Limits] = {
 }
 """From the finest to the coarsest precision; `exact` stands apart."""
 
-_LARGEST_LIMIT = 1e9
+_MAX_LIMIT = 1e9
 """Of what a file may ask for; NaN is below no number."""
 _BULK_SLACK_DB = 3.0
 """How much lower the sqnr of the bulk may be: its clean tail reaches a little below that of whole
@@ -61,7 +61,7 @@ _BULK_MAX_ABS_SLACK = 4.0
 _COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
 _PRECISION_NAMES = {"fp8": "float8", "int8": "8-bit integers", "int4": "4-bit integers"}
 """Of presets that are not called after an element type."""
-_OF_DTYPE = {
+_PRESET_OF_DTYPE = {
     "f64": "f32",
     "f32": "f32",
     "f16": "f16",
@@ -84,7 +84,7 @@ def preset_of(dtype: str, quantized: bool = False) -> str:
         return "int4" if DTYPES[dtype].bits <= 4 else "int8"
     if DTYPES[dtype].kind in (Kind.INT, Kind.BOOL):
         return "exact"
-    return _OF_DTYPE[dtype]
+    return _PRESET_OF_DTYPE[dtype]
 
 
 def coarsest(presets: list[str]) -> str:
@@ -94,7 +94,7 @@ def coarsest(presets: list[str]) -> str:
     return max(real, key=_COARSENESS.__getitem__) if real else "exact"
 
 
-def coarser(a: str, b: str) -> bool:
+def is_coarser(a: str, b: str) -> bool:
     """Whether preset `a` allows more than preset `b`."""
     return _COARSENESS[a] > _COARSENESS[b]
 
@@ -133,7 +133,7 @@ def load_limits(path: Path) -> Limits:
         if not (
             isinstance(value, list)
             and len(value) == 2
-            and all(type(v) in (int, float) and abs(v) <= _LARGEST_LIMIT for v in value)
+            and all(type(v) in (int, float) and abs(v) <= _MAX_LIMIT for v in value)
         ):
             raise FormatError(f"{key}: [close, moderate] in {path}", repr(value))
         first, second = value if key != "introduced" else value[::-1]
@@ -143,7 +143,7 @@ def load_limits(path: Path) -> Limits:
     return replace(base, name=path.stem, exact=False if changes else base.exact, **changes)
 
 
-def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | None:
+def metric_bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | None:
     """The limit of any metric that follows from those of psnr and sqnr, so that colours agree.
 
     `level` 0 is the bound of close, 1 of moderate; None where a metric has no limit.
@@ -179,7 +179,7 @@ def bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | 
 
 def unit_of(limits: Limits) -> float:
     """The relative distance of neighbouring numbers in the precision of these limits."""
-    for name, of in _OF_DTYPE.items():
+    for name, of in _PRESET_OF_DTYPE.items():
         if of == limits.name and name in ("f32", "f16", "bf16", "f8_e4m3fn"):
             return 2 * DTYPES[name].unit
     return 2 * DTYPES["f32"].unit

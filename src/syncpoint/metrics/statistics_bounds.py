@@ -12,12 +12,12 @@ from typing import Any
 
 from syncpoint.run.model import Statistics
 
-_FLOAT32 = 2.0**-24
-_LANES = 32
+_FLOAT32_ROUNDING = 2.0**-24
+_MIN_RUNNING_SUMS = 32
 """Running sums that whoever adds up a tensor has at the least; measured: the norm that torch gives
 on a CPU is off by 4e-7 at 1e5 elements, 4e-4 at 1e7 and 1e-2 at 1e8."""
 
-ENDS = "only the least and the greatest value are known and compared"
+ENDS_ONLY_NOTE = "only the least and the greatest value are known and compared"
 """The note of a row that rests on no more."""
 
 
@@ -40,24 +40,29 @@ def compare_statistics(target: Statistics, reference: Statistics) -> dict[str, A
         known = finite and not isnan(t - r)
         numbers[f"{name}_diff"] = abs(t - r) if known else None
         numbers[f"{name}_rel_diff"] = abs(t - r) / abs(r) if known and r else None
-    unlike = _unlike(target.nan, reference.nan) + _unlike(target.inf, reference.inf)
+    unlike = _min_count_difference(target.nan, reference.nan) + _min_count_difference(
+        target.inf, reference.inf
+    )
     numbers["mismatched"] = unlike
     numbers["inf"] = reference.inf
     numbers["psnr_bound"] = numbers["sqnr_bound"] = None
     uncounted = min(target.nan, target.inf, reference.nan, reference.inf) < 0
     if finite and not unlike and not uncounted:
-        numbers |= _best_possible(target, reference, finite)
+        numbers |= _error_bounds(target, reference, finite)
     return numbers
 
 
-def _best_possible(target: Statistics, reference: Statistics, finite: int) -> dict[str, float]:
+def _error_bounds(target: Statistics, reference: Statistics, finite: int) -> dict[str, float]:
     """The peak, and the greatest psnr and sqnr that tensors with these statistics can have;
     nothing where no statistic is known on both sides."""
     # The root mean square of d is at least each of these.
     proven = [
         abs(target.mean - reference.mean),
         abs(target.std - reference.std),
-        max(abs(target.l2 - reference.l2) - _summing(target) - _summing(reference), 0.0)
+        max(
+            abs(target.l2 - reference.l2) - _summation_error(target) - _summation_error(reference),
+            0.0,
+        )
         / sqrt(finite),
         abs(target.max - reference.max) / sqrt(finite),
         abs(target.min - reference.min) / sqrt(finite),
@@ -78,7 +83,7 @@ def _best_possible(target: Statistics, reference: Statistics, finite: int) -> di
     }
 
 
-def incomparable(target: Statistics, reference: Statistics) -> str:
+def why_incomparable(target: Statistics, reference: Statistics) -> str:
     """Why two statistics say nothing of each other; "" where they do."""
     if min(target.nan, target.inf, reference.nan, reference.inf) < 0:
         return "both have values that are not finite, and it was not kept how many"
@@ -88,19 +93,19 @@ def incomparable(target: Statistics, reference: Statistics) -> str:
     return ""
 
 
-def _unlike(target: int, reference: int) -> int:
+def _min_count_difference(target: int, reference: int) -> int:
     """By how many elements two numbers of them differ, at the least."""
     if min(target, reference) < 0:
         return int((target == 0) != (reference == 0))
     return abs(target - reference)
 
 
-def _summing(statistics: Statistics) -> float:
+def _summation_error(statistics: Statistics) -> float:
     """What the norm of a tensor may be off by. Other tools, which give no spread, add up in
     float32; ours are exact enough."""
     if not isnan(statistics.std):
         return 0.0
-    return statistics.l2 * statistics.count / _LANES * _FLOAT32
+    return statistics.l2 * statistics.count / _MIN_RUNNING_SUMS * _FLOAT32_ROUNDING
 
 
 def _decibel(signal: float, noise: float) -> float:

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.metrics.judge_numbers import HIGHER_IS_BETTER, LARGEST_SHARE
-from syncpoint.metrics.limits import Limits, bound, limits_in_force
+from syncpoint.metrics.judge_numbers import HIGHER_IS_BETTER, MAX_PROBABILITY
+from syncpoint.metrics.limits import Limits, limits_in_force, metric_bound
 from syncpoint.page.encoding import pack_array
 from syncpoint.page.schema import Guilt, Level, RowStates
 
 if TYPE_CHECKING:
-    from syncpoint.page.open_comparison import Opened
+    from syncpoint.page.open_comparison import OpenComparison
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
 CLOSE, MODERATE, LARGE, NONE = range(4)
@@ -147,10 +147,10 @@ class LevelJudge:
             at_one, at_zero = ({"peak": x, "outliers_from": x} for x in (1.0, 0.0))
             for level, column in ((0, close), (1, moderate)):
                 # Every limit is a + b * peak or, for mse, b * peak^2.
-                limit_at_one = bound(metric, at_one, limits, level)
+                limit_at_one = metric_bound(metric, at_one, limits, level)
                 if limit_at_one is None:
                     continue
-                limit_at_zero = bound(metric, at_zero, limits, level) or 0.0
+                limit_at_zero = metric_bound(metric, at_zero, limits, level) or 0.0
                 power = 2 if metric == "mse" else 1
                 slope = limit_at_one - limit_at_zero
                 column[rows] = limit_at_zero + slope * peak[rows] ** power
@@ -189,7 +189,7 @@ class LevelJudge:
     def _has_hidden_bulk(self) -> NDArray[np.bool_]:
         """Which rows have elements that outliers hide; as in `metrics.judge_numbers`."""
         peak, minimum = self._numbers("peak"), self._numbers("reference_min")
-        are_shares = (minimum >= 0) & (peak > 0.5) & (peak <= LARGEST_SHARE)
+        are_shares = (minimum >= 0) & (peak > 0.5) & (peak <= MAX_PROBABILITY)
         return ~np.isnan(self._numbers("bulk_sqnr")) & ~are_shares
 
     @cached_property
@@ -221,7 +221,7 @@ def _levels_within(
 # ---- for the page --------------------------------------------------------------------------------
 
 
-def pack_states(opened: Opened, metric: str) -> RowStates:
+def pack_states(opened: OpenComparison, metric: str) -> RowStates:
     """Return level, guilt and score of every row by one metric, a few bytes a row."""
     table = opened.table
     scores, is_bound = table.scores_or_bounds(metric)

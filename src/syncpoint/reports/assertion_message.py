@@ -6,23 +6,23 @@ from syncpoint.comparison.result import Result
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.coverage_text import uncovered
-from syncpoint.reports.divergence_message import divergence
+from syncpoint.reports.coverage_text import uncovered_text
+from syncpoint.reports.divergence_message import divergence_lines
 from syncpoint.reports.verdict_line import headline
 from syncpoint.reports.warning_lines import inputs_lines, unverified_lines
 
 
-def summary(result: Result, fail_on: str = "large") -> str:
+def assertion_text(result: Result, fail_on: str = "large") -> str:
     """All that an assertion has to say."""
     lines = [*inputs_lines(result), *unverified_lines(result), headline(result)]
     if result.exit_code(fail_on) == EXIT_UNCOVERED:
-        lines.append(uncovered(result))
+        lines.append(uncovered_text(result))
     shown = result.first_divergence or [
         row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
     ]
     for row in shown[:3]:
-        lines += divergence(row, result)
+        lines += divergence_lines(row, result)
     for row in result.outputs:
         if row.verdict.severity and row not in shown:
-            lines += divergence(row, result)
+            lines += divergence_lines(row, result)
     return "\n".join(map(make_visible, lines))

@@ -11,14 +11,14 @@ from syncpoint.comparison.judge_rows import limits_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.judge_numbers import bulk_reason
-from syncpoint.metrics.limits import Limits, bound
+from syncpoint.metrics.limits import Limits, metric_bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.number_format import metric_text, ratio_text
 from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Role
 
 
-def where(row: Row) -> str:
+def row_place(row: Row) -> str:
     """The place of a row: op, module and line."""
     place = [p for p in (row.target.module or row.reference.module,) if p]
     source = row.target.source or row.reference.source
@@ -27,21 +27,21 @@ def where(row: Row) -> str:
     return f"{row.target.label} ({', '.join(place)})" if place else row.target.label
 
 
-def divergence(row: Row, result: Result) -> list[str]:
+def divergence_lines(row: Row, result: Result) -> list[str]:
     """The message of one row, a few lines: each is one statement."""
     mark = "first non-finite" if row.first_non_finite else row.verdict.value
-    lines = [f"{row.verdict.glyph} {mark}: {where(row)}"]
+    lines = [f"{row.verdict.glyph} {mark}: {row_place(row)}"]
     if row.numbers is None or row.basis != "values":
         if row.reason:
             lines.append(f"  {row.reason}")
         if row.basis == "statistics":
-            lines += _figure_lines(row)
+            lines += _statistics_lines(row)
         return lines + _parameter_lines(row, result)
     numbers = row.numbers
     limits = limits_of(row, result.choice)
     if numbers["count"]:
         lines += _element_lines(row, numbers, limits)
-    lines += _guilt_lines(row, result)
+    lines += _introduced_lines(row, result)
     return lines
 
 
@@ -62,8 +62,8 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
             " precision"
         )
     if numbers["max_abs"] is not None and numbers["max_abs_index"] is not None:
-        at = _index(numbers["max_abs_index"], row.reference.shape)
-        allowed = bound("max_abs", numbers, limits, 0)
+        at = _index_text(numbers["max_abs_index"], row.reference.shape)
+        allowed = metric_bound("max_abs", numbers, limits, 0)
         text = f"  greatest difference {metric_text('max_abs', numbers['max_abs'])} at {at}"
         if allowed is not None and numbers["max_abs"] > allowed and not limits.exact:
             text += f" (up to {metric_text('max_abs', allowed)} is close)"
@@ -79,25 +79,25 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
     return lines
 
 
-def _figure_lines(row: Row) -> list[str]:
+def _statistics_lines(row: Row) -> list[str]:
     """The statistics of both sides, for whoever wants to see what speaks against them."""
     numbers = row.numbers or {}
     said = []
     for name in ("min", "max", "mean", "l2", "nan", "inf"):
         mine, theirs = (numbers.get(f"{side}_{name}") for side in ("target", "reference"))
         if mine is not None and theirs is not None and mine != theirs:
-            both = (_figure(name, value) for value in (mine, theirs))
+            both = (_statistic_text(name, value) for value in (mine, theirs))
             said.append(f"{name} {' against '.join(both)}")
     return [f"  {', '.join(said)}"] if said else []
 
 
-def _figure(name: str, value: Any) -> str:
+def _statistic_text(name: str, value: Any) -> str:
     if name in ("nan", "inf"):
         return "some" if value < 0 else f"{value:,}"
     return metric_text(name, value)
 
 
-def _guilt_lines(row: Row, result: Result) -> list[str]:
+def _introduced_lines(row: Row, result: Result) -> list[str]:
     made = row.introduced
     if made is None:
         unknown = [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
@@ -129,7 +129,7 @@ def _parameter_lines(row: Row, result: Result) -> list[str]:
     """Parameters of the op's module that differ: more often than not, the answer."""
     module = row.target.module
     named = [
-        f"{r.target.label} ({_how_far(r)})"
+        f"{r.target.label} ({_distance_text(r)})"
         for r in result.rows
         if r.target.key.role is Role.PARAMETER
         and r.verdict.severity
@@ -139,7 +139,7 @@ def _parameter_lines(row: Row, result: Result) -> list[str]:
     return [f"  its parameters differ: {', '.join(named)}"] if named else []
 
 
-def _how_far(row: Row) -> str:
+def _distance_text(row: Row) -> str:
     numbers = row.numbers or {}
     if row.basis == "statistics":
         return f"at most {metric_text('psnr', numbers.get('psnr_bound'))} dB"
@@ -148,7 +148,7 @@ def _how_far(row: Row) -> str:
     return f"{metric_text('psnr', numbers.get('psnr'))} dB"
 
 
-def _index(flat: int, shape: tuple[int, ...]) -> str:
+def _index_text(flat: int, shape: tuple[int, ...]) -> str:
     if not shape:
         return "its only element"
     return str([int(i) for i in np.unravel_index(flat, shape)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncpoint.comparison.error_split import Through
+from syncpoint.comparison.error_split import ErrorSplit
 
 _SHARE_WORDS = {
     "compression": "mostly compression",
@@ -12,7 +12,7 @@ _SHARE_WORDS = {
 }
 
 
-def error_split_lines(error_split: Through) -> list[str]:
+def error_split_lines(error_split: ErrorSplit) -> list[str]:
     """The number of sync points by the greater part of their error, then every model output."""
     split_parts = [part for part in error_split.parts if part.mostly]
     counts = [

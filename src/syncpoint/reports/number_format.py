@@ -26,6 +26,6 @@ def metric_text(metric: str, value: Any) -> str:
     return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 or value == 0 else f"{value:.2e}"
 
 
-def counted_more(count: int, what: str) -> str:
+def more_text(count: int, what: str) -> str:
     """3 more rows; 1 more row."""
     return f"{count} more {what}{'' if count == 1 else 's'}"

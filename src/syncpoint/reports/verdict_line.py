@@ -33,10 +33,10 @@ def verdict_text(result: Result) -> str:
         text = f"{result.verdict} as far as statistics tell"
         in_part = _is_close_in_part(result.verdict, result.coverage)
         return f"{text}, and as far as compared" if in_part else text
-    return qualified(result.verdict.value, result.coverage)
+    return qualify_verdict(result.verdict.value, result.coverage)
 
 
-def qualified(verdict: str, coverage: Coverage) -> str:
+def qualify_verdict(verdict: str, coverage: Coverage) -> str:
     """A verdict on the whole, or on that part of it that was compared."""
     return f"{verdict} as far as compared" if _is_close_in_part(verdict, coverage) else verdict
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import ReasonCode
-from syncpoint.reports.divergence_message import where
+from syncpoint.reports.divergence_message import row_place
 
-_UNREADABLE = 3
+_MAX_UNREADABLE_TENSORS = 3
 """Tensors that cannot be read and are named."""
 
 
@@ -25,11 +25,12 @@ def unreadable_lines(result: Result) -> list[str]:
     lines = []
     for code in (ReasonCode.DAMAGED, ReasonCode.UNREADABLE):
         rows = [r for r in result.rows if r.why.code is code]
-        for row in rows[:_UNREADABLE]:
+        for row in rows[:_MAX_UNREADABLE_TENSORS]:
             cure = row.why.cure or "record that run again, then compare"
-            lines.append(f"■ {code}: {where(row)}: {row.why.detail}; {cure}")
-        if len(rows) > _UNREADABLE:
-            lines.append(f"  and {len(rows) - _UNREADABLE} more; --csv has all with their reasons")
+            lines.append(f"■ {code}: {row_place(row)}: {row.why.detail}; {cure}")
+        if len(rows) > _MAX_UNREADABLE_TENSORS:
+            unnamed = len(rows) - _MAX_UNREADABLE_TENSORS
+            lines.append(f"  and {unnamed} more; --csv has all with their reasons")
     for tensor in result.unmatched:
         if tensor.why.code is ReasonCode.DAMAGED:
             lines.append(

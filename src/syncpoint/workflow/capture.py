@@ -21,7 +21,7 @@ GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 def open_run(path: str | Path) -> Run:
     """Open a run, or any dump that is known, by its path."""
-    from syncpoint.dumps.registry import open_dump
+    from syncpoint.dumps.open_dump import open_dump
 
     return open_dump(path)
 

@@ -102,7 +102,7 @@ def _save_and_diagnose(
 ) -> Result:
     """Save before the diagnosis, which may fail or be killed; the log goes after that, so that
     `resume` knows of a diagnosis that is missing."""
-    from syncpoint.comparison.storage.comparison_folder import is_comparison, keep_diagnosis, save
+    from syncpoint.comparison.storage.comparison_folder import is_comparison, save, save_diagnosis
 
     if settings.out is not None and not is_comparison(settings.out):
         save(result, settings.out)
@@ -111,7 +111,7 @@ def _save_and_diagnose(
         models = Models.of(target, reference)
         result = diagnose_result(result, target.run, reference.run, models, sides=sides)
         if settings.out is not None:
-            keep_diagnosis(result, settings.out)
+            save_diagnosis(result, settings.out)
         count = len(result.findings)
         text = f"{count} finding{'' if count == 1 else 's'}"
         events.send(Step(stage=Stage.DIAGNOSIS, done=count, total=count, finished=True, text=text))

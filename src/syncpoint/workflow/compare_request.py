@@ -33,7 +33,7 @@ class ComparisonRequest:
     def as_names(self) -> dict[str, Any]:
         """Every part by its name, and for files also when they were written: two requests with
         the same names ask for the same comparison."""
-        from syncpoint.comparison.storage.run_identity import stamp
+        from syncpoint.comparison.storage.run_identity import file_stamp
 
         names: dict[str, Any] = {}
         for field in fields(self):
@@ -45,7 +45,7 @@ class ComparisonRequest:
             names[part] = str(value) if isinstance(value, str | Path) else describe_model(value)
             file = _file_of(value)
             if file is not None:
-                names[f"file of the {part}"] = stamp(file)
+                names[f"file of the {part}"] = file_stamp(file)
         return names
 
     def can_reuse_run(self, role: str) -> bool:
@@ -86,7 +86,7 @@ class ComparisonSettings:
             "limits": limits
             if isinstance(limits, str)
             else {f.name: getattr(limits, f.name) for f in fields(limits)},
-            "map": self.map_file and self.map_file.in_words(),
+            "map": self.map_file and self.map_file.as_dict(),
             "introduced": self.introduced,
             "confirm": self.confirm,
             "version": __version__,
@@ -120,7 +120,7 @@ def read_map(
         map_file = MapFile.load(Path(source))
     else:
         map_file = MapFile.of(dict(source))
-    return map_file.ignoring(*ignore)
+    return map_file.with_ignored(*ignore)
 
 
 def _file_of(source: object) -> Path | None:

@@ -178,7 +178,7 @@ def _open_stored(
     """The run of a model that an interrupted attempt has captured whole."""
     if not settings.resume or settings.store is None or not request.can_reuse_run(side.role):
         return None
-    from syncpoint.dumps.registry import open_recognized
+    from syncpoint.dumps.open_dump import open_recognized
 
     run = open_recognized(_stored_path(settings.store, side.role))
     if run is None or not run.info.complete:
@@ -273,7 +273,7 @@ def open_recording(source: object) -> Run | None:
         return source
     if not isinstance(source, str | Path):
         return None
-    from syncpoint.dumps.registry import open_recognized
+    from syncpoint.dumps.open_dump import open_recognized
     from syncpoint.runtimes.registry import find_runtimes_accepting
 
     run = open_recognized(Path(source))

@@ -19,9 +19,10 @@ from typing import Any
 from xxhash import xxh3_128_hexdigest as digest_of_bytes
 
 from syncpoint.comparison.storage.comparison_folder import is_comparison, load
-from syncpoint.comparison.storage.comparison_json import read_about
+from syncpoint.comparison.storage.comparison_json import read_comparison_json
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find_format
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,
@@ -155,7 +156,7 @@ def verify(path: str | Path) -> Verification:
             "one that was interrupted",
             "go on with it by: syncpoint compare ... --resume",
         )
-    recognised = find(path)
+    recognised = find_format(path)
     kind = recognised.name if recognised is not None else ""
     result = Verification(path=path, kind=kind or "unknown")
     if kind == "run":
@@ -167,7 +168,7 @@ def verify(path: str | Path) -> Verification:
 
 def _verify_comparison(path: Path, result: Verification) -> None:
     try:
-        document = read_about(path)
+        document = read_comparison_json(path)
         _count_document(path / JSON_NAME, document.is_verified, result, JSON_NAME)
         _verify_files(path, document.files, result, "")
         if not document.is_verified:
@@ -187,7 +188,7 @@ def _verify_runs_inside(path: Path, result: Verification) -> None:
     for name, run in sorted(runs.items()):
         _verify_run(run, result, f"{name}/")
     with suppress(SyncpointError):
-        body = read_about(path).body
+        body = read_comparison_json(path).body
         for side in ("target", "reference"):
             named = str(body[side].get("path") or "")
             if named and "/" not in named and named not in runs:

@@ -12,7 +12,7 @@ from syncpoint.comparison.judge_rows import is_excused, judge_row
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Pair, measure, operand
 from syncpoint.metrics.judge_numbers import judge, judge_introduced, judge_metric
-from syncpoint.metrics.limits import PRESETS, bound, coarsest, load_limits, preset, preset_of
+from syncpoint.metrics.limits import PRESETS, coarsest, load_limits, metric_bound, preset, preset_of
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Role
 
@@ -128,7 +128,7 @@ def test_colours_of_other_metrics_agree_with_the_verdict(metric, name):
     bad = numbers(*noisy(min(limits.sqnr[1], limits.psnr[1] - 14) - 6))
     assert judge_metric(metric, good, limits) is Verdict.CLOSE
     assert judge_metric(metric, bad, limits) is Verdict.LARGE
-    assert bound(metric, good, limits, 0) is not None
+    assert metric_bound(metric, good, limits, 0) is not None
 
 
 def test_presets_by_dtype_and_the_coarsest_of_several():

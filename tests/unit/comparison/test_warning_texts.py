@@ -9,7 +9,7 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.metrics.judge_numbers import judge_statistics
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.coverage_text import uncovered
+from syncpoint.reports.coverage_text import uncovered_text
 from syncpoint.reports.verdict_line import headline
 
 X = np.linspace(-1, 1, 200, dtype=np.float32)
@@ -47,7 +47,7 @@ def test_a_model_output_that_shows_nothing_is_never_a_pass(array, words):
     result = against_itself(output=array)
     assert row(result, "c").verdict is Verdict.NONE and row(result, "c").reason == words
     assert result.exit_code(min_coverage=0.0) == 3
-    assert words in uncovered(result)
+    assert words in uncovered_text(result)
     assert "close as far as compared" in headline(result)
 
 

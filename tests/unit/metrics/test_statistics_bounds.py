@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.metrics.judge_numbers import judge_statistics
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.metrics.statistics_bounds import compare_statistics, incomparable
+from syncpoint.metrics.statistics_bounds import compare_statistics, why_incomparable
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Statistics
 from syncpoint.run.statistics import compute_statistics
@@ -30,7 +30,7 @@ def test_every_figure_that_both_have_can_prove_a_difference(name):
     assert verdict(replace(PLAIN, **{name: 40.0}), PLAIN) is Verdict.LARGE
     alone = replace(UNKNOWN, **{name: getattr(PLAIN, name)})
     assert verdict(replace(alone, **{name: 40.0}), PLAIN) is Verdict.LARGE
-    assert not incomparable(alone, PLAIN)
+    assert not why_incomparable(alone, PLAIN)
 
 
 def test_a_figure_that_one_side_lacks_proves_nothing():
@@ -40,7 +40,7 @@ def test_a_figure_that_one_side_lacks_proves_nothing():
 
 
 def test_nothing_in_common_is_no_verdict():
-    assert incomparable(UNKNOWN, PLAIN) == "there is no statistic that both sides have"
+    assert why_incomparable(UNKNOWN, PLAIN) == "there is no statistic that both sides have"
     assert verdict(UNKNOWN, PLAIN) is Verdict.NONE
 
 
@@ -51,7 +51,7 @@ def test_values_that_are_not_finite_on_one_side_are_large(what):
     assert verdict(PLAIN, odd) is Verdict.LARGE
     counted = replace(PLAIN, **{what: 7})
     assert verdict(odd, counted) is Verdict.NONE
-    assert "not finite" in incomparable(odd, counted)
+    assert "not finite" in why_incomparable(odd, counted)
     assert verdict(odd, odd) is Verdict.NONE
 
 

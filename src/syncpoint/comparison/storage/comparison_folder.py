@@ -12,17 +12,17 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from syncpoint.comparison.error_split import Through
+from syncpoint.comparison.error_split import ErrorSplit
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage.comparison_json import (
-    about_result,
     choice_from_json,
     diagnosis_from_json,
-    lonely_of,
-    read_about,
+    map_run_path,
+    read_comparison_json,
+    result_to_json,
+    unmatched_from_json,
+    unverified_reason,
     verified_counts,
-    why_unverified,
-    with_path,
 )
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE, TABLE_NAME
 from syncpoint.comparison.storage.sync_point_table import (
@@ -47,16 +47,16 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
     Table and JSON of two comparisons never stand together: one process at a time writes, both
     files are on the disk before either gets its name, and an older JSON goes before the table.
     """
-    fresh = _check_place(path, overwrite)
+    fresh = _check_destination(path, overwrite)
     try:
         with write_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             with sole_writer(path):
-                _check_place(path, overwrite)  # another process may have finished meanwhile
+                _check_destination(path, overwrite)  # another process may have finished meanwhile
                 with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
                     record = write_parquet(result.table, table.path)
                     files = files_to_json({TABLE_NAME: record})
-                    body = {**about_result(result, path), "files": files}
+                    body = {**result_to_json(result, path), "files": files}
                     about.path.write_bytes(seal_json(json.dumps(make_encodable(body), indent=1)))
                     about.publish_after(table)
     except BaseException:
@@ -67,7 +67,7 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
     return path
 
 
-def _check_place(path: Path, overwrite: bool) -> bool:
+def _check_destination(path: Path, overwrite: bool) -> bool:
     """Whether nothing is at `path`; an InputError unless a comparison may be written there."""
     if not path.exists():
         return True
@@ -77,19 +77,19 @@ def _check_place(path: Path, overwrite: bool) -> bool:
         raise InputError(
             f"no comparison at {path} yet", "one is there", "choose another -o or remove it"
         )
-    if not is_comparison(path) and not all(is_own(entry) for entry in path.iterdir()):
+    if not is_comparison(path) and not all(is_comparison_file(entry) for entry in path.iterdir()):
         raise InputError(
             f"a comparison or nothing at {path}", "something else", "choose another -o"
         )
     return False
 
 
-def keep_diagnosis(result: Result, path: Path) -> bool:
+def save_diagnosis(result: Result, path: Path) -> bool:
     """Write what was found into a comparison that is saved already; nothing else is touched.
     What was found with more models at hand, or by a diagnosis that did not fail as this one did,
     stays as it is, and the answer is False."""
     with write_errors(path), sole_writer(path):
-        document = read_about(path)
+        document = read_comparison_json(path)
         about = document.body
         known = diagnosis_from_json(about)
         made = result.diagnosis
@@ -107,7 +107,7 @@ def keep_diagnosis(result: Result, path: Path) -> bool:
     return True
 
 
-def is_own(entry: Path) -> bool:
+def is_comparison_file(entry: Path) -> bool:
     """Whether an entry of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
     name = final_name_of(entry.name) or entry.name.removesuffix(".tmp")
@@ -121,33 +121,33 @@ def is_comparison(path: Path) -> bool:
 
 def load(path: Path) -> Result:
     """Read a comparison back."""
-    document = read_about(path)
+    document = read_comparison_json(path)
     try:
         table = open_table(path, document)
     except FormatError:
         # Another process may have replaced both files between the two looks.
-        stale, document = document, read_about(path)
+        stale, document = document, read_comparison_json(path)
         if document == stale:
             raise
         table = open_table(path, document)
     about = document.body
     try:
         return Result(
-            target=with_path(about["target"], lambda run: os.path.normpath(path / run)),
-            reference=with_path(about["reference"], lambda run: os.path.normpath(path / run)),
+            target=map_run_path(about["target"], lambda run: os.path.normpath(path / run)),
+            reference=map_run_path(about["reference"], lambda run: os.path.normpath(path / run)),
             rows=read_rows(table, document.schema),
-            unmatched=[lonely_of(u) for u in about["unmatched"]],
+            unmatched=[unmatched_from_json(u) for u in about["unmatched"]],
             choice=choice_from_json(about["limits"]),
             edges={OpKey(*op): tuple(OpKey(*i) for i in inputs) for op, inputs in about["edges"]},
             warnings=tuple(about["warnings"]),
             created=about["created"],
-            through=Through.of_dict(about["through"]) if about.get("through") else None,
+            through=ErrorSplit.of_dict(about["through"]) if about.get("through") else None,
             diagnosis=diagnosis_from_json(about),
             unkept=about.get("unkept", {}),
             partial=tuple(about.get("partial", ())),
             unfinished=about["unfinished"],
             min_coverage=about.get("min_coverage"),
-            unverified=why_unverified(document),
+            unverified=unverified_reason(document),
             verified=verified_counts(about),
             masks=read_masks(about.get("masks") or {}, str(path / JSON_NAME)),
         )

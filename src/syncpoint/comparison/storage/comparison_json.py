@@ -30,7 +30,7 @@ from syncpoint.run.model import OpKey
 Rule = Callable[[Any], bool]
 
 
-def _is(*kinds: type) -> Rule:
+def _has_type(*kinds: type) -> Rule:
     return lambda value: (
         isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
     )
@@ -51,13 +51,13 @@ def _optional(rule: Rule) -> Rule:
     return lambda value: value is None or rule(value)
 
 
-_TEXT, _NUMBER, _FLAG = _is(str), _is(int, float), _is(bool)
+_TEXT, _NUMBER, _FLAG = _has_type(str), _has_type(int, float), _has_type(bool)
 _RUN = _object(
     {
         **dict.fromkeys(("path", "digest", "model", "runtime", "runtime_version"), _TEXT),
         **dict.fromkeys(("device", "precision", "fusion", "missing"), _TEXT),
-        "options": _is(dict),
-        "environment": _is(dict),
+        "options": _has_type(dict),
+        "environment": _has_type(dict),
         "complete": _FLAG,
         "notes": _list_of(_TEXT),
         "observer": _optional(_object({"equal": _FLAG, "detail": _TEXT})),
@@ -72,18 +72,18 @@ _FACTS: Mapping[str, Rule] = {
             _NUMBER,
         )
     ),
-    "limits": _is(str, dict),
+    "limits": _has_type(str, dict),
     "target": _RUN,
     "reference": _RUN,
     "warnings": _list_of(_TEXT),
 }
-_OP = _list_of(_is(str, int))
+_OP = _list_of(_has_type(str, int))
 _LISTS: Mapping[str, Rule] = {
     "unmatched": _list_of(
         _object(
             {
                 **dict.fromkeys(("side", "op", "role", "type", "module", "reason"), _TEXT),
-                "index": _is(int),
+                "index": _has_type(int),
                 "detail": _TEXT,
                 "counted": _FLAG,
             }
@@ -110,14 +110,14 @@ _LISTS: Mapping[str, Rule] = {
                 **dict.fromkeys(("ops", "reference_ops", "evidence", "missing"), _list_of(_TEXT)),
                 "next": _TEXT,
                 "confidence": _NUMBER,
-                "rows": _list_of(_is(int)),
+                "rows": _list_of(_has_type(int)),
             }
         )
     ),
 }
 
 
-def broken_key(body: Mapping[str, Any], is_whole: bool) -> str:
+def find_broken_key(body: Mapping[str, Any], is_whole: bool) -> str:
     """The first key that is missing or holds something else than it should; "" if there is none.
     Unless the body is whole, its long lists, which come last, may be missing."""
     rules = {**_FACTS, **_LISTS} if is_whole else _FACTS
@@ -129,7 +129,7 @@ SCHEMA = 3
 them are still read."""
 
 
-def about_result(result: Result, home: Path) -> dict[str, Any]:
+def result_to_json(result: Result, home: Path) -> dict[str, Any]:
     """What `comparison.json` says of a result; the runs are named relative to `home`."""
     choice: Any = result.choice
     if isinstance(choice, Limits):
@@ -143,48 +143,49 @@ def about_result(result: Result, home: Path) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "coverage": result.coverage.as_dict(),
         "limits": choice,
-        "target": with_path(result.target, lambda run: os.path.relpath(run, home)),
-        "reference": with_path(result.reference, lambda run: os.path.relpath(run, home)),
+        "target": map_run_path(result.target, lambda run: os.path.relpath(run, home)),
+        "reference": map_run_path(result.reference, lambda run: os.path.relpath(run, home)),
         "warnings": list(result.warnings),
         "unfinished": result.unfinished,
         "verified": {side: dict(counts) for side, counts in result.verified.items()},
         "through": result.through and result.through.as_dict(),
-        "unmatched": [_lonely_to_json(u) for u in result.unmatched],
+        "unmatched": [_unmatched_to_json(u) for u in result.unmatched],
         "unkept": dict(result.unkept),
         "partial": list(result.partial),
         "min_coverage": result.min_coverage,
         "masks": masks_as_data(result.masks),
         "edges": [
-            [_op_list(op), [_op_list(i) for i in inputs]] for op, inputs in result.edges.items()
+            [_op_key_to_list(op), [_op_key_to_list(i) for i in inputs]]
+            for op, inputs in result.edges.items()
         ],
         "diagnosis": result.diagnosis and result.diagnosis.as_dict(),
         "findings": [finding.as_dict() for finding in result.findings],
     }
 
 
-def _lonely_to_json(lonely: UnmatchedTensor) -> dict[str, Any]:
+def _unmatched_to_json(lonely: UnmatchedTensor) -> dict[str, Any]:
     body = {name: value for name, value in lonely.__dict__.items() if name != "why"}
     why = lonely.why
     return {**body, "reason": why.code, "detail": why.detail, "cure": why.cure}
 
 
-def lonely_of(body: Mapping[str, Any]) -> UnmatchedTensor:
+def unmatched_from_json(body: Mapping[str, Any]) -> UnmatchedTensor:
     """A tensor without a partner as `comparison.json` has it."""
     why = Reason(ReasonCode(body["reason"]), body["detail"], body["cure"])
     names = (f.name for f in fields(UnmatchedTensor) if f.name != "why")
     return UnmatchedTensor(why=why, **{name: body[name] for name in names if name in body})
 
 
-def with_path(about: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+def map_run_path(about: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
     """Runs are named relative to the comparison, so that both can be moved together."""
     return {**about, "path": move(about["path"]) if about["path"] else ""}
 
 
-def _op_list(key: OpKey) -> list[Any]:
+def _op_key_to_list(key: OpKey) -> list[Any]:
     return [key.op, key.call, key.graph, key.path, key.iteration]
 
 
-def read_about(path: Path, before: bytes = b"") -> Document:
+def read_comparison_json(path: Path, before: bytes = b"") -> Document:
     """The verified `comparison.json` of a comparison; with `before` only its first keys."""
     if not (path / JSON_NAME).is_file():
         if (path / PROGRESS_LOG).is_file():
@@ -198,7 +199,7 @@ def read_about(path: Path, before: bytes = b"") -> Document:
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
         raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
-    broken = broken_key(document.body, is_whole=not before)
+    broken = find_broken_key(document.body, is_whole=not before)
     if broken:
         raise DamagedFileError(
             path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE
@@ -207,7 +208,7 @@ def read_about(path: Path, before: bytes = b"") -> Document:
     return document
 
 
-def why_unverified(document: Document) -> str:
+def unverified_reason(document: Document) -> str:
     """Why a comparison could not be verified, it or the one it was made from; "" if it was."""
     return str(document.body.get("unverified") or ("" if document.is_verified else UNVERIFIED))
 

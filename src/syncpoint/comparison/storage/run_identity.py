@@ -10,18 +10,20 @@ from syncpoint.errors import describe_error
 from syncpoint.run.reader import Run
 
 
-def identity(run: Run) -> str:
+def run_identity(run: Run) -> str:
     """What tells a run from others: its digest, or, where hashing a dump that has no digests
     would read all of it once more, the sizes and times of its files."""
     if run.path is None or all(tensor.digest for tensor in run.tensors):
         return run.digest()
     state = xxhash.xxh3_128()
     for file in sorted(run.path.rglob("*")) if run.path.is_dir() else [run.path]:
-        state.update(f"{file.relative_to(run.path)}\0{stamp(file)}\n".encode("utf-8", "replace"))
+        state.update(
+            f"{file.relative_to(run.path)}\0{file_stamp(file)}\n".encode("utf-8", "replace")
+        )
     return state.hexdigest()
 
 
-def stamp(file: Path) -> str:
+def file_stamp(file: Path) -> str:
     """Size and time of a file: other words once it has been written again."""
     try:
         found = file.stat()

@@ -122,3 +122,8 @@ def _frames(text: str) -> tuple[Frame, ...]:
     """The user's lines, innermost last; torch's own where there are none."""
     found = parse_frames(text)
     return tuple([f for f in found if not _TORCH.search(f.file)] or found)
+
+
+def is_constant(node: ir.Node) -> bool:
+    """Whether a node stands for a parameter."""
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")

@@ -29,7 +29,7 @@ from syncpoint.ascend.matching.torchair.unmatched_reference import (
     unmatched_tokens,
 )
 from syncpoint.matching.views import View
-from syncpoint.metrics.statistics_bounds import ENDS
+from syncpoint.metrics.statistics_bounds import ENDS_ONLY_NOTE
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
@@ -211,7 +211,7 @@ class GraphPlanner(ABC):
         assert mine is not None
         theirs, mine, ends_only = self._alike(mine, theirs)
         if ends_only:
-            note = "; ".join(n for n in (line.note, ENDS) if n)
+            note = "; ".join(n for n in (line.note, ENDS_ONLY_NOTE) if n)
             line = replace(line, note=note, ends_only=True)
         line = replace(line, target=mine, reference=theirs)
         if not moved and (mine.dtype == "i8") != (theirs.dtype == "i8"):

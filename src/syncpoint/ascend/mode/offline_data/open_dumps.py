@@ -18,7 +18,7 @@ from syncpoint.ascend.matching.offline_data.plan_by_rules import plan_by_rules
 from syncpoint.ascend.matching.plan import Plan
 from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.comparison.tensor_precision import JUDGED_AS
-from syncpoint.dumps.registry import open_as
+from syncpoint.dumps.open_dump import open_as
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, Op, OpKey
 from syncpoint.run.reader import Run

@@ -23,6 +23,7 @@ from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import NAMES
 from syncpoint.runtimes.onnx.graph import sub_graphs
 from syncpoint.runtimes.onnx.node_metadata import is_random, type_of
+from syncpoint.runtimes.onnx.quantization import one_sided
 from syncpoint.runtimes.protocol import Array
 
 Operands = Sequence[Array | None]
@@ -147,20 +148,6 @@ def _quantize(node: ir.Node, operands: Operands) -> list[Array]:
     if side:
         value = np.maximum(value, 0) if side > 0 else np.minimum(value, 0)
     return [value]
-
-
-def one_sided(zero: Array) -> int:
-    """1 where a grid with this zero point has no negative numbers, -1 where it has no positive
-    ones, else 0."""
-    kind = from_numpy(zero.dtype)
-    if kind.kind is not Kind.INT or not zero.size:
-        return 0
-    signed = kind.name.startswith("i")
-    lowest = -(1 << (kind.bits - 1)) if signed else 0
-    plain = zero.astype(np.int64)
-    if (plain == lowest).all():
-        return 1
-    return -1 if (plain == lowest + (1 << kind.bits) - 1).all() else 0
 
 
 def _dequantize(node: ir.Node, operands: Operands) -> list[Array]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from syncpoint.runtimes.onnx.evaluate_float64 import EXACT, call
+from syncpoint.runtimes.onnx.float64_ops import EXACT, call
 
 GENERATOR = np.random.default_rng(0)
 

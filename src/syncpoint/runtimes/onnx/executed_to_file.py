@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from syncpoint.runtimes.onnx.layouts import DOMAIN, layouts
-from syncpoint.runtimes.onnx.node_metadata import Said, said
+from syncpoint.runtimes.onnx.node_metadata import Said, is_constant, said
 
 _ACTIVATIONS = ("Relu", "Clip")
 _ACTIVATED = re.compile(r"(relu6?|clip|clamp|hardtanh)(_\d+)?$")
@@ -27,12 +27,16 @@ _CAST = "InsertedPrecisionFreeCast_"
 _MOVES = frozenset({"Reshape", "Transpose", "ReorderOutput", "Cast", "Squeeze", "Unsqueeze"})
 """Ops that give the values they are given, perhaps in another place or type."""
 _MAX_GROUP = 4096
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class Provenance:
     """Ties the values of one graph to those of an earlier form of it."""
 
     def __init__(self, graph: ir.Graph, original: ir.Graph) -> None:
+        self._graph = graph
+        self._file_graph = original
         self.made = {o.name: o for node in original for o in node.outputs if o.name}
         """The values of the original that an op made, by name."""
         self.same: dict[str, str] = {}
@@ -73,6 +77,63 @@ class Provenance:
                 if value is not None and value.name in self.made and value.name not in self._present
             ]
         return list(found)
+
+    def value_in_file(self, value: ir.Value) -> ir.Value | None:
+        """The same value in the graph of the file."""
+        if value.producer() is None:
+            return next((v for v in self._file_graph.inputs if v.name == value.name), None)
+        name = self.same.get(value.name or "")
+        return self.made.get(name) if name else None
+
+    def origins(self, node: ir.Node, makers: list[ir.Node]) -> tuple[str, ...]:
+        """The names that the op had, from this form of the model back to the first; what it
+        completes there comes last. `makers` are the ops of the file that it was made from."""
+        originals = [self.original(o.name or "") for o in node.outputs]
+        names = [*originals]
+        for maker in makers:
+            names += [said(maker).fx, *(o.name or "" for o in maker.outputs)]
+        names += [source.name or "" for source in quantized_from(node)]
+        names += [maker.name or "" for maker in makers]
+        before = {o.name for o in node.outputs if is_before_activation(o)}
+        completes = completed_by(makers, originals[0])
+        origins = dict.fromkeys(name for name in names if name and name not in before)
+        if completes in origins:
+            del origins[completes]
+            origins[completes] = None
+        return tuple(origins)
+
+    def order_as_in_file(self) -> list[ir.Node]:
+        """The nodes in the order in which the file has what they give, as far as what they read
+        allows. ONNX Runtime may run branches in any order, and saves them in another than it
+        found them in; whoever tells ops by their order would take one branch for the other."""
+        place = {node: at for at, node in enumerate(self._file_graph)}
+        rank: dict[ir.Node, int] = {}
+        for node in self._graph:
+            known = [self.original(o.name or "") for o in node.outputs]
+            made = [self.made[name].producer() for name in known if name]
+            found = [place[maker] for maker in made if maker is not None]
+            before = [rank.get(v.producer(), -1) for v in node.inputs if v is not None]  # type: ignore[arg-type]
+            rank[node] = max([*found, *before], default=-1)
+        # A node ranks no lower than those it reads from, and the sort keeps equals as they are.
+        return sorted(self._graph, key=rank.__getitem__)
+
+    def stored_dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The 16-bit type in which the file has a parameter that is executed in float32.
+
+        Where there is no kernel for float16, ONNX Runtime computes in float32 with the parameters
+        widened, and under other names: that they were rounded is then to be seen nowhere.
+        """
+        if value.dtype is not ir.DataType.FLOAT or self._graph is self._file_graph:
+            return None
+        kinds = {
+            read.dtype
+            for use in value.uses()
+            for maker in self.group(use.node)
+            for read in maker.inputs
+            if read is not None and _is_given(read) and read.dtype in (*_HALVES, *_WIDE)
+        }
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return kind if kind in _HALVES else None
 
     def said(self, node: ir.Node, group: list[ir.Node]) -> Said:
         """What is known of a node's making: from its own metadata, else from its group's."""
@@ -214,3 +275,8 @@ def _completed(node: ir.Node) -> str:
         return sources[0].name or ""
     producer = sources[0].producer() if sources else None
     return said(producer if producer is not None else node).fx
+
+
+def _is_given(value: ir.Value) -> bool:
+    producer = value.producer()
+    return value.is_initializer() or (producer is not None and is_constant(producer))

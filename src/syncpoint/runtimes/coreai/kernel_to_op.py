@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syncpoint.runtimes.coreai.program import UNKNOWN, Node, Program, Source, short
+from syncpoint.runtimes.coreai.kernel_names import short
+from syncpoint.runtimes.coreai.program import UNKNOWN, Node, Program, Source
 
 _AHEAD = 96
 """How far ahead of the last op that had a kernel the next one is looked for."""

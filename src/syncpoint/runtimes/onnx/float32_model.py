@@ -14,8 +14,8 @@ from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import FLOATS
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
-from syncpoint.runtimes.onnx.evaluate_float64 import is_real, one_sided
-from syncpoint.runtimes.onnx.graph import constant
+from syncpoint.runtimes.onnx.float64_ops import is_real
+from syncpoint.runtimes.onnx.quantization import begins_at_zero
 from syncpoint.runtimes.protocol import Array
 
 _LARGEST_MESSAGE = 1 << 30
@@ -100,9 +100,7 @@ def _rewritten(node: ir.Node, real: set[str]) -> onnx.NodeProto:
     )
     if through:
         real.add(node.outputs[0].name or "")
-        kind = (
-            "Relu" if node.op_type == "QuantizeLinear" and _begins_at_nought(node) else "Identity"
-        )
+        kind = "Relu" if node.op_type == "QuantizeLinear" and begins_at_zero(node) else "Identity"
         return helper.make_node(kind, [first], [node.outputs[0].name or ""])
     proto = ir.to_proto(node)
     assert isinstance(proto, onnx.NodeProto)
@@ -115,12 +113,3 @@ def _rewritten(node: ir.Node, real: set[str]) -> onnx.NodeProto:
             if is_real(array):
                 attribute.t.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float32)))
     return proto
-
-
-def _begins_at_nought(node: ir.Node) -> bool:
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
-    found = np.zeros((), np.uint8) if zero is None else constant(zero)
-    side = 0 if found is None else one_sided(found)
-    if side < 0:
-        raise Unsupported("a grid that does not end at nought", node.op_type)
-    return side > 0
