@@ -175,8 +175,8 @@ class ExpectedErrors:
         """Return the expected error, introduced error as a multiple of it, and the expected noise;
         None for what was not needed. `extra` caches evaluations of the region."""
         operand, truth = operands.operand, operands.truth
-        index, local = operands.index, operands.local
-        if local == "exact":
+        index, precision = operands.index, operands.precision
+        if precision == "exact":
             is_equal = measurement.equal == measurement.count or self._is_bit_equal(
                 operand, exact, index
             )
@@ -184,14 +184,16 @@ class ExpectedErrors:
         if measurement.rmse == 0 and not measurement.mismatched:
             return None, 0.0, None
         target, hidden = operands.target, operands.hidden
-        expected = self._expected_noise(operand, target, truth, exact, index, local, hidden, extra)
-        if local in _UNIT_ROUNDOFFS:
+        expected = self._expected_noise(
+            operand, target, truth, exact, index, precision, hidden, extra
+        )
+        if precision in _UNIT_ROUNDOFFS:
             clipping = self._clipping_rms(
                 target, truth, self._calculation.sides.operand(1, operands.reference)
             )
             expected = np.hypot(expected, clipping)
         ratio = ratio_of(measurement, expected)
-        is_above_limit = ratio > PRESETS[local].introduced[0] and not measurement.mismatched
+        is_above_limit = ratio > PRESETS[precision].introduced[0] and not measurement.mismatched
         if is_above_limit and self._is_bit_equal(operand, exact, index):
             return measurement.rmse or 0.0, 1.0, None
         return float(expected[0]), ratio, expected
@@ -203,7 +205,7 @@ class ExpectedErrors:
         truth: NDArray[Any],
         exact: ExactOutputs,
         index: int,
-        local: str,
+        precision: str,
         hidden: PrecisionBetween,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
@@ -234,10 +236,10 @@ class ExpectedErrors:
             except SyncpointError:
                 extra["f32"] = {}
         errors.append(
-            self._precision_factor(exact.region, local, target)
+            self._precision_factor(exact.region, precision, target)
             * noise_between(extra["f32"].get(index), truth)
         )
-        if local in _UNIT_ROUNDOFFS:
+        if precision in _UNIT_ROUNDOFFS:
             errors.append(self._integer_noise(target, truth, exact, index, extra))
         return np.asarray(np.maximum.reduce(errors))
 
@@ -316,7 +318,7 @@ class ExpectedErrors:
                     return True
         return False
 
-    def _precision_factor(self, region: Region, local: str, target: Tensor) -> float:
+    def _precision_factor(self, region: Region, precision: str, target: Tensor) -> float:
         """The error in the target's precision relative to float32. Ops that accumulate have the
         error of their accumulator, which is a float32 for all types of inputs and outputs."""
         is_narrow = target.dtype != "f64"
@@ -324,7 +326,7 @@ class ExpectedErrors:
             op_kind(self._calculation.op(key).type) in _ACCUMULATING for key in region.ops
         ):
             return 1.0
-        return _unit_roundoff(local, target.dtype) / DTYPES["f32"].unit
+        return _unit_roundoff(precision, target.dtype) / DTYPES["f32"].unit
 
     def _evaluate_stepwise(self, exact: ExactOutputs, dtype: str) -> dict[int, NDArray[Any]]:
         """The outputs of a region in which every op rounds its outputs to the target's type, like a
@@ -360,9 +362,9 @@ class ExpectedErrors:
         return {edge.index: values[edge] for edge in exact.region.outputs if edge in values}
 
 
-def _unit_roundoff(local: str, dtype: str) -> float:
-    if local in _UNIT_ROUNDOFFS:
-        return _UNIT_ROUNDOFFS[local]
-    if dtype == "f64" and local == "f32":
+def _unit_roundoff(precision: str, dtype: str) -> float:
+    if precision in _UNIT_ROUNDOFFS:
+        return _UNIT_ROUNDOFFS[precision]
+    if dtype == "f64" and precision == "f32":
         return DTYPES["f64"].unit
-    return DTYPES[_ROUNDING_DTYPES.get(local, "f32")].unit
+    return DTYPES[_ROUNDING_DTYPES.get(precision, "f32")].unit

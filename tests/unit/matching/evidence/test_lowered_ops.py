@@ -7,7 +7,7 @@ import pytest
 
 from helpers.small_runs import run
 from syncpoint.matching.evidence.lowered_ops import _split_pieces
-from syncpoint.matching.graph import Graph
+from syncpoint.matching.graph import SlotGraph
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import Role
@@ -103,7 +103,7 @@ def unit(*between):
     ops += [("add", "Add", "", (last, "b"), X), ("relu", "Relu", "", ("add",), X)]
     parameters = [("w", WEIGHT), ("b", WEIGHT[0])]
     made = run(*ops, inputs=[("x", X)], parameters=parameters, outputs=[("relu", X)])
-    return Graph(Side.of(made)), [0, len(ops) - 2, len(ops) - 1]
+    return SlotGraph(Side.of(made)), [0, len(ops) - 2, len(ops) - 1]
 
 
 @pytest.mark.parametrize("between", [("QuantizeLinear", "DequantizeLinear"), ("Reshape", "Cast")])
@@ -127,4 +127,4 @@ def test_an_op_that_reads_what_the_unit_gave_before_is_part_of_it():
         inputs=[("x", X)],
         parameters=[("w", WEIGHT)],
     )
-    assert _split_pieces(Graph(Side.of(made)), [0, 3, 4]) == [[0, 3, 4]]
+    assert _split_pieces(SlotGraph(Side.of(made)), [0, 3, 4]) == [[0, 3, 4]]
