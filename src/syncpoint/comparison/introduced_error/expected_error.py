@@ -117,12 +117,9 @@ def ratio_of(measurement: Measurement, expected: Noise) -> float:
 def add_bulk_note(row: Row, measurement: Measurement, expected: Noise | None) -> Row:
     """Add a note to the row if only its bulk exceeds the expected error."""
     introduced = row.introduced
-    if (
-        introduced is None
-        or expected is None
-        or measurement.mismatched
-        or measurement.bulk_rmse is None
-    ):
+    if introduced is None or expected is None:
+        return row
+    if measurement.mismatched or measurement.bulk_rmse is None:
         return row
     all_ratio, bulk_ratio = (
         _ratio(*pair) for pair in zip(noise_of(measurement), expected, strict=True)
@@ -177,9 +174,8 @@ class ExpectedErrors:
         operand, truth = operands.operand, operands.truth
         index, precision = operands.index, operands.precision
         if precision == "exact":
-            is_equal = measurement.equal == measurement.count or self._is_bit_equal(
-                operand, exact, index
-            )
+            is_equal = measurement.equal == measurement.count
+            is_equal = is_equal or self._is_bit_equal(operand, exact, index)
             return 0.0, (0.0 if is_equal else inf), None
         if measurement.rmse == 0 and not measurement.mismatched:
             return None, 0.0, None
@@ -188,9 +184,8 @@ class ExpectedErrors:
             operand, target, truth, exact, index, precision, hidden, extra
         )
         if precision in _UNIT_ROUNDOFFS:
-            clipping = self._clipping_rms(
-                target, truth, self._calculation.sides.operand(1, operands.reference)
-            )
+            reference = self._calculation.sides.operand(1, operands.reference)
+            clipping = self._clipping_rms(target, truth, reference)
             expected = np.hypot(expected, clipping)
         ratio = ratio_of(measurement, expected)
         is_above_limit = ratio > PRESETS[precision].introduced[0] and not measurement.mismatched
@@ -282,11 +277,9 @@ class ExpectedErrors:
         errors = [0.0]
         for grid in [*grids, *([target] if target.quantization is not None else [])]:
             value_range = grid_range(grid, truth.shape)
-            if (
-                value_range is None
-                or grid.count != truth.size
-                or reference_values.shape != truth.shape
-            ):
+            if value_range is None or grid.count != truth.size:
+                continue
+            if reference_values.shape != truth.shape:
                 continue
             clipped, reference_clipped = (
                 finite_rms(value - np.clip(value, *value_range))
@@ -321,10 +314,8 @@ class ExpectedErrors:
     def _precision_factor(self, region: Region, precision: str, target: Tensor) -> float:
         """The error in the target's precision relative to float32. Ops that accumulate have the
         error of their accumulator, which is a float32 for all types of inputs and outputs."""
-        is_narrow = target.dtype != "f64"
-        if is_narrow and any(
-            op_kind(self._calculation.op(key).type) in _ACCUMULATING for key in region.ops
-        ):
+        kinds = (op_kind(self._calculation.op(key).type) for key in region.ops)
+        if target.dtype != "f64" and any(kind in _ACCUMULATING for kind in kinds):
             return 1.0
         return _unit_roundoff(precision, target.dtype) / DTYPES["f32"].unit
 
@@ -353,10 +344,8 @@ class ExpectedErrors:
                     if value is None:
                         continue
                     with np.errstate(over="ignore", invalid="ignore"):
-                        rounded_value = (
-                            value.astype(numpy_dtype) if value.dtype.kind == "f" else value
-                        )
-                    values[edge] = rounded_value
+                        is_float = value.dtype.kind == "f"
+                        values[edge] = value.astype(numpy_dtype) if is_float else value
         except SyncpointError:
             return {}
         return {edge.index: values[edge] for edge in exact.region.outputs if edge in values}
