@@ -46,11 +46,14 @@ class Proof:
         )
 
     def words(self, change: str, label: str) -> str:
-        """One sentence: what was computed and what came out."""
+        """Return one sentence: the relative error without and with the change.
+
+        `change` is an adverbial phrase such as `with inputs rounded to 10 bits`.
+        """
         size = self.size or 1.0
         return (
-            f"{label} is off by {self.before / size:.2g} of its size; {change} the reference gives"
-            f" its numbers to {self.after / size:.2g}"
+            f"{label} has a relative error of {self.before / size:.2g};"
+            f" {change} the reference reproduces the target to {self.after / size:.2g}"
         )
 
 

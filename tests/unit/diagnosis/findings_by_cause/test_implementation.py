@@ -36,7 +36,7 @@ def told(kind, **about):
 
 def test_an_op_without_a_type_is_named_by_what_it_made():
     found = told("")
-    assert found.next == "look at what made second"
+    assert found.next == "inspect the op that produced second"
     assert "type" not in found.text
 
 
