@@ -99,7 +99,9 @@ def _pairs(
             # An op may write over what it reads itself if nobody reads that afterwards.
             if order.get(early.key.op, -1) < written < last.get(early.key.op, -1):
                 shared = min(end, (other.address or 0) + other.nbytes) - (other.address or 0)
-                words = f"{early.key.op} and {late.key.op} share {shared:,} bytes while both live"
+                words = (
+                    f"{early.key.op} and {late.key.op} share {shared:,} bytes while both are alive"
+                )
                 yield early.key.op, (late.key.op, words)
 
 

@@ -71,7 +71,7 @@ def alone(case: Case, row: Row) -> str:
     off = [r for r in known if not _agrees(r)]
     if off != [row] or len(after) < _FEW:
         return ""
-    return f"all {len(after)} tensors that were recorded after it agree, and so do those before it"
+    return f"all {len(after)} tensors recorded after it and all before it agree with the reference"
 
 
 def unread(case: Case, row: Row) -> str:
@@ -91,7 +91,7 @@ def unread(case: Case, row: Row) -> str:
     if not any(_would_show(case, r) for r in after):
         return ""
     names = ", ".join(r.target.label for r in after[:3])
-    return f"what is computed from it ({names}) is as in the reference: nothing read these values"
+    return f"the ops that read it ({names}) agree with the reference: they read other values"
 
 
 def was_read(case: Case, row: Row) -> bool:
@@ -174,7 +174,7 @@ def garbage(ours: Values, theirs: Values) -> str:
     tiny = int((sizes < _TINY).sum())
     known = int((np.abs(theirs[theirs != 0]) < _TINY).sum())
     if huge and top < _HUGE and (tiny > known or len(finite) < ours.size):
-        return f"{tiny:,} of its elements are below 1e-30 and {huge:,} above 1e30"
+        return f"{tiny:,} of its elements are below 1e-30 in size and {huge:,} above 1e30"
     if tiny > 0.05 * ours.size and known == 0:
-        return f"{tiny:,} of its elements are below 1e-30, none of the reference's is"
+        return f"{tiny:,} of its elements are below 1e-30 in size, none in the reference"
     return ""

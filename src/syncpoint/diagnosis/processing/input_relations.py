@@ -52,9 +52,9 @@ def explain_input(ours: Values | None, theirs: Values | None) -> tuple[Relation 
     """What turns the reference's input into the target's, where that is known, and in words how
     the two differ if nothing known does."""
     if ours is None or theirs is None:
-        return None, "differs; its values are not at hand"
+        return None, "differs; its values are not available"
     if ours.shape != theirs.shape:
-        apart = f"has shape {ours.shape}, the reference's {theirs.shape}"
+        apart = f"has shape {ours.shape}; the reference has {theirs.shape} (shape mismatch)"
     else:
         apart = likeness(theirs, ours)
     return input_relation(theirs, ours), apart
@@ -81,31 +81,31 @@ def _turned(reference: Values, target: Values) -> Iterator[Relation]:
         to_last = np.moveaxis(reference, first, last)
         to_first = np.moveaxis(reference, last, first)
         for made, words in (
-            (to_last, "has its channels last, the reference's has them first"),
-            (to_first, "has its channels first, the reference's has them last"),
+            (to_last, "has channels last (NHWC); the reference has channels first (NCHW)"),
+            (to_first, "has channels first (NCHW); the reference has channels last (NHWC)"),
         ):
             if made.shape == target.shape:
                 yield Relation("layout", words, made)
             elif reference.shape == target.shape and made.size == target.size:
-                words = f"{words}, read in the reference's shape"
+                words = f"{words}, but the same shape"
                 yield Relation("layout", words, made.reshape(target.shape))
         for axis in sorted({first, last}):
             if reference.shape[axis] in (3, 4):
                 order = [2, 1, 0, 3][: reference.shape[axis]]
                 made = np.take(reference, order, axis)
-                yield Relation("channel-order", "has red and blue exchanged (RGB, BGR)", made)
+                yield Relation("channel-order", "has red and blue swapped (RGB against BGR)", made)
                 for turned in (np.moveaxis(made, axis, first), np.moveaxis(made, axis, last)):
                     if turned.shape == target.shape != reference.shape:
-                        words = "has red and blue exchanged and its channels elsewhere"
+                        words = "has red and blue swapped and its channels on another axis"
                         yield Relation("channel-order+layout", words, turned)
     if rank >= 2 and reference.shape == target.shape:
         for axis in range(max(rank - 3, 0), rank):
             made = np.flip(reference, axis)
-            yield Relation("flipped", f"is mirrored along axis {axis}", made)
+            yield Relation("flipped", f"is flipped along axis {axis}", made)
     if rank >= 2:
         made = np.swapaxes(reference, -1, -2)
         if made.shape == target.shape:
-            yield Relation("transposed", "has its last two axes exchanged", made)
+            yield Relation("transposed", "has its last two axes swapped", made)
 
 
 # Other values in the same places
@@ -117,7 +117,7 @@ def _valued(reference: Values, target: Values) -> Iterator[Relation]:
     factor = float(np.vdot(reference, target)) / square if square else 0.0
     if factor:
         known = scale_named(factor)
-        words = f"is {known}" if known else f"is {factor:.6g} times the reference's"
+        words = f"is {known}" if known else f"is the reference's multiplied by {factor:.6g}"
         yield Relation("scale", words, factor * reference)
     yield from _affine(reference, target)
     yield Relation("clipped", *_clipped(reference, target))
@@ -130,15 +130,17 @@ def _rounded(reference: Values, target: Values) -> Iterator[Relation]:
         if np.isfinite(made).all():
             yield Relation("rounded", f"is the reference's rounded to {name}", made)
     for steps in (1.0, 255.0):
-        for how, act in (("rounded", np.rint), ("cut off", np.floor), ("cut off", np.trunc)):
+        for how, act in (("rounded", np.rint), ("rounded down", np.floor), ("truncated", np.trunc)):
             made = act(reference * steps) / steps
             if (made == reference).all():
                 continue
-            words = f"is {how} to whole numbers" if steps == 1 else f"is {how} to 8 bits of 0..1"
+            words = (
+                f"is {how} to integers" if steps == 1 else f"is {how} to 8 bits (steps of 1/255)"
+            )
             yield Relation("rounded", words, made)
             if reference.min() >= -1 and target.max() > 2:
                 made = act(reference * 255)
-                yield Relation("rounded", f"is scaled by 255 and {how} to whole numbers", made)
+                yield Relation("rounded", f"is multiplied by 255 and {how} to integers", made)
 
 
 def _affine(reference: Values, target: Values) -> Iterator[Relation]:
@@ -158,9 +160,9 @@ def _affine(reference: Values, target: Values) -> Iterator[Relation]:
         gain = ((reference - mean) * (target - other)).sum(axis=over, keepdims=True) / spread
         shift = other - gain * mean
         known = normalisation_named(gain.ravel(), shift.ravel())
-        each = "" if axis is None else " by channel"
+        each = "" if axis is None else " (per channel)"
         gains, shifts = (", ".join(f"{v:.4g}" for v in x.ravel()) for x in (gain, shift))
-        words = f"is the reference's times {gains} plus {shifts}{each}"
+        words = f"is the reference's multiplied by {gains} plus {shifts}{each}"
         if known:
             words = f"is {known}"
         yield Relation("normalisation", words, gain * reference + shift)
@@ -168,7 +170,7 @@ def _affine(reference: Values, target: Values) -> Iterator[Relation]:
 
 def _clipped(reference: Values, target: Values) -> tuple[str, Values]:
     low, high = float(target.min()), float(target.max())
-    return f"is cut off at {low:.4g} and {high:.4g}", np.clip(reference, low, high)
+    return f"is clipped to {low:.4g} ... {high:.4g}", np.clip(reference, low, high)
 
 
 # The same picture a little aside
@@ -244,9 +246,12 @@ def _part_of_a_pixel(reference: Values, target: Values) -> Iterator[Relation]:
         return
     y, x, blur = (float(v) for v in found)
     if max(abs(y), abs(x)) >= 0.05:
-        words = f"is shifted by about {-y:.2f} and {-x:.2f} pixels: other corners or half pixels"
+        words = (
+            f"is shifted by about {-y:.2f} and {-x:.2f} pixels: another align_corners or"
+            " half-pixel rule"
+        )
     elif blur > 0:
-        words = "is smoother: another interpolation, or antialiasing, when resized"
+        words = "is smoother: resized with another interpolation, or with antialiasing"
     else:
-        words = "is sharper: another interpolation, or no antialiasing, when resized"
+        words = "is sharper: resized with another interpolation, or without antialiasing"
     yield Relation("resize", words, target, exact=False)

@@ -44,35 +44,48 @@ def _applied(one: Values, other: Values) -> Iterator[Relation]:
             if one.shape[axis] < 2:
                 continue
             soft = _log_softmax(one, axis)
-            yield Relation("softmax", "is the softmax of the reference's", np.exp(soft))
-            yield Relation("log-softmax", "is the log-softmax of the reference's", soft)
+            yield Relation(
+                "softmax",
+                "is the softmax of the reference's; the reference applies none",
+                np.exp(soft),
+            )
+            yield Relation(
+                "log-softmax",
+                "is the log-softmax of the reference's; the reference applies none",
+                soft,
+            )
         with np.errstate(over="ignore"):
             sigmoid = 1 / (1 + np.exp(-one))
-        yield Relation("sigmoid", "is the sigmoid of the reference's", sigmoid)
+        yield Relation(
+            "sigmoid", "is the sigmoid of the reference's; the reference applies none", sigmoid
+        )
         square = float(np.vdot(one, one))
         factor = float(np.vdot(one, other)) / square if square else 0.0
         if factor > 0:
-            words = f"is {factor:.5g} times the reference's: a temperature or a scale"
+            words = f"is the reference's multiplied by {factor:.5g} (a temperature or scale)"
             yield Relation("scaled", words, factor * one)
         for axis in reversed(range(one.ndim)):
             order = permutation(one, other, axis) if one.shape[axis] > 2 else None
             if order is not None and (order != np.arange(len(order))).any():
                 moved = int((order != np.arange(len(order))).sum())
-                words = f"has {moved} of {len(order)} entries of axis {axis} in another order"
+                words = (
+                    f"has {moved} of {len(order)} entries of axis {axis} in another order than"
+                    " the reference"
+                )
                 kind = "label-order" if axis == one.ndim - 1 else "order"
                 yield Relation(kind, words, np.take(one, order, axis))
     elif one.ndim and other.shape in (one.shape[:-1], (*one.shape[:-1], 1)):
         best = one.argmax(-1).reshape(other.shape).astype(np.float64)
-        yield Relation("argmax", "is where the reference's is greatest", best)
+        yield Relation("argmax", "is the argmax of the reference's", best)
     if one.ndim >= 2:
         for a in range(one.ndim):
             for b in range(a + 1, one.ndim):
                 made = np.swapaxes(one, a, b)
-                words = f"has axes {a} and {b} exchanged"
+                words = f"has axes {a} and {b} swapped"
                 if made.shape == other.shape:
                     yield Relation("layout", words, made)
                 elif one.shape == other.shape:
-                    words += ", read in the reference's shape"
+                    words += ", in the reference's shape"
                     yield Relation("layout", words, made.reshape(other.shape))
 
 

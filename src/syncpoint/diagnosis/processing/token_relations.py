@@ -29,16 +29,20 @@ def _relations(reference: Values, target: Values) -> Iterator[Relation]:
     kinds = np.union1d(reference, target)
     if len(kinds) == 2:
         inverted = kinds.sum() - reference
-        yield Relation("mask-inverted", "is inverted: it masks what the reference keeps", inverted)
+        yield Relation(
+            "mask-inverted",
+            "is inverted: it masks the positions that the reference keeps",
+            inverted,
+        )
         if np.ptp(target) == 0:
             words = f"is {target.flat[0]:g} everywhere: the mask is missing"
             yield Relation("mask-missing", words, target)
         if np.ptp(reference) == 0:
-            words = "masks positions that the reference's, the same everywhere, does not"
+            words = "masks positions; the reference masks none"
             yield Relation("mask-missing", words, target)
     gap = float((target - reference).flat[0])
     if len(kinds) > 2:
-        words = f"is off by {gap:+g} everywhere: ids or positions are counted from elsewhere"
+        words = f"is off by {gap:+g} everywhere: ids or positions start at another number"
         yield Relation("off-by-one" if abs(gap) == 1 else "offset", words, reference + gap)
     if reference.ndim:
         yield from _padding(reference, target)
@@ -62,7 +66,7 @@ def _padding(reference: Values, target: Values) -> Iterator[Relation]:
                 moved += 1
                 break
     if moved:
-        words = "has its padding at the other end of the sequence"
+        words = "is padded at the opposite end of the sequence"
         yield Relation("padding-side", words, made.reshape(target.shape))
 
 
@@ -75,11 +79,11 @@ def _shifted(reference: Values, target: Values) -> Relation | None:
             break
         later, earlier = target[..., step:], reference[..., :-step]
         if (later == earlier).all():
-            words = f"is the reference's {step} later: something stands in front of it"
+            words = f"is the reference's shifted by {step}: extra tokens stand before it"
             return Relation("sequence-shift", words, target, exact=False)
         later, earlier = reference[..., step:], target[..., :-step]
         if (later == earlier).all():
-            words = f"is the reference's without its first {step}"
+            words = f"is the reference's without its first {step} tokens"
             return Relation("sequence-shift", words, target, exact=False)
     return None
 
@@ -93,10 +97,10 @@ def _longer(reference: Values, target: Values) -> Relation | None:
     more = longer.shape[-1] - shorter.shape[-1]
     if shorter.shape[-1] < 2:
         return None
-    who = "more than" if longer is target else "less than"
+    who = "more" if longer is target else "fewer"
     for start in range(more + 1):
         check_time()
         if (longer[..., start : start + shorter.shape[-1]] == shorter).all():
-            words = f"has {more} {who} the reference's, {start} of them in front"
+            words = f"has {more} {who} tokens than the reference, {start} of them at the start"
             return Relation("length", words, target, exact=False)
     return None

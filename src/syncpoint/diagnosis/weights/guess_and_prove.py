@@ -74,7 +74,7 @@ def _guesses(
                 swapped = np.swapaxes(weight, a, b)
                 if weight.shape[a] == 1 or weight.shape[b] == 1:
                     continue
-                words = f"has axes {a} and {b} exchanged"
+                words = f"has axes {a} and {b} swapped"
                 yield Relation("transposed", words, swapped.reshape(weight.shape))
                 back = np.swapaxes(weight.reshape(swapped.shape), a, b)
                 if swapped.shape != weight.shape:
@@ -88,7 +88,9 @@ def _guesses(
             with np.errstate(over="ignore"):
                 rounded = weight.astype(dtype.numpy).astype(np.float64)
             if np.isfinite(rounded).all() and (rounded != weight).any():
-                yield Relation("rounded", f"is rounded to {dtype.long_name}", rounded)
+                yield Relation(
+                    "rounded", f"is the reference's rounded to {dtype.long_name}", rounded
+                )
         yield from integers(weight)
     yield from _reordered(experiment, edge, weight)
     factor = _factor(experiment, edge, weight)
@@ -97,7 +99,7 @@ def _guesses(
             if weight.ndim >= 2:
                 yield Relation("zeroed", "is zero everywhere", np.zeros_like(weight))
         else:
-            words = f"is {factor:.5g} times the reference's"
+            words = f"is the reference's multiplied by {factor:.5g}"
             yield Relation("scaled", words, factor * weight)
     yield from _others(case, edge, weight)
 
@@ -118,7 +120,7 @@ def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iter
         if order is None or (order == np.arange(len(order))).all():
             continue
         moved = int((order != np.arange(len(order))).sum())
-        words = f"has {moved} of {len(order)} slices of axis 0 in another order"
+        words = f"has {moved} of {len(order)} rows in another order"
         yield Relation("permuted", words, weight[order])
 
 
