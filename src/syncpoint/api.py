@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.api_results import Analysis, Bisection, Comparison
-from syncpoint.comparison.events import Progress, Watch, sink_for
+from syncpoint.comparison.event_sinks import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
@@ -18,18 +18,18 @@ from syncpoint.workflow.compare_request import (
     choose_limits,
     read_map,
 )
-from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnosed_again
+from syncpoint.workflow.diagnose import SECONDS, Models, collect_runs, diagnose_again
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
-    from syncpoint.server.embedded import View
+    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.server.server_thread import View
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
     from syncpoint.workflow.manual_recording import Recording
@@ -48,7 +48,7 @@ def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> 
 
     The server runs in a thread until `stop()` or the end of the interpreter.
     """
-    from syncpoint.server.embedded import view as view_comparison
+    from syncpoint.server.server_thread import view as view_comparison
 
     return view_comparison(Path(path), port, browser)
 
@@ -176,7 +176,7 @@ def save_intermediates(
 
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "save_intermediates")
-    from syncpoint.intermediates.save import save_intermediates as save
+    from syncpoint.intermediates.save_intermediates import save_intermediates as save
 
     return save(
         program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name
@@ -280,7 +280,7 @@ def diagnose(
     sides = collect_runs(comparison, at_hand)
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
     given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
-    result = diagnosed_again(comparison, sides, models, seconds, **given)
+    result = diagnose_again(comparison, sides, models, seconds, **given)
     return Comparison.of(result, sides.runs, keep_runs=keep_runs)
 
 

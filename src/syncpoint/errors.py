@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 EXIT_CLOSE = 0
 """Nothing large."""
@@ -21,12 +21,12 @@ EXIT_UNCOVERED = 3
 """Too little was compared to say anything."""
 EXIT_INTERRUPTED = 130
 """Stopped by Ctrl-C, as shells have it."""
-_LONGEST_MESSAGE = 2000
+_MAX_MESSAGE_CHARS = 2000
 """Characters of a message; what it quotes may be of any length."""
 
 
 def _one_line(text: str) -> str:
-    return visible(" ".join(text.split()), _LONGEST_MESSAGE)
+    return make_visible(" ".join(text.split()), _MAX_MESSAGE_CHARS)
 
 
 class SyncpointError(Exception):
@@ -141,7 +141,7 @@ class SyncpointWarning(UserWarning):
         return _one_line(super().__str__())
 
 
-def one_line(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What an exception says, fit for one line of an error."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -1,8 +1,8 @@
 """Strings from elsewhere, made safe to show: names of ops, files and modules, quotes in errors.
 
 Names stay as they are in the data, where they are identities. Whatever shows one to a person (a
-terminal, an error, a notebook) shows `visible` of it: an escape sequence, a line break or a letter
-that reverses the writing direction is then a few ordinary characters such as `\\x1b`.
+terminal, an error, a notebook) shows the result of `make_visible`: an escape sequence, a line break
+or a letter that reverses the writing direction becomes ordinary characters such as `\\x1b`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-LONGEST_NAME = 500
+MAX_NAME_CHARS = 500
 """Characters of one name in a table."""
-LONGEST_LINE = 6000
+MAX_LINE_CHARS = 6000
 """Characters of one line; a path may have 4,096."""
 
 _HIDDEN = re.compile(
@@ -29,7 +29,7 @@ _HIDDEN = re.compile(
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def visible(text: str, longest: int = LONGEST_LINE) -> str:
+def make_visible(text: str, longest: int = MAX_LINE_CHARS) -> str:
     """The text in one line with every character that hides or drives a terminal escaped; of a
     longer one the middle is left out."""
     shown = _HIDDEN.sub(_escaped, text)
@@ -53,15 +53,15 @@ def _escaped(match: re.Match[str]) -> str:
     )
 
 
-def encodable(value: Any) -> Any:
+def make_encodable(value: Any) -> Any:
     """Strings, also in lists and mappings, that can be written as UTF-8: half a character, as in
     a file name of another encoding, becomes its escape."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list | tuple):
-        return type(value)(encodable(item) for item in value)
+        return type(value)(make_encodable(item) for item in value)
     if isinstance(value, dict):
-        return {encodable(key): encodable(item) for key, item in value.items()}
+        return {make_encodable(key): make_encodable(item) for key, item in value.items()}
     return value
 
 
@@ -71,6 +71,6 @@ _SEQUENCE = re.compile(
 )
 
 
-def without_colours(text: str) -> str:
+def strip_colours(text: str) -> str:
     """What a program printed without the sequences that colour it or move the cursor."""
     return _SEQUENCE.sub("", text)

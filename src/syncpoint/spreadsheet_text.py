@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 FORMULA = "^'*[=+\\-@%\t\r\n＝＋－＠]"
-"""Where a spreadsheet begins to compute. The apostrophes keep `as_cell` reversible."""
+"""Where a spreadsheet begins to compute. The apostrophes keep `escape_cell` reversible."""
 _FORMULA = re.compile(FORMULA)
 _NUMBER = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?%?|inf|infinity|nan)|[-%]", re.I | re.ASCII
 )
 
 
-def as_cell(text: str) -> str:
+def escape_cell(text: str) -> str:
     """The text for a cell of CSV: with an apostrophe before what a spreadsheet would run as a
     formula; numbers, also as percentages, stay as they are."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

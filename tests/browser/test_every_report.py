@@ -17,8 +17,8 @@ from helpers.page_actions import (
 )
 from helpers.page_checks import DRAWN, DRIFT, RUNS, Looked, check_cursor, known_of, row_with
 from models import deep
+from syncpoint.page.html_report import PREVIEWS, data
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.report import PREVIEWS, data
 
 MOST = 5_000_000
 HELD = """async () => {

@@ -10,10 +10,10 @@ from playwright.sync_api import expect
 
 import syncpoint as sp
 from helpers.browser_server import settled
+from syncpoint.page.html_report import data
 from syncpoint.page.open_comparison import Opened, name_of
-from syncpoint.page.report import data
 from syncpoint.server.app import create_app
-from syncpoint.server.comparison_library import Library
+from syncpoint.server.open_comparisons import Library
 
 KINDS = ("guilty", "clean", "statistics", "digest", "missing", "plain", "fused")
 

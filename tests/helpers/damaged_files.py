@@ -22,9 +22,9 @@ from syncpoint.errors import SyncpointError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.reports.json_report import as_json
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.history import PastList
+from syncpoint.server.past_comparisons import PastList
 
 TENSOR_BYTES_ARE_VERIFIED = True
 """Whether comparing verifies the bytes of tensors. Where it does not, only the headers of shards

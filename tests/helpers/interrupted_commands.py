@@ -41,11 +41,11 @@ WARM = (
     "syncpoint.workflow.diagnose",
     "syncpoint.diagnosis.diagnose",
     "syncpoint.page.open_comparison",
-    "syncpoint.page.report",
+    "syncpoint.page.html_report",
     "syncpoint.reports.csv_report",
     "syncpoint.reports.diagnosis_report",
     "syncpoint.reports.json_report",
-    "syncpoint.reports.terminal",
+    "syncpoint.reports.terminal_report",
 )
 BUFFER = 512
 """Bytes of a small write; a large one takes a fourth of what is left, so that every file takes

@@ -13,5 +13,5 @@ def refused(
         action(*arguments)
     text = str(caught.value)
     assert "\n" not in text
-    assert text.startswith("expected ")
+    assert text == caught.value.problem + (f"; {caught.value.cure}" if caught.value.cure else "")
     assert len(text) < 600

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.files.file_checksums import record_of
-from syncpoint.files.sealed_json import sealed
+from syncpoint.files.sealed_json import seal_json
 
 DOCUMENTS = ("run.json", "comparison.json")
 
@@ -21,4 +21,4 @@ def reseal(folder: Path, **changes: Any) -> None:
     for name in body.get("files", {}):
         if (folder / name).is_file():
             body["files"][name] = record_of((folder / name).read_bytes()).to_json()
-    document.write_bytes(sealed(json.dumps(body, indent=1)))
+    document.write_bytes(seal_json(json.dumps(body, indent=1)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from helpers.hostile_npy import HOSTILE_NPY, PICKLED, header
 from helpers.refusals import refused
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, SyncpointError
 
 

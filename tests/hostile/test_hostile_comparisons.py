@@ -18,12 +18,12 @@ import syncpoint as sp
 from helpers.paths import OLDER_DATA
 from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import TABLE_NAME
+from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.run.storage import table_probe
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.history import PastList
+from syncpoint.server.past_comparisons import PastList
 
 ROWS = 250_000
 
@@ -174,7 +174,7 @@ def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
     import syncpoint.comparison.storage.comparison_folder as storage
 
     comparison = sp.open_comparison(current)
-    monkeypatch.setattr(storage, "sealed", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(storage, "seal_json", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         comparison.save(current, overwrite=True)
     monkeypatch.undo()

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.mixed_comparison import mixed
-from syncpoint.server import connections
+from syncpoint.server import connection_limits
+from syncpoint.server.access_guard import HEADER, Guard
 from syncpoint.server.app import create_app
-from syncpoint.server.request_checks import HEADER, Guard
 from syncpoint.server.run_server import bound, server_config
 from syncpoint.server.session import open_session
 
@@ -69,8 +69,8 @@ def serving(app):
 @pytest.fixture
 def port(monkeypatch):
     for name in ("REQUEST_SECONDS", "BODY_SECONDS", "UNREAD_SECONDS", "KEEP_ALIVE_SECONDS"):
-        monkeypatch.setattr(connections, name, SHORT)
-    monkeypatch.setattr(connections, "MAX_IDLE", 20)
+        monkeypatch.setattr(connection_limits, name, SHORT)
+    monkeypatch.setattr(connection_limits, "MAX_IDLE", 20)
     with serving(Guard(SlowAnswer(), TOKEN, 1)) as found:
         yield found
 

@@ -18,7 +18,7 @@ from helpers.hostile_npy import HOSTILE_NPY, header, npy
 from helpers.refusals import refused
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npz import NpzFile
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, SyncpointError
 
@@ -156,7 +156,7 @@ def test_a_claim_that_deflate_cannot_keep_is_refused_before_memory_is_taken(tmp_
 def test_a_member_that_inflates_to_more_than_a_machine_should_take_is_refused(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("syncpoint.dumps.npz.MAX_INFLATED", 1 << 20)
+    monkeypatch.setattr("syncpoint.dumps.zip_members.MAX_INFLATED", 1 << 20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros(1 << 20))
     refused(NpzFile().open, path, match="at most 1048576 bytes .* np.savez")

@@ -20,7 +20,8 @@ from helpers.msprobe_dumps import real, tensor, write
 from helpers.refusals import refused
 from syncpoint.ascend.msprobe.pickled import describe
 from syncpoint.ascend.msprobe.pt_file import place
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, SyncpointError
 
 GOOD = real("tensor_target") / "dump_tensor_data" / "Functional.linear.0.forward.input.1.pt"

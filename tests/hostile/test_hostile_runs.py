@@ -19,7 +19,7 @@ from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.model import Edge, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.journal import JOURNAL, MAGIC, frame
+from syncpoint.run.storage.journal import JOURNAL, MAGIC, encode_frame
 from syncpoint.run.storage.record_json import op_to_json, tensor_to_json
 from syncpoint.run.storage.run_json import info_to_json
 from syncpoint.run.storage.writer import RunWriter
@@ -319,7 +319,7 @@ def test_a_run_json_that_is_a_pipe_is_refused_without_waiting(path):
 def journal(tmp_path: Path, *frames: bytes) -> Path:
     path = tmp_path / "j.run"
     path.mkdir(exist_ok=True)
-    first = frame("info", info_to_json(RunInfo(complete=False)))
+    first = encode_frame("info", info_to_json(RunInfo(complete=False)))
     (path / JOURNAL).write_bytes(MAGIC + first + b"".join(frames))
     return path
 
@@ -330,7 +330,7 @@ def raw_frame(payload: bytes) -> bytes:
 
 def tensor_frame(**changes: object) -> bytes:
     tensor = Tensor(TensorKey(OpKey("a")), "u8", (3,), shard=SHARD, offset=64, nbytes=3)
-    return frame("tensor", tensor_to_json(tensor) | changes)
+    return encode_frame("tensor", tensor_to_json(tensor) | changes)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_journal_frame_of_giant_length_ends_the_run_there(tmp_path):
 @pytest.mark.parametrize("position", [0, 3, 6, 40])
 def test_a_journal_damaged_before_its_end_is_called_damaged(tmp_path, position):
     """A writer that died leaves a frame that breaks off, and none behind it."""
-    frames = [frame("op", op_to_json(Op(OpKey(name), "T"))) for name in "abc"]
+    frames = [encode_frame("op", op_to_json(Op(OpKey(name), "T"))) for name in "abc"]
     path = journal(tmp_path, *frames)
     data = bytearray((path / JOURNAL).read_bytes())
     data[len(data) - len(frames[2]) - len(frames[1]) + position] ^= 4
@@ -375,7 +375,7 @@ def test_a_journal_damaged_before_its_end_is_called_damaged(tmp_path, position):
 
 
 def test_a_journal_that_says_it_is_complete_is_not_believed(tmp_path):
-    path = journal(tmp_path, frame("info", info_to_json(RunInfo(complete=True))))
+    path = journal(tmp_path, encode_frame("info", info_to_json(RunInfo(complete=True))))
     assert not Run.open(path).info.complete
 
 

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi import checks as openapi
 from helpers.mixed_comparison import mixed
 from syncpoint.page.open_comparison import name_of
 from syncpoint.server.app import create_app
-from syncpoint.server.comparison_library import Library
+from syncpoint.server.open_comparisons import Library
 
 
 @pytest.fixture(scope="module")

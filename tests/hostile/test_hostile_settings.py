@@ -15,7 +15,7 @@ from helpers.commands import run_command
 from syncpoint.cli.app import app
 from syncpoint.cli.config_file import defaults
 from syncpoint.dumps.environment_file import with_environment
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.yaml_toml import read_yaml
 from syncpoint.matching.matchers.map_file import MapFile
@@ -88,7 +88,8 @@ def refused(*words, cwd):
     found = run_command(*words, cwd=cwd)
     text = found.stderr.decode()
     assert found.returncode == 2, (found.stdout, text)
-    assert text.startswith(("syncpoint: expected ", "Usage: ")) and len(text) < 5000, text
+    assert text.startswith(("syncpoint: ", "Usage: ")) and len(text) < 5000, text
+    assert "internal error" not in text
     if text.startswith("syncpoint: "):
         assert text.count("\n") == 1
     return text

@@ -18,8 +18,8 @@ from syncpoint.api import Comparison
 from syncpoint.ascend.msprobe.write_table import write_msprobe_csv, write_msprobe_xlsx
 from syncpoint.ascend.sheets import Colour, write_sheet
 from syncpoint.comparison.engine import compare
-from syncpoint.dumps.registry import open_dump
-from syncpoint.spreadsheet_text import CsvWriter, as_cell
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.spreadsheet_text import CsvWriter, escape_cell
 
 FORMULAS = [
     "=cmd|' /C calc'!A0",
@@ -52,7 +52,7 @@ def test_the_table_of_a_comparison(tmp_path):
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     shown = {row["target_op"] for row in rows}
-    assert {as_cell(name) for name in names} <= shown
+    assert {escape_cell(name) for name in names} <= shown
     for row in rows:
         for cell in row.values():
             assert not cell.startswith(RUNS) or _is_number(cell), cell
@@ -74,17 +74,17 @@ def _is_number(cell):
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_a_formula_gets_an_apostrophe_that_can_be_taken_away(text):
-    assert as_cell(text) == f"'{text}"
+    assert escape_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", [*NUMBERS, *ODD, "name", "a=b", "x-1", "'a"])
 def test_numbers_and_ordinary_text_stay_as_they_are(text):
-    assert as_cell(text) == text
+    assert escape_cell(text) == text
 
 
 @given(st.lists(st.text(st.sampled_from("=+-@'%\t\r\n 1e.,;\"a＝")), max_size=5))
 def test_no_two_texts_become_one_cell_and_csv_keeps_each(texts):
-    cells = [as_cell(text) for text in texts]
+    cells = [escape_cell(text) for text in texts]
     assert len(set(cells)) == len(set(texts))
     out = io.StringIO(newline="")
     CsvWriter(out).writerow([*cells, "end"])

@@ -22,7 +22,7 @@ from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
 from syncpoint.errors import FormatError, SyncpointWarning
-from syncpoint.foreign_text import LONGEST_LINE, visible
+from syncpoint.foreign_text import MAX_LINE_CHARS, make_visible
 from syncpoint.run.model import RunInfo
 
 HOSTILE = {
@@ -56,7 +56,7 @@ def assert_harmless(found, terminal=False):
         assert not _DRIVES.search(text), text
         lines = text.split("\n")
         assert not any(line.lstrip().startswith("□ close") for line in lines), text
-        assert all(len(line) <= LONGEST_LINE for line in lines)
+        assert all(len(line) <= MAX_LINE_CHARS for line in lines)
 
 
 def values(seed):
@@ -251,10 +251,10 @@ def test_errors_and_warnings_keep_their_parts_and_show_them_in_one_line():
 
 @given(st.text(st.characters(exclude_characters="'\\"), max_size=200))
 def test_what_is_visible_can_be_printed_and_says_every_character(text):
-    shown = visible(text)
+    shown = make_visible(text)
     assert not _DRIVES.search(shown) and "\n" not in shown and "\t" not in shown
     shown.encode("utf-8")
-    assert visible(shown) == shown
+    assert make_visible(shown) == shown
     assert ast.literal_eval(f"'{shown}'") == text
 
 
@@ -266,14 +266,14 @@ FILLERS = "\u115f\u1160\u3164\uffa0"
 def test_ordinary_letters_stay_as_they_are(text):
     marks = {letter for letter in text if unicodedata.category(letter) == "Mn"}
     kept = "".join(letter for letter in text if letter not in marks)
-    assert visible(kept) == kept
+    assert make_visible(kept) == kept
 
 
-@pytest.mark.parametrize("length", [LONGEST_LINE, LONGEST_LINE + 1, 10**5])
+@pytest.mark.parametrize("length", [MAX_LINE_CHARS, MAX_LINE_CHARS + 1, 10**5])
 def test_an_overlong_text_is_bounded_and_says_how_long_it_was(length):
     for text in ("q" * length, "\x1b" * length):
-        shown = visible(text)
-        assert len(shown) <= LONGEST_LINE
+        shown = make_visible(text)
+        assert len(shown) <= MAX_LINE_CHARS
         assert (f"{length:,} characters" in shown) == (shown != text)
 
 
@@ -285,5 +285,5 @@ def test_the_page_escapes_what_the_terminal_does_but_line_breaks_and_tabs():
     )
     for code in (*range(0x10000), *range(0xDFF00, 0xE1100)):
         letter = chr(code)
-        escaped = visible(letter) != letter
+        escaped = make_visible(letter) != letter
         assert bool(ours.match(letter)) == (escaped and letter not in "\t\n"), hex(code)

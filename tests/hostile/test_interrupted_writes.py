@@ -27,12 +27,13 @@ import pytest
 import syncpoint as sp
 from helpers.interrupted_commands import Forks
 from helpers.small_disk import small_disk
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, load
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 
 KILLS = int(os.environ.get("SYNCPOINT_KILLS", "12"))
 FEW = max(2, KILLS // 10)
 _HTML = rb"(.*id=\"report-data\">)([^<]*)(<.*</html>\n)"
-NOTHING_TO_RESUME = "note: nothing to resume at out.cmp: starting from nothing\n"
+NOTHING_TO_RESUME = "note: out.cmp holds nothing to resume; starting from the beginning\n"
 OLD = "a report from before\n"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

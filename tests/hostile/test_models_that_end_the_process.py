@@ -167,7 +167,7 @@ def test_the_details_of_an_error_that_nobody_expected_are_in_a_file(tmp_path):
 
 def test_memory_that_runs_out_is_said_plainly(tmp_path):
     done = crashing("MemoryError()", tmp_path)
-    assert done.returncode == 2 and "memory ran out" in done.stderr
+    assert done.returncode == 2 and "out of memory" in done.stderr
 
 
 def test_limits_need_a_supervisor(folder):

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from syncpoint.analysis.contribution import Contribution
-from syncpoint.analysis.nearer_to_float64 import OutputTruth, Truth
+from syncpoint.analysis.float64_distances import OutputTruth, Truth
+from syncpoint.analysis.fused_ops import fused_ops
 from syncpoint.analysis.runs import Runs
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import TensorKey
-
-NEARER = "compiled is nearer to float64 than eager"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +60,7 @@ class AnalysisResult:
 
     def hidden(self) -> dict[str, str]:
         """Ops of the graph that have no buffer of their own -> the kernels that compute them."""
-        own: set[str] = set()
-        found: dict[str, str] = {}
-        for op in self.runs.compiled.ops:
-            said = op.attributes
-            prefix = f"{op.key.graph}/" if op.key.graph else ""
-            if "value_of" in said:
-                own.add(prefix + said["value_of"])
-            for name in said.get("computes", ()):
-                found.setdefault(prefix + name, said["kernel"])
-        return {name: kernel for name, kernel in found.items() if name not in own}
+        return fused_ops(self.runs.compiled)
 
     def _fails(self, output: OutputTruth) -> bool:
         kept = [d for d in output.differences if d.startswith(("dtype", "shape", "device"))]

@@ -12,8 +12,9 @@ from syncpoint.run.model import Kept, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.generate import Shape
 from syncpoint.runtimes.inputs.read_inputs import read_inputs
+from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import (
     CompiledSession,
     Compiles,
@@ -23,7 +24,7 @@ from syncpoint.runtimes.protocol import (
     Runtime,
     Session,
 )
-from syncpoint.runtimes.registry import parse_options, runtime, runtimes
+from syncpoint.runtimes.registry import runtime, runtimes
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 

@@ -17,7 +17,7 @@ from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
 
 _PANEL = "Ascend"
 

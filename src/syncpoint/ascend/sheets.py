@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.foreign_text import visible
-from syncpoint.spreadsheet_text import as_cell
+from syncpoint.foreign_text import make_visible
+from syncpoint.spreadsheet_text import escape_cell
 
 MAX_ROWS = 1_048_576
 """Of a sheet, its header included."""
@@ -83,4 +83,4 @@ def _value(text: str) -> str | float | None:
 
 
 def _words(text: str) -> str | None:
-    return as_cell(visible(text, _MAX_TEXT))[:_MAX_TEXT] or None
+    return escape_cell(make_visible(text, _MAX_TEXT))[:_MAX_TEXT] or None

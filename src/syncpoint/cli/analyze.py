@@ -15,22 +15,28 @@ from syncpoint.cli.parse import parse_settings
 def analyze(
     model: Annotated[
         str,
-        typer.Argument(help="package.module:attribute, file.py:attribute, or torch's repro.py."),
+        typer.Argument(
+            help="Model: package.module:attribute, file.py:attribute, or torch's repro.py."
+        ),
     ],
     *,
     samples: options.InputOptions,
-    backend: Annotated[str, typer.Option(help="inductor or aot_eager.")] = "inductor",
-    dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
+    backend: Annotated[
+        str, typer.Option(help="Compiler backend: inductor or aot_eager.")
+    ] = "inductor",
+    dtype: Annotated[
+        str | None, typer.Option(help="Convert the model to f32, f16 or bf16.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An option of the runtime inductor, KEY=VALUE."),
+        typer.Option("--set", help="Option of the runtime inductor, KEY=VALUE; repeat for more."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Keep runs and comparison in a folder.",
+            help="Folder to save the runs and the comparison in.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -38,7 +44,7 @@ def analyze(
         bool,
         typer.Option(
             "--no-save-intermediates",
-            help="Do not keep the runs in -o.",
+            help="Do not save the runs in -o.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = False,
@@ -46,7 +52,8 @@ def analyze(
         bool,
         typer.Option(
             "--emulate-precision-casts",
-            help="Compile once more with eager's roundings and say whether they explain it.",
+            help="Compile again with the roundings of eager mode, and report whether they are the"
+            " cause.",
         ),
     ] = False,
     resources: options.ResourceOptions,

@@ -23,6 +23,7 @@ from syncpoint.cli.convert import convert
 from syncpoint.cli.demo import demo
 from syncpoint.cli.diagnose import diagnose
 from syncpoint.cli.doctor import doctor
+from syncpoint.cli.examples import EXAMPLES
 from syncpoint.cli.inspect import inspect
 from syncpoint.cli.option_groups import PanelCommand, flatten
 from syncpoint.cli.output import echo
@@ -32,11 +33,11 @@ from syncpoint.cli.session import session
 from syncpoint.cli.verify import verify
 from syncpoint.cli.view import view
 from syncpoint.errors import contain_exit
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 
 class Commands(TyperGroup):
-    """The commands; a usage error may quote the name of a file."""
+    """All commands. Escapes file names that a usage error quotes."""
 
     def invoke(self, ctx: Any) -> Any:
         """Parse and run one of them."""
@@ -44,14 +45,14 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             if hasattr(error, "format_message") and hasattr(error, "message"):
-                error.message = visible(str(error.message))
+                error.message = make_visible(str(error.message))
             raise
 
 
 app = typer.Typer(
     name="syncpoint",
     cls=Commands,
-    help="Finds where, by how much and why two executions of the same model disagree.",
+    help="Finds where, by how much and why two executions of the same model differ.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -59,8 +60,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         echo(f"syncpoint {__version__}")
         raise typer.Exit
 
@@ -77,11 +78,11 @@ def _all(
 
 
 class Escaped(Exception):
-    """An exception, its cause, that the argument parser would otherwise end with exit code 1."""
+    """Wraps an exception that the argument parser would otherwise turn into exit code 1."""
 
 
 def _contained(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, of which only typer.Exit decides the exit code.
+    """Wrap a command so that only typer.Exit decides its exit code.
 
     SystemExit comes from a model or a library, and its code says nothing about the comparison.
     For EOFError and a closed pipe the argument parser exits with 1, which means "diverges".
@@ -102,4 +103,5 @@ for command in (
     *(capture, compare, diagnose, bisect, analyze, report, view, session),
     *(inspect, verify, convert, reduce, doctor, demo),
 ):
-    app.command(cls=PanelCommand)(_contained(flatten(command)))
+    examples = "\n".join(EXAMPLES.get(command.__name__, ()))
+    app.command(cls=PanelCommand, epilog=examples)(_contained(flatten(command)))

@@ -12,9 +12,9 @@ from syncpoint.cli.output import echo
 
 
 def bisect(
-    target: Annotated[str, typer.Argument(help="The model you ship: ONNX or PyTorch.")],
+    target: Annotated[str, typer.Argument(help="Model you ship: ONNX or PyTorch.")],
     reference: Annotated[
-        str, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
+        str, typer.Argument(help="What you trust: a run, a dump, or a model to capture.")
     ],
     *,
     samples: options.InputOptions,
@@ -26,7 +26,7 @@ def bisect(
         typer.Option(
             "--output",
             "-o",
-            help="Folder to keep the cut models and the result in.",
+            help="Folder to save the cut models and the result in.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -39,7 +39,7 @@ def bisect(
     from syncpoint.reports.bisection_report import as_lines, cut_line
 
     options.check_fail_on(fail_on)
-    found = api.bisect(
+    bisection = api.bisect(
         target,
         reference,
         inputs=samples.inputs,
@@ -52,7 +52,7 @@ def bisect(
         told=lambda cut: echo(cut_line(cut), err=True),
     )
     if json is not None:
-        found.to_json(json)
-    for line in as_lines(found):
+        bisection.to_json(json)
+    for line in as_lines(bisection):
         echo(line)
-    raise typer.Exit(found.exit_code(fail_on))
+    raise typer.Exit(bisection.exit_code(fail_on))

@@ -19,40 +19,50 @@ class RecordOptions:
 
     panel: ClassVar[str] = options.OUTPUT
 
-    record: Annotated[str, typer.Option(help="values, statistics or digest.")] = "values"
+    record: Annotated[
+        str, typer.Option(help="What to keep of each tensor: values, statistics or digest.")
+    ] = "values"
     filter: Annotated[
-        str | None, typer.Option(help="Record only ops whose name or module matches this regex.")
+        str | None,
+        typer.Option(help="Record only ops whose name or module matches this regular expression."),
     ] = None
     max_bytes: Annotated[
-        str | None, typer.Option(help="After so many bytes keep statistics only: 500MB, 2GiB.")
+        str | None,
+        typer.Option(
+            help="Byte budget for values, such as 2GiB; beyond it only statistics are kept."
+        ),
     ] = None
-    force: Annotated[bool, typer.Option(help="Replace a run of the same name.")] = False
+    force: Annotated[bool, typer.Option(help="Replace an existing run.")] = False
 
 
 def capture(
     model: Annotated[
-        str, typer.Argument(help="A model file, or package.module:attribute or file.py:attribute.")
+        str, typer.Argument(help="Model file, package.module:attribute, or file.py:attribute.")
     ],
     *,
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", help="The run to write: NAME.run.", rich_help_panel=options.OUTPUT
+            "--output", "-o", help="Run to write: NAME.run.", rich_help_panel=options.OUTPUT
         ),
     ],
     samples: options.InputOptions,
-    runtime: Annotated[str | None, typer.Option(help="Which runtime; found by itself.")] = None,
+    runtime: Annotated[
+        str | None, typer.Option(help="Runtime to use (default: detected from the model).")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An option of the runtime, KEY=VALUE; doctor lists them."),
+        typer.Option(
+            "--set", help="Option of the runtime, KEY=VALUE; `syncpoint doctor` lists them."
+        ),
     ] = None,
     fusion: Annotated[
         str | None,
-        typer.Option(
-            help="Short for --set fusion=: as-executed or unfused, where there is a choice."
-        ),
+        typer.Option(help="Short for --set fusion=VALUE: as-executed or unfused."),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Convert the model to f32, f16, bf16.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Convert the model to f32, f16 or bf16.")
+    ] = None,
     recorded: RecordOptions,
     resources: options.ResourceOptions,
 ) -> None:
@@ -80,6 +90,6 @@ def capture(
     facts = ", ".join(p for p in (info.runtime, info.device, info.precision) if p)
     echo(f"{output}: {len(run.ops)} ops, {len(run.tensors)} tensors ({facts})")
     if info.observer is not None and not info.observer.equal:
-        echo(f"note: capturing changed the outputs: {info.observer.detail}", err=True)
+        echo(f"note: recording changed the outputs: {info.observer.detail}", err=True)
     for note in info.notes:
         echo(f"note: {note}", err=True)

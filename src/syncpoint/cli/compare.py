@@ -1,4 +1,4 @@
-"""`syncpoint compare`: pair the tensors of two runs, measure them, say who is guilty."""
+"""`syncpoint compare`: pairs the tensors of two runs, measures them, names the guilty op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncpoint.cli.show_comparison import exit_with_verdict, explain_exit_code, 
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
 
 if TYPE_CHECKING:
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class ModelOptions:
 
     reference_model: Annotated[
         str | None,
-        typer.Option(help="The model a recorded reference came from, to run its ops again."),
+        typer.Option(help="Model of a recorded reference; needed to measure introduced error."),
     ] = None
     through: Annotated[
         str | None,
         typer.Option(
-            help="A run, dump or model between the two, such as the quantized program in PyTorch:"
-            " splits each error in compression and runtime."
+            help="Run, dump or model between the two, such as the quantized program in PyTorch:"
+            " splits each error into compression and runtime."
         ),
     ] = None
 
@@ -46,15 +46,23 @@ class PairingOptions:
     panel: ClassVar[str] = options.PAIRING
 
     map_: Annotated[
-        Path | None, typer.Option("--map", help="YAML file with pairs to pin and names to ignore.")
+        Path | None,
+        typer.Option(
+            "--map",
+            help="YAML file that pins pairs, ignores or masks tensors (see docs/matching.md).",
+        ),
     ] = None
     ignore: Annotated[
-        list[str] | None, typer.Option(help="Leave out ops whose name or module matches.")
+        list[str] | None,
+        typer.Option(
+            help="Leave out ops whose name or module matches this regular expression; repeatable."
+        ),
     ] = None
     no_confirm: Annotated[
         bool,
         typer.Option(
-            "--no-confirm", help="Do not run models again to confirm pairs found by values alone."
+            "--no-confirm",
+            help="Skip the second execution that confirms pairs found by values alone.",
         ),
     ] = False
 
@@ -68,12 +76,12 @@ class ErrorOptions:
     introduced: Annotated[
         str,
         typer.Option(
-            help="local: find what each op added; replay: the same by feeding the target's ops the"
-            " reference's values; off: total error only."
+            help="How to measure the error that each op adds. local: the reference's op on the"
+            " target's inputs; replay: the target's op on the reference's inputs; off: not at all."
         ),
     ] = "local"
     no_diagnose: Annotated[
-        bool, typer.Option("--no-diagnose", help="Do not look for the causes of what differs.")
+        bool, typer.Option("--no-diagnose", help="Skip the search for causes.")
     ] = False
 
 
@@ -84,19 +92,19 @@ class StorageOptions:
     panel: ClassVar[str] = options.OUTPUT
 
     no_store: Annotated[
-        bool, typer.Option("--no-store", help="Do not keep the runs of models captured here.")
+        bool, typer.Option("--no-store", help="Delete the runs that this command captures.")
     ] = False
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted comparison in -o.")
+        bool, typer.Option("--resume", help="Continue the interrupted comparison in -o.")
     ] = False
 
 
 def compare(
     target: Annotated[
-        str | None, typer.Argument(help="The run you ship: a run, a dump, or a model to capture.")
+        str | None, typer.Argument(help="What you ship: a run, a dump, or a model to capture.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Argument(help="The run you trust: a run, a dump, or a model to capture.")
+        str | None, typer.Argument(help="What you trust: a run, a dump, or a model to capture.")
     ] = None,
     *,
     samples: options.InputOptions,
@@ -112,7 +120,7 @@ def compare(
             "--output",
             "-o",
             "--output_path",
-            help="Keep the comparison as NAME.cmp; with --mode, the folder of the report.",
+            help="Save the comparison as NAME.cmp; with --mode, the folder of the report.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -123,13 +131,15 @@ def compare(
     threads: Annotated[
         int,
         typer.Option(
-            min=0, help="Threads to measure with; 0: all.", rich_help_panel=options.RESOURCES
+            min=0,
+            help="Threads for measuring; 0 uses all cores.",
+            rich_help_panel=options.RESOURCES,
         ),
     ] = 0,
     ascend: AscendFlags,
     msprobe: MsprobeTables,
 ) -> None:
-    """Compare a target with a reference and say where they part."""
+    """Compare a target with a reference and show where they diverge."""
     resources.apply()
     from syncpoint import api
     from syncpoint.cli.progress import measuring
@@ -151,9 +161,9 @@ def compare(
         raise typer.Exit(_show_outcomes(outcomes, table, files, exit_rule))
     if target is None or reference is None:
         raise InputError(
-            "TARGET and REFERENCE",
-            "nothing" if target is None else f"{target} alone",
-            "syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
+            "compare takes a target and a reference, and found "
+            + ("neither" if target is None else f"only {target}"),
+            cure="use syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
     msprobe.check(target, reference)
     _announce_resume(output, storage.resume)
@@ -190,7 +200,9 @@ def compare(
 def _refuse(flags: list[str]) -> None:
     """Refuse flags without a meaning for Ascend's modes, which would have no effect."""
     if flags:
-        raise InputError("options that dumps of a device know", f"{', '.join(flags)} too")
+        raise InputError(
+            f"{', '.join(flags)} cannot be used with --mode", cure="leave out these options"
+        )
 
 
 def _show_outcomes(
@@ -203,7 +215,10 @@ def _show_outcomes(
     from syncpoint import api
 
     if len(outcomes) > 1 and files != options.ReportFiles():
-        raise InputError("--csv, --json and --html for one comparison", f"{len(outcomes)} of them")
+        raise InputError(
+            f"--csv, --json and --html take one comparison, and there are {len(outcomes)}",
+            cure="name the dumps of one rank or step, or leave out these options",
+        )
     codes = set()
     for outcome in outcomes:
         result = outcome.result
@@ -225,5 +240,5 @@ def _announce_resume(output: Path | None, resume: bool) -> None:
     if output is None:
         return
     if resume and not can_resume(output):
-        echo(f"note: nothing to resume at {output}: starting from nothing", err=True)
-    cli.after_interrupt = f"to go on, give the same command with --resume ({output})"
+        echo(f"note: {output} holds nothing to resume; starting from the beginning", err=True)
+    cli.after_interrupt = f"to continue, repeat the command with --resume ({output})"

@@ -35,13 +35,14 @@ def defaults(commands: Mapping[str, Any], folder: Path | None = None) -> dict[st
 def _checked(content: Any, path: Path, commands: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise FormatError(
-            f"one table per command in {path}", "something else", "write [compare] above the keys"
+            f"{path} must hold one table for each command",
+            cure="write [compare] above its options",
         )
     checked = {}
     for name, table in content.items():
         if name not in commands:
             raise FormatError(
-                f"tables of commands in {path}", f"[{name}]", f"one of {', '.join(commands)}"
+                f"[{name}] in {path} is not a command", cure=f"use one of {', '.join(commands)}"
             )
         options = {
             option.lstrip("-").replace("-", "_"): parameter
@@ -60,17 +61,23 @@ def _default(
     if option is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(key, options, 3)
-        cure = f"near it: {', '.join(near)}" if near else ""
-        raise FormatError(f"names of options in {path}", repr(key), cure)
+        similar = get_close_matches(key, options, 3)
+        cure = f"did you mean {' or '.join(similar)}?" if similar else ""
+        raise FormatError(f"{key!r} in {path} is not an option of this command", cure=cure)
     if option.is_flag:
-        fits, wanted = isinstance(value, bool), "true or false"
+        fits, expected_kind = isinstance(value, bool), "true or false"
     elif option.multiple:
-        fits, wanted = isinstance(value, list) and all(map(_is_plain, value)), "a list of texts"
+        fits, expected_kind = (
+            isinstance(value, list) and all(map(_is_plain, value)),
+            "a list of texts",
+        )
     else:
-        fits, wanted = _is_plain(value), "a text or a number"
+        fits, expected_kind = _is_plain(value), "a text or a number"
     if not fits:
-        raise FormatError(f"{wanted} as {key} in {path}", repr(value)[:60])
+        raise FormatError(
+            f"{key} in {path} takes {expected_kind}, not {repr(value)[:60]}",
+            cure="correct the value",
+        )
     return option.name, value
 
 

@@ -11,10 +11,11 @@ from syncpoint.cli.output import echo
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A run or a dump.")],
-    destination: Annotated[Path, typer.Argument(metavar="OUT", help="What to write.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="Run or dump to read.")],
+    destination: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     to: Annotated[
-        str, typer.Option(help="The format: npz, safetensors, npy, aimodelintermediates or run.")
+        str,
+        typer.Option(help="Format to write: npz, safetensors, npy, aimodelintermediates or run."),
     ],
 ) -> None:
     """Write a run or dump in another format."""
@@ -23,4 +24,4 @@ def convert(
     done = api.convert(source, destination, to=to)
     echo(f"{done.path}: {done.tensors} tensors as {to}")
     if done.left_out:
-        echo(f"note: {done.left_out} tensors without values are left out", err=True)
+        echo(f"note: left out {done.left_out} tensors that have no values", err=True)

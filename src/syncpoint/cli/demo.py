@@ -23,34 +23,34 @@ def demo(
 ) -> None:
     """Compare a trained model with a good and with a faulty half-precision copy of itself."""
     from syncpoint.reports.console import Console
-    from syncpoint.reports.divergence_message import headline
-    from syncpoint.reports.terminal import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison
+    from syncpoint.reports.verdict_line import headline
 
     if find_spec("silero_vad") is None:
-        raise MissingExtra("silero-vad", "demo", "the trained model of the demo")
+        raise MissingExtra("silero-vad", "demo", "the demo")
     model = _prepared(output)
     reference = _capture(model, "reference", output / "reference.run")
 
-    echo("The same model in half precision: other bits, and nothing wrong.")
+    echo("The same model in half precision: different bits, but nothing is wrong.")
     echo()
     copy = _capture(model, "reference", output / "copy.run", "f16")
     good = _compare(copy, reference, model, output / "copy.cmp", " -q")
     echo(headline(good))
     echo()
 
-    echo("The same again, as it was shipped.")
+    echo("The half-precision model as it was shipped: one convolution is padded wrongly.")
     echo()
     target = _capture(model, "shipped", output / "shipped.run", "f16")
     bad = _compare(target, reference, model, output / "shipped.cmp", " --sort operation")
     console = Console()
     print_comparison(bad, console, sort="operation")
 
-    heard = ", ".join(
+    probabilities = ", ".join(
         f"{_speech(run):.2f} {name}"
         for name, run in (("reference", reference), ("copy", copy), ("shipped", target))
     )
     echo()
-    echo(f"probability that the sound is speech: {heard}")
+    echo(f"probability that the sound is speech: {probabilities}")
     saved = output / "shipped.cmp"
     echo(f"comparison {saved}        (syncpoint report {saved})")
     echo(f"report     {bad.to_csv(output / 'shipped.csv')}")
@@ -64,7 +64,9 @@ def _prepared(output: Path) -> Path:
 
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
-        raise InputError("an empty folder or an earlier demo", str(output), "choose another -o")
+        raise InputError(
+            f"{output} is neither empty nor from an earlier demo", cure="choose another -o"
+        )
     with write_errors(output):
         output.mkdir(parents=True, exist_ok=True)
         write_output(model, (Path(__file__).parent / "demo_model.py.txt").read_text())
@@ -87,15 +89,15 @@ def _compare(target: Run, reference: Run, model: Path, out: Path, flags: str = "
     from syncpoint import api
     from syncpoint.comparison.storage.comparison_folder import is_comparison
 
-    known = f"--reference-model {model}:reference"
-    _say(f"compare {target.path} {reference.path} {known} -o {out}{flags}")
+    model_flag = f"--reference-model {model}:reference"
+    _say(f"compare {target.path} {reference.path} {model_flag} -o {out}{flags}")
     comparison = api.compare(target, reference)
     comparison.save(out, overwrite=is_comparison(out))
     return comparison
 
 
 def _speech(run: Run) -> float:
-    """What the model says of the frame it is surest about."""
+    """Return the highest speech probability of all frames."""
     from syncpoint.run.model import Role
 
     output = next(t for t in run.tensors if t.key.role is Role.MODEL_OUTPUT)

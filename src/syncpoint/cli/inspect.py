@@ -18,8 +18,8 @@ _EDGE = 3
 
 
 def inspect(
-    run: Annotated[str, typer.Argument(help="A run or a dump.")],
-    op: Annotated[str | None, typer.Argument(help="One op, by name or module path.")] = None,
+    run: Annotated[str, typer.Argument(help="Run or dump to show.")],
+    op: Annotated[str | None, typer.Argument(help="Op to show, by name or module path.")] = None,
 ) -> None:
     """List the ops of a run, or show the tensors of one op."""
     from syncpoint import api
@@ -94,9 +94,9 @@ def _print_ops(run: Run) -> None:
 
 
 def _form(tensor: Tensor) -> str:
-    from syncpoint.run.dims import shape_text
+    from syncpoint.run.dims import format_shape
 
-    return f"{shape_text(tensor.shape)}:{tensor.dtype}"
+    return f"{format_shape(tensor.shape)}:{tensor.dtype}"
 
 
 def _detail(run: Run, name: str) -> None:
@@ -108,7 +108,7 @@ def _detail(run: Run, name: str) -> None:
 
         names = [op.key.op for op in run.ops]
         near = ", ".join(get_close_matches(name, names, 3)) or ", ".join(names[:3])
-        raise InputError(f"an op or tensor of {run.path}", repr(name), f"near it: {near}")
+        raise InputError(f"{run.path} has no op or tensor {name!r}", cure=f"similar names: {near}")
     for op in ops:
         _show_op(op)
     for tensor in tensors:
@@ -136,18 +136,20 @@ def _show_tensor(run: Run, tensor: Tensor) -> None:
     from syncpoint.run.model import Kept
 
     echo(f"{tensor.key}  {_form(tensor)}  {tensor.kept}")
-    found, what = tensor.statistics, ""
+    figures, remark = tensor.statistics, ""
     if tensor.quantization is not None and tensor.kept is not Kept.VALUES:
-        what = "  (of the stored integers)"
+        remark = "  (of the stored integers)"
     if tensor.kept is Kept.VALUES:
         values = run.values(tensor)
-        found = statistics(Operand(values, tensor.dtype, tensor.quantization))
-    if found is not None:
+        figures = statistics(Operand(values, tensor.dtype, tensor.quantization))
+    if figures is not None:
         echo(
-            f"  min {_figure(found.min)}  max {_figure(found.max)}  mean {_figure(found.mean)}"
-            f"  std {_figure(found.std)}  l2 {_figure(found.l2)}"
-            f"  nan {_number(found.nan)}  inf {_number(found.inf)}  zero {_number(found.zero)}"
-            f"{what}"
+            f"  min {_figure(figures.min)}  max {_figure(figures.max)}"
+            f"  mean {_figure(figures.mean)}"
+            f"  std {_figure(figures.std)}  l2 {_figure(figures.l2)}"
+            f"  nan {_number(figures.nan)}  inf {_number(figures.inf)}"
+            f"  zero {_number(figures.zero)}"
+            f"{remark}"
         )
     if tensor.digest:
         echo(f"  {tensor.digest_kind} {tensor.digest}")

@@ -45,6 +45,13 @@ class PanelCommand(TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, one in a line, so that they can be copied."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.splitlines():
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
 
 def flatten(command: Command) -> Command:
     """Replace each group in the signature of a command by its options."""

@@ -12,7 +12,7 @@ from syncpoint.cli.parse import check_choice, parse_bytes, parse_settings, parse
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 INPUTS = "Inputs"
 PAIRING = "Pairing"
@@ -21,24 +21,28 @@ OUTPUT = "Output"
 RESOURCES = "Resources"
 
 Limits = Annotated[
-    Path | None, typer.Option(help="YAML file with limits of your own.", rich_help_panel=VERDICT)
+    Path | None,
+    typer.Option(
+        help="YAML file with your own limits (see docs/limits.md).", rich_help_panel=VERDICT
+    ),
 ]
 FailOn = Annotated[
     str,
     typer.Option(
-        help="Exit with 1 from this verdict on: large or moderate.", rich_help_panel=VERDICT
+        help="Verdict from which the exit code is 1: large or moderate.", rich_help_panel=VERDICT
     ),
 ]
 Csv = Annotated[
-    Path | None, typer.Option(help="Write all rows and columns as CSV.", rich_help_panel=OUTPUT)
+    Path | None,
+    typer.Option(help="Write all rows and columns to this CSV file.", rich_help_panel=OUTPUT),
 ]
 Json = Annotated[
-    Path | None, typer.Option(help="Write everything as strict JSON.", rich_help_panel=OUTPUT)
+    Path | None, typer.Option(help="Write everything to this JSON file.", rich_help_panel=OUTPUT)
 ]
 Html = Annotated[
     Path | None,
     typer.Option(
-        help="Write one HTML file that shows it all without a server.", rich_help_panel=OUTPUT
+        help="Write the page as one HTML file that needs no server.", rich_help_panel=OUTPUT
     ),
 ]
 Rows = Annotated[
@@ -59,14 +63,15 @@ class InputOptions:
     inputs: Annotated[
         str | None,
         typer.Option(
-            help="What the model is given: .npz, .npy, .safetensors, a run, module:function, a"
-            " folder or glob of samples, or random[:seed], zeros, ones (with --shape)."
+            help="Inputs of the model: .npz, .npy, .safetensors, a run, module:function, a folder"
+            " or glob of samples, or random[:seed], zeros, ones (default: the inputs that the"
+            " other side recorded)."
         ),
     ] = None
     shape: Annotated[
         list[str] | None,
         typer.Option(
-            help="Shape of an input for random, zeros and ones: NAME=1,3,224,224[:dtype]."
+            help="Shape of a generated input: NAME=1,3,224,224[:dtype]; repeat for each input."
         ),
     ] = None
 
@@ -82,10 +87,12 @@ class SideOptions:
     panel: ClassVar[str] = INPUTS
 
     target_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the target's runtime, KEY=VALUE.")
+        list[str] | None,
+        typer.Option(help="Option of the target's runtime, KEY=VALUE; repeat for more."),
     ] = None
     reference_set: Annotated[
-        list[str] | None, typer.Option(help="Option of the reference's runtime, KEY=VALUE.")
+        list[str] | None,
+        typer.Option(help="Option of the reference's runtime, KEY=VALUE; repeat for more."),
     ] = None
 
     def target_options(self) -> dict[str, str]:
@@ -104,7 +111,8 @@ class LimitOptions:
     panel: ClassVar[str] = VERDICT
 
     preset: Annotated[
-        str, typer.Option(help="auto, f32, tf32, f16, bf16, int8, fp8, int4 or exact.")
+        str,
+        typer.Option(help="Limits to use: auto, f32, tf32, f16, bf16, int8, fp8, int4 or exact."),
     ] = "auto"
     limits: Limits = None
 
@@ -121,7 +129,7 @@ class ExitOptions:
         typer.Option(
             min=0.0,
             max=1.0,
-            help="Exit with 3 if less of the target or of the reference was compared (default:"
+            help="Share of each side that must be compared; below it the exit code is 3 (default:"
             " 0.5, or 0.9 against a dump that is known to be partial).",
         ),
     ] = None
@@ -142,9 +150,12 @@ class TableOptions:
 
     panel: ClassVar[str] = OUTPUT
 
-    metric: Annotated[str, typer.Option(help="The metric to show and to sort by.")] = "psnr"
+    metric: Annotated[str, typer.Option(help="Metric to show and to sort by.")] = "psnr"
     sort: Annotated[
-        str, typer.Option(help="similarity (worst first) or operation (as executed).")
+        str,
+        typer.Option(
+            help="Order of the rows: similarity (worst first) or operation (as executed)."
+        ),
     ] = "similarity"
     rows: Rows = 24
     quiet: Quiet = False
@@ -156,7 +167,8 @@ class TableOptions:
         choices = [name for name in METRIC_IDS if CATALOGUE[name].better is not None]
         if self.metric not in choices:
             raise InputError(
-                "a metric to rank by", repr(self.metric), f"one of {', '.join(choices)}"
+                f"--metric {self.metric!r} is not a metric that rows can be sorted by",
+                cure=f"use one of {', '.join(choices)}",
             )
         check_choice(self.sort, ("similarity", "operation"), "--sort")
 
@@ -179,11 +191,11 @@ class BrowserOptions:
     panel: ClassVar[str] = OUTPUT
 
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; else a free one.")
+        int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 (default: a free one).")
     ] = None
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = (
-        False
-    )
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address and do not open a browser.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -194,11 +206,13 @@ class ResourceOptions:
 
     timeout: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Seconds after which a comparison or capture is ended."),
+        typer.Option(
+            min=0.001, help="Time limit in seconds; the command then ends with exit code 2."
+        ),
     ] = None
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory above which a comparison or capture is ended, such as 8GiB."),
+        typer.Option(help="Memory limit such as 8GiB; above it the command ends with exit code 2."),
     ] = None
 
     def apply(self) -> None:
@@ -210,8 +224,8 @@ class ResourceOptions:
         byte_limit = parse_bytes(self.memory)
         if not child_channel.is_supervised():
             raise InputError(
-                "a supervised command for --timeout and --memory",
-                "one that runs in the process of its caller",
-                "use the command syncpoint, without SYNCPOINT_SUPERVISE=0",
+                "--timeout and --memory need a supervised command, and this one runs in the"
+                " process of its caller",
+                cure="use the command syncpoint, without SYNCPOINT_SUPERVISE=0",
             )
         child_channel.set_limits(self.timeout, byte_limit)

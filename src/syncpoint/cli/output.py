@@ -9,12 +9,12 @@ from typing import Any
 import typer
 
 from syncpoint.errors import SyncpointWarning
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 
 def echo(line: str = "", *, err: bool = False, bold: bool = False) -> None:
     """Print one line, on stderr with `err`."""
-    typer.secho(visible(line), err=err, bold=bold or None)
+    typer.secho(make_visible(line), err=err, bold=bold or None)
 
 
 def tolerate_encodings() -> None:

@@ -1,4 +1,4 @@
-"""How the text of options becomes values."""
+"""Parses the text of command-line options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 _UNITS = {
     "": 1,
@@ -28,7 +28,9 @@ def parse_settings(pairs: list[str] | None, flag: str = "--set") -> dict[str, st
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InputError(f"{flag} KEY=VALUE", repr(pair))
+            raise InputError(
+                f"{flag} takes KEY=VALUE, not {pair!r}", cure=f"write {flag} KEY=VALUE"
+            )
         settings[key] = value
     return settings
 
@@ -37,7 +39,7 @@ def parse_shapes(texts: list[str] | None) -> dict[str, Shape]:
     """Read the NAME=1,3,224,224[:dtype] of `--shape`."""
     if not texts:
         return {}
-    from syncpoint.runtimes.inputs.generate import parse_shape
+    from syncpoint.runtimes.inputs.shapes import parse_shape
 
     return dict(parse_shape(text) for text in texts)
 
@@ -48,11 +50,11 @@ def parse_bytes(text: str | None) -> int | None:
         return None
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if parts is None or (parts[2] or "") not in _UNITS:
-        raise InputError("a number of bytes such as 500MB or 2GiB", repr(text))
+        raise InputError(f"{text!r} is not a number of bytes", cure="write it as 500MB or 2GiB")
     return int(float(parts[1]) * _UNITS[parts[2] or ""])
 
 
 def check_choice(value: str, allowed: tuple[str, ...], flag: str) -> None:
     """Refuse a value outside a small set, with an error that names the set."""
     if value not in allowed:
-        raise InputError(f"{flag} to be {' or '.join(allowed)}", repr(value))
+        raise InputError(f"{flag} {value!r} is unknown", cure=f"use {' or '.join(allowed)}")

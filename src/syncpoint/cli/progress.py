@@ -1,4 +1,4 @@
-"""Progress on a terminal; silence in a pipe."""
+"""Progress bar on a terminal; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def measuring() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar over the sync points, on stderr, gone when the work is done."""
+    """Show a progress bar over the sync points on stderr; remove it at the end."""
     if not sys.stderr.isatty():
         yield None
         return

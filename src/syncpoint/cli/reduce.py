@@ -1,4 +1,4 @@
-"""`syncpoint reduce`: a run or a dump made small, also while it is still being written."""
+"""`syncpoint reduce`: makes a run or a dump smaller, also while it is being written."""
 
 from __future__ import annotations
 
@@ -11,26 +11,33 @@ from syncpoint.cli.output import echo
 
 
 def reduce(
-    source: Annotated[str, typer.Argument(metavar="RUN|DUMP", help="A run or a dump.")],
-    to: Annotated[str, typer.Option(help="statistics, digest or min-max.")],
+    source: Annotated[str, typer.Argument(metavar="RUN|DUMP", help="Run or dump to reduce.")],
+    to: Annotated[
+        str, typer.Option(help="What to keep of each tensor: statistics, digest or min-max.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to; NAME.statistics.run, or beside each file."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder to write (default: NAME.statistics.run, or beside each file).",
+        ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option(help="Go on while it is being written, until Ctrl-C.")
+        bool, typer.Option(help="Continue while the dump is being written, until Ctrl-C.")
     ] = False,
     until_idle: Annotated[
-        float | None, typer.Option(help="With --watch: end after so many seconds without news.")
+        float | None,
+        typer.Option(help="With --watch: end after this many seconds without a new file."),
     ] = None,
     delete: Annotated[
-        bool, typer.Option(help="Remove each file once what was kept of it is verified.")
+        bool, typer.Option(help="Delete each file after its reduced form was verified.")
     ] = False,
 ) -> None:
-    """Keep statistics, digests or the least and greatest values in place of tensors."""
+    """Replace tensors by statistics, digests, or minimum and maximum."""
     from syncpoint import api, cli
 
-    cli.after_interrupt = "the same command goes on"
+    cli.after_interrupt = "repeat the command to continue"
 
     def say(text: str) -> None:
         echo(text, err=True)

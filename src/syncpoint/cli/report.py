@@ -13,12 +13,13 @@ from syncpoint.cli.show_comparison import exit_with_verdict, show_comparison
 
 
 def report(
-    comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    comparison: Annotated[Path, typer.Argument(help="Saved comparison: NAME.cmp.")],
     *,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Judge again under this preset, or auto.", rich_help_panel=options.VERDICT
+            help="Judge again with this preset (default: the limits of the comparison).",
+            rich_help_panel=options.VERDICT,
         ),
     ] = None,
     limits: options.Limits = None,

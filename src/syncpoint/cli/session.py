@@ -14,23 +14,25 @@ from syncpoint.cli.parse import parse_bytes
 
 def session(
     target: Annotated[
-        str, typer.Argument(help="Fill in the target: a model, a run or a dump.")
+        str, typer.Argument(help="Target to fill in: a model, a run or a dump.")
     ] = "",
     reference: Annotated[
-        str, typer.Argument(help="Fill in the reference: a model, a run or a dump.")
+        str, typer.Argument(help="Reference to fill in: a model, a run or a dump.")
     ] = "",
     *,
     folder: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder whose files may be chosen; else the current one."),
+        typer.Option(
+            help="Folder whose files can be chosen (default: the current one); repeatable."
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder that comparisons are kept in.")
+        Path, typer.Option("--output", "-o", help="Folder to save comparisons in.")
     ] = Path("comparisons"),
     resources: options.ResourceOptions,
     browser: options.BrowserOptions,
 ) -> None:
-    """Compare models, runs and dumps in the browser; Ctrl-C ends it and what it runs."""
+    """Compare models, runs and dumps in the browser, until Ctrl-C."""
     from syncpoint import api
 
     api.session(

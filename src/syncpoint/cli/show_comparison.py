@@ -1,4 +1,4 @@
-"""How commands show a comparison, and the exit code that they leave with."""
+"""Prints a comparison, writes its report files, and exits with its code."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 def show_comparison(
     comparison: Comparison, table: TableOptions, files: ReportFiles, saved: Path | None = None
 ) -> None:
-    """Write the files that were asked for, then print: a reader of the output that goes away,
-    as `head` does, must not cost a file."""
+    """Write the report files, then print.
+
+    In this order, because a reader that closes the output early, such as `head`, must not prevent
+    a file from being written.
+    """
     from syncpoint.reports.console import Console
-    from syncpoint.reports.divergence_message import quiet_lines
-    from syncpoint.reports.terminal import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison, quiet_lines
 
     written = [] if saved is None else [f"comparison {saved}"]
     if files.csv is not None:
@@ -43,16 +45,16 @@ def show_comparison(
 
 
 def explain_exit_code(result: Result, fail_on: str) -> int:
-    """The exit code of a comparison; where it is not a verdict, say why."""
+    """Return the exit code of a comparison, and print why if too little was compared."""
     from syncpoint.errors import EXIT_UNCOVERED
-    from syncpoint.reports.divergence_message import uncovered
+    from syncpoint.reports.coverage_text import uncovered_text
 
     code = result.exit_code(fail_on)
     if code == EXIT_UNCOVERED:
-        echo(f"syncpoint: {uncovered(result)}", err=True)
+        echo(f"syncpoint: {uncovered_text(result)}", err=True)
     return code
 
 
 def exit_with_verdict(comparison: Comparison, fail_on: str) -> None:
-    """Leave with the exit code of the comparison."""
+    """Exit with the code of the comparison."""
     raise typer.Exit(explain_exit_code(comparison, fail_on))

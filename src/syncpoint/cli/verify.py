@@ -1,4 +1,4 @@
-"""`syncpoint verify`: compute every checksum of a run, a dump or a comparison again."""
+"""`syncpoint verify`: recomputes the checksums of a run, a dump or a comparison."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from syncpoint.cli.output import echo
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(help="A run, a dump or a comparison.")],
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    path: Annotated[Path, typer.Argument(help="Run, dump or comparison to check.")],
+    json: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
 ) -> None:
     """Check a run, a dump or a comparison against its checksums.
 
@@ -21,9 +21,9 @@ def verify(
     """
     from syncpoint import api
 
-    result = api.verify(path)
+    verification = api.verify(path)
     if json is not None:
-        result.to_json(json)
-    for line in result.lines():
+        verification.to_json(json)
+    for line in verification.lines():
         echo(line)
-    raise typer.Exit(result.exit_code())
+    raise typer.Exit(verification.exit_code())

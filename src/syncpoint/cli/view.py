@@ -12,15 +12,15 @@ from syncpoint.cli.output import echo
 
 
 def view(
-    comparison: Annotated[Path, typer.Argument(help="A saved comparison: NAME.cmp.")],
+    comparison: Annotated[Path, typer.Argument(help="Saved comparison: NAME.cmp.")],
     *,
     browser: options.BrowserOptions,
 ) -> None:
-    """Look at a comparison in the browser; Ctrl-C ends it."""
+    """Show a comparison in the browser, until Ctrl-C."""
     from syncpoint.page.open_comparison import name_of
-    from syncpoint.server.comparison_library import Library
+    from syncpoint.server.open_comparisons import Library
     from syncpoint.server.run_server import serve
 
     library, name = Library([comparison]), name_of(comparison)
-    library.get(name)  # says what is wrong with it before anything is served
+    library.get(name)  # reports what is wrong with it before anything is served
     serve(library, f"/c/{name}", echo, port=browser.port, browser=not browser.no_browser)

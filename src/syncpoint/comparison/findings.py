@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from syncpoint.errors import one_line
+from syncpoint.errors import describe_error
 
 NOT_DIAGNOSED = "not diagnosed: nobody looked for causes"
 """What reports say of a comparison without a diagnosis."""
@@ -22,7 +22,7 @@ _FAILED = "diagnosis failed: "
 def failure_line(error: Exception, cause: str = "") -> str:
     """The line of the report that says why there is no diagnosis, or not all of it: what went
     wrong, and while which cause was looked for."""
-    name, text = type(error).__name__, one_line(error)
+    name, text = type(error).__name__, describe_error(error)
     words = text if text.startswith(name) else f"{name}: {text}"
     if isinstance(error, MemoryError):
         words = "out of memory"

@@ -10,7 +10,7 @@ from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import CAUSES, causes
 from syncpoint.diagnosis.symptom import symptom
-from syncpoint.errors import SyncpointError, one_line
+from syncpoint.errors import SyncpointError, describe_error
 
 _ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
 _MAX_SAMPLED_CONFIDENCE = 0.85
@@ -45,7 +45,7 @@ def _diagnosed(case: Case) -> Diagnosis:
         except Exception as error:
             if cause in theirs:
                 # What another package does wrong is no failure of the diagnosis.
-                troubles.append(f"{cause.title}: {one_line(error)}")
+                troubles.append(f"{cause.title}: {describe_error(error)}")
             else:
                 failures.append(failure_line(error, cause.title))
                 troubles.append(failures[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,32 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import one_line
+from syncpoint.dumps.zip_members import Deflated, inflate_into
+from syncpoint.errors import describe_error
 from syncpoint.files.byte_ranges import map_bytes
-from syncpoint.run.array_bytes import Bytes, from_bytes, to_bytes
+from syncpoint.run.array_bytes import Bytes, from_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
-from syncpoint.run.reader import Run
-from syncpoint.run.storage.tensor_checksums import Checksum, damage
+from syncpoint.run.storage.tensor_checksums import Checksum, tensor_damage_error
 from syncpoint.run.value_store import FileStore
 
 Array = NDArray[Any]
 
 _KEPT = 2
 """Inflated arrays that are kept, so that reading one window by window inflates it once."""
-_STEP = 1 << 20
-
-
-@dataclass(frozen=True)
-class Deflated:
-    """Where the compressed bytes of a member lie and what they must become."""
-
-    offset: int
-    nbytes: int
-    inflated: int
-    crc: int
-    header: int
-    """Inflated bytes before the data."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ class ArrayStore(FileStore):
         window.flags.writeable = False
         return window
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of an array that lies as others read it."""
         return None if tensor.key in self._odd else self.path(tensor)
 
@@ -125,33 +112,12 @@ class ArrayStore(FileStore):
         packed = map_bytes(path, member.offset, member.nbytes)
         whole = np.empty(member.inflated, np.uint8)
         try:
-            size = _inflate_into(whole, packed)
+            size = inflate_into(whole, packed)
         except zlib.error as error:
-            raise damage(tensor, f"{path} ({one_line(error)})") from error
+            raise tensor_damage_error(tensor, f"{path} ({describe_error(error)})") from error
         if size != member.inflated or zlib.crc32(whole.data) != member.crc:
-            raise damage(tensor, path)
+            raise tensor_damage_error(tensor, path)
         return whole[member.header :]
-
-
-def _inflate_into(whole: Bytes, packed: Bytes) -> int:
-    """Inflate `packed` into `whole`; the number of bytes, one more than fit if there are more."""
-    engine = zlib.decompressobj(-zlib.MAX_WBITS)
-    size, taken, pending = 0, 0, b""
-    while not engine.eof:
-        if not pending:
-            pending = packed[taken : taken + _STEP].tobytes()
-            taken += len(pending)
-        piece = engine.decompress(pending, min(_STEP, max(whole.size - size, 1)))
-        # All input may be taken while output is still held back: constant arrays deflate a
-        # thousandfold. Only where neither is left does the stream end.
-        if not piece and not pending:
-            break
-        pending = engine.unconsumed_tail
-        if size + len(piece) > whole.size:
-            return whole.size + 1
-        whole[size : size + len(piece)] = np.frombuffer(piece, np.uint8)
-        size += len(piece)
-    return size
 
 
 def _stored(raw: Bytes, tensor: Tensor, lay: Lay) -> Array:
@@ -174,14 +140,3 @@ def _ordered(raw: Bytes, tensor: Tensor, lay: Lay) -> Array:
     array = _native(_stored(raw, tensor, lay))
     array.flags.writeable = False
     return array
-
-
-_WINDOW = 1 << 22
-"""Elements copied at once; even, so that packed elements never straddle two windows."""
-
-
-def chunks(run: Run, tensor: Tensor) -> Iterator[Bytes]:
-    """The dense bytes of a tensor, a window at a time."""
-    for start in range(0, tensor.count, _WINDOW):
-        values = run.window(tensor, start, min(start + _WINDOW, tensor.count))
-        yield to_bytes(values, DTYPES[tensor.dtype])

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.reader import Run
@@ -25,7 +25,7 @@ def with_environment(run: Run, path: Path) -> Run:
     try:
         said = parse_foreign_json(read_whole(place, _LARGEST), str(place))
     except OSError as error:
-        raise FormatError(f"JSON in {place}", one_line(error)) from None
+        raise FormatError(f"JSON in {place}", describe_error(error)) from None
     plain = isinstance(said, dict) and all(
         isinstance(value, str | int | float | bool) for value in said.values()
     )

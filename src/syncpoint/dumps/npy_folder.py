@@ -10,19 +10,23 @@ from urllib.parse import quote
 
 import xxhash
 
-from syncpoint.dumps.array_store import ArrayStore, Lay, chunks
-from syncpoint.dumps.flat_names import Entry, flat_run, named_values
-from syncpoint.dumps.npy_header import MAGIC, MAX_HEADER, make_header, parse_header
+from syncpoint.dumps.array_store import ArrayStore, Lay
+from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.npy_header import (
+    MAGIC,
+    SUFFIX,
+    make_header,
+    npy_entry,
+)
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, one_line
-from syncpoint.files.atomic_writes import partial_of
+from syncpoint.errors import FormatError, InputError
+from syncpoint.files.atomic_writes import final_name_of
 from syncpoint.files.outputs import output_folder
-from syncpoint.files.untrusted_files import folder, inside, open_regular
+from syncpoint.files.untrusted_files import path_inside, require_folder
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
 
-_SUFFIX = ".npy"
 _PLAIN = " !#$&'()+,;=@[]{}^~"
 """Kept in file names beside letters, digits and _.-; all else is written as %XX."""
 _MAX_NAME = 200
@@ -50,7 +54,7 @@ class NpyFolder:
         if path.is_file():
             root, names = path.parent, [path.name]
         else:
-            root = folder(path, "a folder of .npy files")
+            root = require_folder(path, "a folder of .npy files")
             names = sorted(_files(path), key=_natural)
             if not names:
                 raise InputError(f".npy files in {path}", "none", "check the path")
@@ -69,7 +73,7 @@ class NpyFolder:
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
         with output_folder(path) as temporary:
             for (name, tensor), header in zip(values, headers, strict=True):
-                file_path = inside(temporary, escaped(name) + _SUFFIX)
+                file_path = path_inside(temporary, escaped(name) + SUFFIX)
                 file_path.parent.mkdir(parents=True, exist_ok=True)
                 with file_path.open("xb") as file:
                     file.write(header)
@@ -81,7 +85,7 @@ def escaped(name: str) -> str:
     """A relative path for any name; two names never give the same."""
     *parents, last = (_component(c) for c in name.split("/"))
     # A folder must not take the name that a file beside it may have.
-    parents = [p[: -len(_SUFFIX)] + "%2Enpy" if p.endswith(_SUFFIX) else p for p in parents]
+    parents = [p[: -len(SUFFIX)] + "%2Enpy" if p.endswith(SUFFIX) else p for p in parents]
     return str(PurePosixPath(*parents, last))
 
 
@@ -99,10 +103,10 @@ def _files(root: Path) -> Iterator[str]:
     """Relative paths of the .npy files; links to folders are not followed, and folders that
     another conversion has not finished are not looked into."""
     for parent, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not partial_of(name)]
+        folders[:] = [name for name in folders if not final_name_of(name)]
         base = Path(parent).relative_to(root)
         for file in files:
-            if file.endswith(_SUFFIX):
+            if file.endswith(SUFFIX):
                 name = (base / file).as_posix()
                 if not name.isprintable():
                     # Tables, terminals and JSON cannot hold bytes that are no text.
@@ -114,32 +118,3 @@ def _natural(name: str) -> list[tuple[int, str | int]]:
     """Sorts layer2 before layer10."""
     pieces = re.split(r"([0-9]+)", name)
     return [(0, int(p)) if p.isdecimal() and len(p) < 19 else (1, p) for p in pieces]
-
-
-def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
-    """One file, by its header; what is not an array of numbers is a FormatError."""
-    path = inside(root, name)
-    try:
-        handle = open_regular(path)
-    except OSError as error:
-        raise FormatError(f"a readable file at {path}", one_line(error)) from error
-    try:
-        size = os.fstat(handle).st_size
-        header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))
-    finally:
-        os.close(handle)
-    if header.size + header.nbytes > size:
-        raise FormatError(
-            f"{header.nbytes} bytes of data in {path}", f"{max(size - header.size, 0)}"
-        )
-    op = name.removesuffix(_SUFFIX)
-    entry = Entry(
-        name=op,
-        dtype=header.dtype,
-        shape=header.shape,
-        file=name,
-        offset=header.size,
-        nbytes=header.nbytes,
-    )
-    fortran = header.fortran and len(header.shape) > 1
-    return entry, None if header.plain else Lay(fortran, header.swapped)

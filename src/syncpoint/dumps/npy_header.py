@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
-from syncpoint.errors import FormatError, SyncpointError, Unsupported, one_line
+from syncpoint.dumps.array_store import Lay
+from syncpoint.dumps.named_arrays import Entry
+from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
+from syncpoint.files.untrusted_files import open_regular, path_inside
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 
+SUFFIX = ".npy"
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 16 * 1024
 """More bytes than the header of any plain array has."""
@@ -57,7 +63,7 @@ def parse_header(start: bytes, where: str) -> NpyHeader:
             else:
                 raise ValueError(f"version {version}, where 1 to 3 are known")
     except Exception as error:  # its parser raises whatever the tokenizer and dtype() do
-        raise FormatError(f"a .npy header in {where}", one_line(error)[:120]) from error
+        raise FormatError(f"a .npy header in {where}", describe_error(error)[:120]) from error
     dtype = _element(found, where)
     nonzero = [d for d in shape if d]
     if len(shape) > 64 or any(d < 0 for d in shape) or prod(nonzero) > _MAX_COUNT:
@@ -104,3 +110,32 @@ def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:
     header = {"descr": descr, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
     return file.getvalue()
+
+
+def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
+    """One file, by its header; what is not an array of numbers is a FormatError."""
+    path = path_inside(root, name)
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        raise FormatError(f"a readable file at {path}", describe_error(error)) from error
+    try:
+        size = os.fstat(handle).st_size
+        header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))
+    finally:
+        os.close(handle)
+    if header.size + header.nbytes > size:
+        raise FormatError(
+            f"{header.nbytes} bytes of data in {path}", f"{max(size - header.size, 0)}"
+        )
+    op = name.removesuffix(SUFFIX)
+    entry = Entry(
+        name=op,
+        dtype=header.dtype,
+        shape=header.shape,
+        file=name,
+        offset=header.size,
+        nbytes=header.nbytes,
+    )
+    fortran = header.fortran and len(header.shape) > 1
+    return entry, None if header.plain else Lay(fortran, header.swapped)

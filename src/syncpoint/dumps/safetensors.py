@@ -8,16 +8,15 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from syncpoint.dumps.array_store import chunks
-from syncpoint.dumps.flat_names import Entry, flat_run, named_values
+from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, Unsupported, one_line
+from syncpoint.errors import FormatError, InputError, Unsupported, describe_error
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.dtypes import DTYPES, from_safetensors
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.record_json import to_text
+from syncpoint.run.storage.record_json import to_json_text
 from syncpoint.run.storage.shards import PAD
 from syncpoint.run.value_store import FileStore
 
@@ -53,7 +52,7 @@ class SafetensorsFile:
         try:
             handle = open_regular(path)
         except OSError as error:
-            raise InputError(f"a readable file at {path}", one_line(error)) from error
+            raise InputError(f"a readable file at {path}", describe_error(error)) from error
         try:
             header, start, size = _header(path, handle)
         finally:
@@ -89,7 +88,7 @@ class SafetensorsFile:
                 "data_offsets": [end, end + tensor.nbytes],
             }
             end += tensor.nbytes
-        text = to_text(header).encode("ascii")
+        text = to_json_text(header).encode("ascii")
         text = text.ljust(len(text) + -(len(text) + _LENGTH.size) % _ALIGNMENT)
         with replacing(path, new=True) as temporary, temporary.open("wb") as file:
             file.write(_LENGTH.pack(len(text)) + text)
@@ -119,7 +118,7 @@ def _decoded(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError(f"UTF-8 in the header of {path}", one_line(error)) from error
+        raise FormatError(f"UTF-8 in the header of {path}", describe_error(error)) from error
 
 
 def _entry(path: Path, name: str, body: object, start: int, size: int) -> Entry:

@@ -34,7 +34,7 @@ _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP,
 Rename = Callable[[int, bytes, int, bytes, int], int]
 
 
-def partial_of(name: str) -> str:
+def final_name_of(name: str) -> str:
     """The name that a partial's name stands for; "" if it is not the name of a partial."""
     match = _NAME.fullmatch(name)
     return match["final"] if match else ""
@@ -255,7 +255,7 @@ def _remove_leftovers(final: Path) -> None:
         found: dict[str, list[str]] = {}
         with suppress(OSError):
             for name in (entry.name for entry in os.scandir(folder)):
-                stands_for = partial_of(name)
+                stands_for = final_name_of(name)
                 if stands_for:
                     found.setdefault(stands_for, []).append(name)
         _leftovers[key] = found

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import open_regular
 
 Bytes = NDArray[np.uint8]
@@ -32,7 +32,7 @@ def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
         cure = ""
         if isinstance(error, FileNotFoundError):
             cure = "the recording is damaged; restore the file, or record it again"
-        raise FormatError(f"the file {path}", one_line(error), cure) from error
+        raise FormatError(f"the file {path}", describe_error(error), cure) from error
     try:
         size = os.fstat(handle).st_size
         if offset < 0 or nbytes < 0 or offset + nbytes > size:
@@ -53,7 +53,7 @@ def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
         mapped = mmap.mmap(handle, length, access=mmap.ACCESS_READ, offset=start)
         return np.frombuffer(mapped, np.uint8, count=nbytes, offset=offset - start)
     except OSError as error:
-        raise FormatError(f"{nbytes} readable bytes in {path}", one_line(error)) from error
+        raise FormatError(f"{nbytes} readable bytes in {path}", describe_error(error)) from error
     finally:
         os.close(handle)
 

@@ -29,12 +29,12 @@ class FileRecord:
     def verify(self, data: bytes, path: Path, cure: str) -> None:
         """A FormatError unless `data`, read from `path`, are the bytes that were recorded."""
         if len(data) != self.size:
-            raise damaged(path, f"{len(data):,} bytes instead of {self.size:,}", cure)
+            raise DamagedFileError(path, f"{len(data):,} bytes instead of {self.size:,}", cure)
         if checksum_of(data) != self.checksum:
-            raise damaged(path, "its checksum differs", cure)
+            raise DamagedFileError(path, "its checksum differs", cure)
 
 
-class DamagedFile(FormatError):
+class DamagedFileError(FormatError):
     """A file of ours is not what was written."""
 
     def __init__(self, path: Path, detail: str, cure: str) -> None:
@@ -43,11 +43,6 @@ class DamagedFile(FormatError):
         self.damage = detail
         """What is wrong with it."""
         self.args = (path, detail, cure)
-
-
-def damaged(path: Path, detail: str, cure: str) -> DamagedFile:
-    """The error for a file that is not what was written."""
-    return DamagedFile(path, detail, cure)
 
 
 def checksum_of(data: bytes) -> str:

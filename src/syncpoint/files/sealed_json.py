@@ -16,8 +16,8 @@ from typing import Any
 
 import xxhash
 
-from syncpoint.errors import FormatError, one_line
-from syncpoint.files.file_checksums import FileRecord, checksum_of, damaged
+from syncpoint.errors import FormatError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError, FileRecord, checksum_of
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 
@@ -45,7 +45,7 @@ class Document:
     """The files that belong to it, by their path below its folder."""
 
 
-def sealed(text: str) -> bytes:
+def seal_json(text: str) -> bytes:
     """A JSON object with its checksum as its last key."""
     body = text.encode("utf-8", "surrogatepass").rstrip()
     if not body.endswith(b"}") or body == b"{}":
@@ -54,7 +54,7 @@ def sealed(text: str) -> bytes:
     return body + f',\n "checksum": "{checksum_of(body)}"\n}}\n'.encode()
 
 
-def unsealed(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
+def unseal_json(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
     """A document without its checksum, and whether it had one; one that does not fit is a
     FormatError."""
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
@@ -62,7 +62,7 @@ def unsealed(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
         return data, False
     body = data[: seal.start()]
     if xxhash.xxh3_128_hexdigest(body) != seal[1].decode():
-        raise damaged(path, "its checksum differs", cure)
+        raise DamagedFileError(path, "its checksum differs", cure)
     return body + b"}", True
 
 
@@ -79,25 +79,25 @@ def read_document(
     try:
         data = read_whole(path, _MAX_DOCUMENT)
     except FileNotFoundError as error:
-        raise damaged(path, "it is missing", cure) from error
-    data, is_sealed = unsealed(data, path, cure)
+        raise DamagedFileError(path, "it is missing", cure) from error
+    data, is_sealed = unseal_json(data, path, cure)
     try:
         body = parse_json(_head(data, before) if before else data, str(path))
     except FormatError as error:
-        raise damaged(path, error.found, cure) from error
+        raise DamagedFileError(path, error.found, cure) from error
     if not isinstance(body, dict):
-        raise damaged(path, f"it holds a {type(body).__name__}, not an object", cure)
+        raise DamagedFileError(path, f"it holds a {type(body).__name__}, not an object", cure)
     if format_name and body.get("format") != format_name:
         raise FormatError(f'"format": "{format_name}" in {path}', "another document")
     schema = body.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise damaged(path, f"its schema is {str(schema)[:40]!r}", cure)
+        raise DamagedFileError(path, f"its schema is {str(schema)[:40]!r}", cure)
     if schema > newest:
         raise FormatError(
             f"schema {newest} or older in {path}", f"schema {schema}", "use a newer syncpoint"
         )
     if schema >= FIRST_SEALED_SCHEMA and not is_sealed:
-        raise damaged(path, "its checksum is missing", cure)
+        raise DamagedFileError(path, "its checksum is missing", cure)
     files = _files(body.get("files", {}), path, cure) if is_sealed else {}
     return Document(body, schema, is_sealed, files)
 
@@ -115,4 +115,6 @@ def _files(body: Any, path: Path, cure: str) -> dict[str, FileRecord]:
             for name, entry in body.items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path, f"its list of files cannot be read: {one_line(error)}", cure) from error
+        raise DamagedFileError(
+            path, f"its list of files cannot be read: {describe_error(error)}", cure
+        ) from error

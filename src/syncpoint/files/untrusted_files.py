@@ -10,10 +10,10 @@ import os
 import stat
 from pathlib import Path
 
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 
 
-def inside(root: Path, name: str) -> Path:
+def path_inside(root: Path, name: str) -> Path:
     """The file `name` below `root`; a name or link that leads out of it is a FormatError."""
     path = root / name
     if _without_links(str(root), name):
@@ -21,7 +21,7 @@ def inside(root: Path, name: str) -> Path:
     try:
         leads_out = not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError) as error:  # a link in circles is a RuntimeError up to 3.12
-        raise FormatError(f"a file inside {root}", f"{name}: {one_line(error)}") from error
+        raise FormatError(f"a file inside {root}", f"{name}: {describe_error(error)}") from error
     if leads_out:
         raise FormatError(f"a file inside {root}", f"{name}, which leads out of it")
     return path
@@ -81,10 +81,10 @@ def read_whole(path: Path, limit: int) -> bytes:
         return file.read(size)
 
 
-def folder(path: Path, what: str) -> Path:
+def require_folder(path: Path, what: str) -> Path:
     """`path` if it is a folder that can be listed, else an InputError."""
     try:
         next(os.scandir(path), None)
     except OSError as error:
-        raise InputError(what, f"{path}: {one_line(error)}", "check the path") from error
+        raise InputError(what, f"{path}: {describe_error(error)}", "check the path") from error
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 
 
 def parse_json(data: bytes | str, what: str) -> Any:
@@ -17,7 +17,7 @@ def parse_json(data: bytes | str, what: str) -> Any:
     except _Repeated as error:
         raise FormatError(f"each key once in {what}", f"{error.key!r} twice") from error
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"valid JSON in {what}", one_line(error)) from error
+        raise FormatError(f"valid JSON in {what}", describe_error(error)) from error
 
 
 def parse_foreign_json(data: bytes | str, what: str) -> Any:
@@ -31,7 +31,7 @@ def parse_foreign_json(data: bytes | str, what: str) -> Any:
         elif not text.isascii():
             text.encode()
     except UnicodeError as error:
-        raise FormatError(f"whole characters in {what}", one_line(error)) from error
+        raise FormatError(f"whole characters in {what}", describe_error(error)) from error
     return body
 
 

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from syncpoint.errors import WriteError, one_line
+from syncpoint.errors import WriteError, describe_error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -14,7 +14,7 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 def cannot_write(path: object, error: OSError, cure: str = "") -> WriteError:
     """The error for what the system said while `path` was written."""
-    reason = one_line(error)
+    reason = describe_error(error)
     if error.errno in _FULL:
         reason, usual = f"disk full ({reason})", "free space or choose another path"
     elif error.errno in _DENIED:

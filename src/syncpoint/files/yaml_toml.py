@@ -60,9 +60,9 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _one_line(error: Exception) -> str:
-    from syncpoint.errors import one_line
+    from syncpoint.errors import describe_error
 
-    return one_line(error)
+    return describe_error(error)
 
 
 def _loader() -> Any:

@@ -16,16 +16,17 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.op_records import entry_facts, widened
-from syncpoint.dumps.aimodelintermediates.writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import entry_facts
+from syncpoint.dumps.aimodelintermediates.widened_values import widened
 from syncpoint.errors import Unsupported
-from syncpoint.intermediates.run_nodes import category_of, unpacked
+from syncpoint.intermediates.categories import category_of
+from syncpoint.intermediates.run_nodes import unpacked
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
-from syncpoint.runtimes.torch.export import attribute
-from syncpoint.runtimes.torch.node_metadata import attributes, is_op
-from syncpoint.runtimes.torch.program import Edges, describe
+from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.node_metadata import attribute, attributes, describe, is_op
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 

@@ -11,8 +11,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.errors import CaptureError, SyncpointError, one_line
-from syncpoint.runtimes.torch.node_metadata import frames, mutates
+from syncpoint.errors import CaptureError, SyncpointError, describe_error
+from syncpoint.runtimes.torch.in_place_writes import mutates
+from syncpoint.runtimes.torch.node_metadata import frames
 
 Take = Callable[[Node, Any, Mapping[Node, Any]], None]
 """Takes a node, what it gave, and the values that are at hand."""
@@ -35,28 +36,16 @@ def walk(
         except SyncpointError:
             raise
         except OSError as error:
-            raise CaptureError("room for the intermediates", one_line(error)) from error
+            raise CaptureError("room for the intermediates", describe_error(error)) from error
         except Exception as error:
             node = walker.node
             stack = frames(node) if node is not None else ()
             place = f" in {node.name} ({node.target})" if node is not None else ""
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
-                "the program to run on these inputs", f"it raised {one_line(error)[:300]}{place}"
+                "the program to run on these inputs",
+                f"it raised {describe_error(error)[:300]}{place}",
             ) from error
-
-
-def output_names(program: ExportedProgram) -> set[str]:
-    """What Apple's tools list as outputs: also the nodes with new values of buffers."""
-    (output,) = (node for node in program.graph.nodes if node.op == "output")
-    return {leaf.name for leaf in pytree.tree_leaves(list(output.args)) if isinstance(leaf, Node)}
-
-
-def category_of(node: Node, outputs: set[str]) -> str:
-    """Where an entry of this node stands."""
-    if node.op == "placeholder":
-        return "inputs"
-    return "outputs" if node.name in outputs else "intermediates"
 
 
 class _Walker(Interpreter):

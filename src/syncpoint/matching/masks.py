@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
-from syncpoint.run.dims import shape_text
+from syncpoint.run.dims import format_shape
 from syncpoint.run.user_regex import Pattern
 
 Index = tuple[slice | EllipsisType, ...]
@@ -66,12 +66,12 @@ class Mask:
         if values is None:
             chosen = np.zeros(shape, np.bool_)
             if len(self.index) - (Ellipsis in self.index) > len(shape):
-                raise ValueError(f"{len(self.index)} slices for {shape_text(shape)}")
+                raise ValueError(f"{len(self.index)} slices for {format_shape(shape)}")
             chosen[self.index] = True
             return chosen if self.keeps else ~chosen
         chosen = self._placed(np.asarray(values != 0), len(shape))
         if any(n not in (1, m) for n, m in zip(chosen.shape, shape, strict=True)):
-            raise ValueError(f"{self} {shape_text(values.shape)} for {shape_text(shape)}")
+            raise ValueError(f"{self} {format_shape(values.shape)} for {format_shape(shape)}")
         chosen = np.broadcast_to(chosen, shape)
         return chosen if self.keeps else ~chosen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from syncpoint.metrics import value_histograms
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.schema import Distribution
-from syncpoint.page.tensors import values_of
+from syncpoint.page.tensor_values import values_of
 from syncpoint.page.worst_elements import pattern, worst
 
 _BINS = 64

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
+from syncpoint.page.encoding import pack_array
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.schema import HeatMap
-from syncpoint.page.sync_point_states import packed
-from syncpoint.page.tensors import BLOCK, Floats, Index, Values, each, values_of
+from syncpoint.page.tensor_values import BLOCK, Floats, Index, Values, each, values_of
 from syncpoint.page.worst_elements import first_mismatch
 
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -95,10 +95,10 @@ def heatmap(opened: Opened, row: int, wish: Wish) -> HeatMap:
         columns=columns,
         patch=[patch_rows, patch_columns],
         wide=kind == "<f8",
-        reference=packed(cells.reference, kind),
-        target=packed(cells.target, kind),
-        difference=packed(_narrowed(cells.difference), "<f4"),
-        places=packed(cells.places, "<u4"),
+        reference=pack_array(cells.reference, kind),
+        target=pack_array(cells.target, kind),
+        difference=pack_array(_narrowed(cells.difference), "<f4"),
+        places=pack_array(cells.places, "<u4"),
         scale=max((float(side.max(initial=0.0)) for side in shown), default=0.0),
         difference_scale=float(difference.max(initial=0.0)),
         names=values.names,

@@ -15,24 +15,22 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.measuring import Sides, build_sides
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    about_result,
-    is_comparison,
-    load,
-    lonely_of,
-    open_table,
-    read_about,
-    read_columns,
-    why_unverified,
+from syncpoint.comparison.sides import Sides, build_sides
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.comparison_json import (
+    read_comparison_json,
+    result_to_json,
+    unmatched_from_json,
+    unverified_reason,
 )
-from syncpoint.comparison.storage.sync_point_table import row_of
-from syncpoint.dumps.registry import find, open_recognized
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_from_table
+from syncpoint.dumps.open_dump import open_recognized
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.sealed_json import Document
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
@@ -73,7 +71,7 @@ class SavedComparison:
     @property
     def unverified(self) -> str:
         """Why its files could not be verified; "" where they were."""
-        return why_unverified(self._document)
+        return unverified_reason(self._document)
 
     @property
     def runs(self) -> Mapping[str, Run]:
@@ -109,7 +107,7 @@ class ResultInMemory:
 
     @cached_property
     def _text(self) -> str:
-        return json.dumps(encodable(about_result(self.result, self.path)))
+        return json.dumps(make_encodable(result_to_json(self.result, self.path)))
 
     @property
     def id(self) -> str:
@@ -192,8 +190,10 @@ class Opened:
             found = Result(
                 target=self.about["target"],
                 reference=self.about["reference"],
-                rows=[row_of(flat) for flat in self.table.frame[wanted].iter_rows(named=True)],
-                unmatched=[lonely_of(lonely) for lonely in self.about["unmatched"]],
+                rows=[
+                    row_from_table(flat) for flat in self.table.frame[wanted].iter_rows(named=True)
+                ],
+                unmatched=[unmatched_from_json(lonely) for lonely in self.about["unmatched"]],
                 choice=self.limits or "auto",
                 edges={
                     OpKey(*op): tuple(OpKey(*i) for i in reads) for op, reads in self.edges.items()
@@ -286,7 +286,7 @@ def _recorded(path: Path) -> Run:
 def _document(path: Path) -> Document:
     if not is_comparison(path):
         raise InputError(f"a comparison (a folder with {JSON_NAME})", *_instead(path))
-    return read_about(path)
+    return read_comparison_json(path)
 
 
 def _instead(path: Path) -> tuple[str, str]:

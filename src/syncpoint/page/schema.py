@@ -7,7 +7,6 @@ be computed is null.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -21,15 +20,6 @@ Guilt = Literal["guilty", "first-non-finite", "inherited", "amplified", "output"
 """Whose fault: made here, passed on, an output judged by its total, not known, or nothing off."""
 Side = Literal["target", "reference"]
 Sort = Literal["similarity", "operation"]
-
-
-def number(value: float | None) -> Number:
-    """A number as JSON can say it."""
-    if value is None or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "nan"
-    return "inf" if value > 0 else "-inf"
 
 
 class Schema(BaseModel):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from syncpoint.errors import FormatError, InputError
+from syncpoint.errors import FormatError, InputError, SyncpointError
+from syncpoint.page.fused_ops import regions
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.regions import lines_of
 from syncpoint.page.schema import Side, SourceFile, SourceMark
 
 _MOST_FILES = 200
@@ -67,3 +67,23 @@ def files(opened: Opened, side: Side) -> list[str]:
     column = opened.table.frame[f"{side}_source"].fill_null("").unique(maintain_order=True)
     names = column.str.replace(r":\d+$", "").unique(maintain_order=True).to_list()
     return [name for name in names if name][:_MOST_FILES]
+
+
+def lines_of(opened: Opened, side: Side, file: str) -> pl.DataFrame:
+    """row, line: the lines of a file that the pieces of sync points came from."""
+    found = regions(opened).filter((pl.col("file") == file) & (pl.col("line") > 0))
+    if side == "target" and found.height and not _same_file(opened, file):
+        found = found.clear()
+    return found.select("row", "line")
+
+
+def _same_file(opened: Opened, file: str) -> bool:
+    """Whether both runs carry the same text: then the lines of one are those of the other."""
+    texts = []
+    for side in ("target", "reference"):
+        run = opened.run(side)
+        try:
+            texts.append(run.source_text(file) if run is not None else None)
+        except SyncpointError:
+            return False
+    return texts[0] is not None and texts[0] == texts[1]

@@ -7,8 +7,9 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.page.schema import WorstElement, number
-from syncpoint.page.tensors import Index, Values, blocks, each
+from syncpoint.page.encoding import json_number
+from syncpoint.page.schema import WorstElement
+from syncpoint.page.tensor_values import Index, Values, blocks, each
 
 _WORST = 24
 
@@ -20,9 +21,9 @@ def worst(values: Values, most: int = _WORST) -> tuple[NDArray[np.int64], list[W
     elements = [
         WorstElement(
             index=[int(i) for i in np.unravel_index(place, values.shape)],
-            reference=number(float(r)),
-            target=number(float(t)),
-            difference=number(float(d)),
+            reference=json_number(float(r)),
+            target=json_number(float(t)),
+            difference=json_number(float(d)),
         )
         for place, (r, t, d) in zip(found.places.tolist(), found.numbers, strict=True)
     ]

@@ -14,19 +14,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.dumps.registry import named, open_as
+from syncpoint.dumps.open_dump import open_as
+from syncpoint.dumps.registry import named
 from syncpoint.dumps.run_folder import write_ops
 from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.files.atomic_writes import sync
-from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.progress_journal import Kept as Known
 from syncpoint.reducing.progress_journal import Ledger, Record
 from syncpoint.reducing.result import Reduced, counted
-from syncpoint.reducing.source_files import MsprobeSource, Source
-from syncpoint.run.digests import OURS as DIGEST
+from syncpoint.reducing.sources import MsprobeSource, Source
+from syncpoint.run.digests import XXH3_128 as DIGEST
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.run.storage.writer import RunWriter
@@ -90,9 +91,9 @@ def _structure(
         for record in records.values():
             _hollow(root, record)
         for file in source.indices():
-            target = inside(root, file)
+            target = path_inside(root, file)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(read_whole(inside(source.path, file), 4 << 30))
+            target.write_bytes(read_whole(path_inside(source.path, file), 4 << 30))
         named_path = root
         if isinstance(source, MsprobeSource) and source.named.is_file():
             named_path = root / source.named.name
@@ -116,7 +117,7 @@ def _opened(source: Source, path: Path, deleted: bool) -> Run:
 
 def _hollow(root: Path, record: Record) -> None:
     """A file that looks like the one it stands for to whoever reads its header only."""
-    path = inside(root, record.file)
+    path = path_inside(root, record.file)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(record.stamp[0])
@@ -201,7 +202,7 @@ def _account_for_unnamed(
 def _pass_on(writer: RunWriter, tensor: Tensor) -> None:
     """What had no values before, and what has no elements, stays as it is."""
     if tensor.kept is Kept.VALUES:
-        empty = changed(tensor, shard="", offset=0, nbytes=0, digest="", digest_kind="")
+        empty = replace_fields(tensor, shard="", offset=0, nbytes=0, digest="", digest_kind="")
         writer.tensor(empty, b"")
     else:
         writer.tensor(tensor)
@@ -209,14 +210,14 @@ def _pass_on(writer: RunWriter, tensor: Tensor) -> None:
 
 def _reduced(writer: RunWriter, tensor: Tensor, known: Known, to: Kept, folder: Path) -> None:
     if known.values:
-        path = inside(folder / VALUES, known.digest)
+        path = path_inside(folder / VALUES, known.digest)
         data = read_whole(path, DTYPES[tensor.dtype].nbytes(tensor.count))
-        written = writer.tensor(changed(tensor, digest="", digest_kind=""), data)
+        written = writer.tensor(replace_fields(tensor, digest="", digest_kind=""), data)
         if written.digest != known.digest:
             raise FormatError(f"the values of {tensor.key} in {path}", "others")
         return
     writer.tensor(
-        changed(
+        replace_fields(
             tensor,
             kept=to,
             statistics=known.statistics if to is Kept.STATISTICS else None,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from syncpoint.reducing.data_files import Stamp
+from syncpoint.reducing.file_access import Stamp
 
 Progress = Callable[[str], None]
 """Told in words how far the work is."""

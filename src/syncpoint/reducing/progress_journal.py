@@ -16,13 +16,14 @@ from typing import Any
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.atomic_writes import sync
-from syncpoint.files.file_checksums import damaged
+from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.write_errors import write_errors
 from syncpoint.files.writer_lock import RunLock
-from syncpoint.reducing.data_files import Place, Stamp
+from syncpoint.reducing.data_file_readers import Place
+from syncpoint.reducing.file_access import Stamp
 from syncpoint.run.model import Statistics
-from syncpoint.run.storage.journal import JournalWriter, frame, read_journal
-from syncpoint.run.storage.record_json import parsed, statistics_from_json, statistics_to_json
+from syncpoint.run.storage.journal import JournalWriter, encode_frame, read_journal
+from syncpoint.run.storage.record_json import parse_record, statistics_from_json, statistics_to_json
 
 LEDGER = "reduce.log"
 _RECORD, _DELETED, _SOURCE = "record", "deleted", "reduces"
@@ -103,7 +104,7 @@ class Ledger:
             journal = read_journal(self.path)
             if journal.is_damaged_inside:
                 # Going on would cut off what is known of files that may be deleted by now.
-                raise damaged(
+                raise DamagedFileError(
                     self.path, journal.damage, "restore it from a copy, or reduce into another -o"
                 )
             for kind, body in journal.frames:
@@ -118,7 +119,7 @@ class Ledger:
                 f"{self.folder} with {others[0]} in it",
                 "choose another name with -o",
             )
-        first = frame(_SOURCE, self._facts())
+        first = encode_frame(_SOURCE, self._facts())
         with write_errors(self.path, "free space, or name a folder on another disk with -o"):
             self._journal = JournalWriter(self.path, first)
             self._end = self.path.stat().st_size
@@ -139,7 +140,7 @@ class Ledger:
                     )
             self.format = str(body.get("format", ""))
         elif kind == _RECORD:
-            record = parsed(record_from_json, body, str(self.path))
+            record = parse_record(record_from_json, body, str(self.path))
             self.records[record.file] = record
             self.deleted.discard(record.file)
         elif kind == _DELETED and isinstance(body, list):
@@ -150,15 +151,15 @@ class Ledger:
     def recognised(self, format: str) -> None:
         """Remember the format of the dump."""
         self.format = format
-        self._append(frame(_SOURCE, self._facts()))
+        self._append(encode_frame(_SOURCE, self._facts()))
 
     def add(self, records: Iterable[Record]) -> None:
         """Have records on the disk, and read back from there, when this returns."""
         records = list(records)
         start = self._end
-        self._append(b"".join(frame(_RECORD, record.to_json()) for record in records))
+        self._append(b"".join(encode_frame(_RECORD, record.to_json()) for record in records))
         again = read_journal(self.path, start).frames
-        told = [parsed(record_from_json, body, str(self.path)) for _, body in again]
+        told = [parse_record(record_from_json, body, str(self.path)) for _, body in again]
         # As text: a figure that is NaN is not equal to itself.
         if [repr(r) for r in told] != [repr(r) for r in records]:
             raise FormatError(f"what was written to {self.path}", "something else")
@@ -170,7 +171,7 @@ class Ledger:
         """Say that files are about to be removed, so that they are known to be missing for that."""
         files = list(files)
         if files:
-            self._append(frame(_DELETED, files))
+            self._append(encode_frame(_DELETED, files))
             self.deleted.update(files)
 
     def close(self) -> None:

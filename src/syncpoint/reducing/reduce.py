@@ -35,12 +35,12 @@ def reduce(
         raise InputError(f"a folder outside of {given}", f"{out}", "choose another with -o")
     watching = Watch(on=watch, until_idle=until_idle)
     if to == "min-max":
-        from syncpoint.reducing.min_max import MinMax
+        from syncpoint.reducing.to_min_max import MinMax
 
         return MinMax(
             path=source, out=out or folder, delete=delete, watch=watching, progress=progress
         ).run()
-    from syncpoint.reducing.engine import Reduction
+    from syncpoint.reducing.to_statistics import Reduction
 
     beside = source.parent if given.name in ("", "..") else given.parent
     target = out or beside / f"{_stem(source)}.{to}.run"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.errors import EXIT_CLOSE, EXIT_FAILED, EXIT_INTERRUPTED
-from syncpoint.foreign_text import visible
+from syncpoint.foreign_text import make_visible
 
 _SHOWN = 3
 _LONGEST = 160
@@ -60,7 +60,7 @@ class Reduced:
         return found + [f"note: {note}" for note in self.notes]
 
     def __str__(self) -> str:
-        return "\n".join(map(visible, self.lines()))
+        return "\n".join(map(make_visible, self.lines()))
 
 
 def _short(text: str) -> str:

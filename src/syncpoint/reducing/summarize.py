@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics import Operand
 from syncpoint.metrics import statistics as describe
-from syncpoint.reducing.data_files import read_into
+from syncpoint.reducing.file_access import read_into
 from syncpoint.run.array_bytes import from_bytes, to_bytes
-from syncpoint.run.digests import OURS, hasher
+from syncpoint.run.digests import XXH3_128, new_hasher
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Statistics, Tensor
 from syncpoint.run.reader import Run
-from syncpoint.run.statistics import merged
-from syncpoint.run.storage.tensor_checksums import damage
+from syncpoint.run.statistics import merge_statistics
+from syncpoint.run.storage.tensor_checksums import tensor_damage_error
 
 Array = NDArray[Any]
 
@@ -66,7 +66,7 @@ def measure(
         if figures or (ends and not _exact(dtype)):
             some = describe(Operand(values, tensor.dtype))
         if figures and some is not None:
-            found = some if found is None else merged(found, some)
+            found = some if found is None else merge_statistics(found, some)
         if ends:
             both = _ends(both, values, some)
     if figures and found is None:
@@ -81,9 +81,9 @@ def _verify(run: Run, tensor: Tensor, handle: int, digest: str) -> None:
     checksum = run.checksum(tensor)
     if checksum is None:
         return
-    if checksum.kind != OURS:
+    if checksum.kind != XXH3_128:
         # Of a whole member of an archive, say. Its pages have just been read.
-        state = hasher(checksum.kind)
+        state = new_hasher(checksum.kind)
         end = checksum.offset + checksum.nbytes
         buffer = np.empty(min(WINDOW, checksum.nbytes), np.uint8)
         for start in range(checksum.offset, end, WINDOW):
@@ -92,12 +92,12 @@ def _verify(run: Run, tensor: Tensor, handle: int, digest: str) -> None:
             state.update(raw.data)
         digest = state.hexdigest()
     if digest != checksum.value.lower():
-        raise damage(tensor, tensor.shard)
+        raise tensor_damage_error(tensor, tensor.shard)
 
 
 def windows(run: Run, tensor: Tensor, handle: int) -> Iterator[Array]:
     """The elements in row-major order; each array is only good until the next is asked for."""
-    if run.place(tensor, verify=False) is None:  # `measure` verifies it
+    if run.dense_file(tensor, verify=False) is None:  # `measure` verifies it
         # Put in order once: stores do so for each window anew.
         whole = run.values(tensor).reshape(-1)
         for start in range(0, tensor.count, WINDOW):

@@ -13,7 +13,7 @@ import rich.console
 import rich.table
 import rich.text
 
-from syncpoint.foreign_text import LONGEST_NAME, visible
+from syncpoint.foreign_text import MAX_NAME_CHARS, make_visible
 
 RichText = rich.text.Text
 """Parts of a `Text`: already visible."""
@@ -25,11 +25,11 @@ class Text(rich.text.Text):
     """One line. What it is made of or given later is shown, never obeyed."""
 
     def __init__(self, text: str = "", style: Any = "", **options: Any) -> None:
-        super().__init__(visible(text), style, **options)
+        super().__init__(make_visible(text), style, **options)
 
     def append(self, text: Any, style: Any = None) -> Text:
         """Add to its end."""
-        super().append(visible(text) if isinstance(text, str) else text, style)
+        super().append(make_visible(text) if isinstance(text, str) else text, style)
         return self
 
 
@@ -47,9 +47,9 @@ class Table(rich.table.Table):
 def as_cell(cell: str | RichText) -> RichText:
     """What stands in a cell of a table."""
     if isinstance(cell, str):
-        return Text(visible(cell, LONGEST_NAME))
-    if len(cell.plain) > LONGEST_NAME:
-        return Text(visible(cell.plain, LONGEST_NAME), cell.style)
+        return Text(make_visible(cell, MAX_NAME_CHARS))
+    if len(cell.plain) > MAX_NAME_CHARS:
+        return Text(make_visible(cell.plain, MAX_NAME_CHARS), cell.style)
     return cell
 
 
@@ -85,4 +85,4 @@ class Console(rich.console.Console):
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
         """A plain string as text."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(make_visible(text), **options)

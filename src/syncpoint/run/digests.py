@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from syncpoint.run.array_bytes import Bytes, to_bytes
 from syncpoint.run.dtypes import DTYPES
 
-OURS = "xxh3-128"
+XXH3_128 = "xxh3-128"
 CRC32 = "crc32"
 
 Windows = Callable[[], Iterable[NDArray[Any]]]
@@ -55,7 +55,7 @@ def _named(name: str) -> Callable[[], Hasher]:
 
 
 _KINDS: dict[str, Callable[[], Hasher]] = {
-    OURS: xxhash.xxh3_128,
+    XXH3_128: xxhash.xxh3_128,
     "xxh3-64": xxhash.xxh3_64,
     "xxh64": xxhash.xxh64,
     "xxh32": xxhash.xxh32,
@@ -71,32 +71,32 @@ def is_computable(kind: str) -> bool:
     return kind in _KINDS
 
 
-def hasher(kind: str) -> Hasher:
+def new_hasher(kind: str) -> Hasher:
     """A new state of this kind."""
     return _KINDS[kind]()
 
 
-def digest_of(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> str:
+def compute_digest(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> str:
     """The digest of a tensor that comes window by window, in row-major order."""
-    state = hasher(kind)
+    state = new_hasher(kind)
     for values in windows:
         state.update(to_bytes(values, DTYPES[dtype]).data)
     return state.hexdigest()
 
 
-def digests_of(kind: str, dtype: str, windows: Windows) -> frozenset[str]:
+def compute_digests(kind: str, dtype: str, windows: Windows) -> frozenset[str]:
     """The digest that a tool may have taken; of bf16 there are two, since some tools take that of
     the numbers as float32."""
-    found = {digest_of(kind, windows(), dtype)}
+    found = {compute_digest(kind, windows(), dtype)}
     if kind == CRC32 and dtype == "bf16":
-        found.add(digest_of(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
+        found.add(compute_digest(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
     return frozenset(found)
 
 
 def hash_bytes(kind: str, content: Bytes) -> str:
     """The checksum of bytes in memory."""
-    if kind == OURS:  # in one call: most tensors are small
+    if kind == XXH3_128:  # in one call: most tensors are small
         return xxhash.xxh3_128_hexdigest(content.data)
-    state = hasher(kind)
+    state = new_hasher(kind)
     state.update(content.data)
     return state.hexdigest()

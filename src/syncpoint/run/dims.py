@@ -75,7 +75,7 @@ class Dims:
         return " ".join(map(str, self.axes))
 
 
-def shape_text(shape: Iterable[int]) -> str:
+def format_shape(shape: Iterable[int]) -> str:
     """A shape as people write it: 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
 

@@ -127,7 +127,7 @@ _LONG_NAMES = {d.long_name: d.name for d in DTYPES.values()} | {
 }
 
 
-def dtype(name: str) -> DType:
+def parse_dtype(name: str) -> DType:
     """The element type called `name`; the long names of NumPy and PyTorch are understood too."""
     short = name.removeprefix("torch.").lower()
     found = DTYPES.get(_LONG_NAMES.get(short, short))

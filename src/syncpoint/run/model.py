@@ -169,7 +169,7 @@ class Quantization:
     """Look-up table: stored - zero_point is an index into it, so that several tables may lie one
     behind the other; the scale is applied after."""
 
-    def misfit(self, shape: tuple[int, ...]) -> str:
+    def describe_misfit(self, shape: tuple[int, ...]) -> str:
         """What is wrong with it for a tensor of this shape; "" if nothing is."""
         wanted = 1
         if self.axis is not None:
@@ -239,7 +239,7 @@ class Tensor:
         return prod(self.shape)
 
 
-def changed(tensor: Tensor, **changes: Any) -> Tensor:
+def replace_fields(tensor: Tensor, **changes: Any) -> Tensor:
     """What `dataclasses.replace` gives, in a seventh of its time: this is done twice for every
     tensor of a capture."""
     made = object.__new__(Tensor)

@@ -12,7 +12,9 @@ from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Quantization
 
 
-def quantized(values: NDArray[Any], meaning: Quantization, dtype: np.dtype[Any]) -> NDArray[Any]:
+def quantize_values(
+    values: NDArray[Any], meaning: Quantization, dtype: np.dtype[Any]
+) -> NDArray[Any]:
     """The nearest integers of this type, halves to even; what is out of range goes to its end."""
     if meaning.table:
         raise Unsupported("evenly spaced numbers to round to", "a look-up table")

@@ -12,8 +12,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.errors import DamagedError, FormatError, InputError
-from syncpoint.run.digests import OURS, digest_of, digests_of, is_computable
-from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, changed
+from syncpoint.run.digests import XXH3_128, compute_digest, compute_digests, is_computable
+from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.storage.table_reader import Records
 from syncpoint.run.storage.tensor_checksums import DEFERRED, Checksum
 from syncpoint.run.value_store import FileStore, Store, Verifies
@@ -111,7 +111,7 @@ class Run:
         """The values for a caller that calls `verify` itself before it says anything of them, so
         that it can do so in another thread; deflated ones are checked all the same."""
         if isinstance(self._store, FileStore):
-            return self.values(changed(tensor, digest_kind=DEFERRED))
+            return self.values(replace_fields(tensor, digest_kind=DEFERRED))
         return self.values(tensor)
 
     def values_for_sampling(self, tensor: Tensor) -> Array:
@@ -130,7 +130,7 @@ class Run:
             self.sampled[tensor.key] = tensor
             raise
 
-    def place(self, tensor: Tensor, *, verify: bool = True) -> Path | None:
+    def dense_file(self, tensor: Tensor, *, verify: bool = True) -> Path | None:
         """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
         them piece by piece; None where only `values` can tell.
 
@@ -139,7 +139,7 @@ class Run:
         self._check_kept(tensor)
         if not isinstance(self._store, FileStore):
             return None
-        path = self._store.place(tensor)
+        path = self._store.dense_file(tensor)
         if path is not None and verify:
             self._store.verify(tensor)
         return path
@@ -165,7 +165,7 @@ class Run:
         content = None
         whole = values is not None and values.nbytes == tensor.nbytes
         # Only what lies in the file as it is read has the bytes that the checksum is of.
-        if values is not None and whole and self.place(tensor, verify=False) is not None:
+        if values is not None and whole and self.dense_file(tensor, verify=False) is not None:
             content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         self._verifier.verify(tensor, content)
         return True
@@ -192,11 +192,11 @@ class Run:
             for tensor in self.tensors:
                 facts = f"{tensor.key!r} {tensor.dtype} {tensor.shape} {tensor.kept}"
                 state.update(facts.encode("utf-8", "replace"))
-                state.update(self.content(tensor).encode())
+                state.update(self.content_id(tensor).encode())
             self._digest = state.hexdigest()
         return self._digest
 
-    def intact(self, tensor: Tensor) -> bool:
+    def is_intact(self, tensor: Tensor) -> bool:
         """Whether the bytes are those that were recorded; True where there is no telling."""
         try:
             self.verify(tensor)
@@ -215,9 +215,9 @@ class Run:
             return frozenset({tensor.digest.lower()})
         if tensor.kept is not Kept.VALUES or not is_computable(kind):
             return frozenset()
-        return digests_of(kind, tensor.dtype, lambda: self._windows(tensor))
+        return compute_digests(kind, tensor.dtype, lambda: self._windows(tensor))
 
-    def content(self, tensor: Tensor) -> str:
+    def content_id(self, tensor: Tensor) -> str:
         """Identifies the values of one tensor; they are read where it comes without a digest."""
         if tensor.digest:
             return f"{tensor.digest_kind} {tensor.digest}"
@@ -227,7 +227,7 @@ class Run:
 
     def _hash(self, tensor: Tensor) -> str:
         try:
-            return f"{OURS} {digest_of(OURS, self._windows(tensor), tensor.dtype)}"
+            return f"{XXH3_128} {compute_digest(XXH3_128, self._windows(tensor), tensor.dtype)}"
         except FormatError as error:
             return f"unreadable {error.found}"
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from syncpoint.errors import InputError
 from syncpoint.run import dtypes
 from syncpoint.run.array_bytes import Array, reinterpret, to_bytes
-from syncpoint.run.digests import OURS
+from syncpoint.run.digests import XXH3_128
 from syncpoint.run.events import NULL_SINK, EventSink, OpsRecorded
 from syncpoint.run.model import (
     WHOLE,
@@ -33,10 +33,10 @@ from syncpoint.run.model import (
     RunInfo,
     Tensor,
     TensorKey,
-    changed,
+    replace_fields,
 )
-from syncpoint.run.statistics import statistics
-from syncpoint.run.storage.write_queue import Pipeline
+from syncpoint.run.statistics import compute_statistics
+from syncpoint.run.storage.write_queue import WriteQueue
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.run.user_regex import Pattern
 
@@ -209,7 +209,7 @@ class _Shared:
         self._pattern = pattern
         self._max_bytes = max_bytes
         self._spent = False
-        self.pipeline = Pipeline(idle=writer.flush)
+        self.pipeline = WriteQueue(idle=writer.flush)
         writer.update(record=record)
         writer.before_finish(self.pipeline.finish)
 
@@ -227,14 +227,14 @@ class _Shared:
         raw = to_bytes(array, dtype)
         digest = xxhash.xxh3_128_hexdigest(raw.data)
         kept = self._kept(tensor.key, digest, dtype.name, raw.size)
-        figures = statistics(array) if kept is Kept.STATISTICS else None
+        figures = compute_statistics(array) if kept is Kept.STATISTICS else None
         alias_of = self._alias(tensor, digest)
-        tensor = changed(
+        tensor = replace_fields(
             tensor,
             kept=kept,
             statistics=figures,
             digest=digest,
-            digest_kind=OURS,
+            digest_kind=XXH3_128,
             alias_of=alias_of,
         )
         self.writer.tensor(tensor, raw if kept is Kept.VALUES else None)
@@ -262,7 +262,7 @@ class _Shared:
             return Kept.VALUES
         if self._record is not Kept.VALUES or self._max_bytes is None:
             return self._record
-        if not self._spent and not self.writer.holds(digest, dtype, nbytes):
+        if not self._spent and not self.writer.has_content(digest, dtype, nbytes):
             self._spent = self.writer.stored_bytes + nbytes > self._max_bytes
             if self._spent:
                 self.writer.note(
@@ -285,5 +285,5 @@ def _owned(value: NDArray[Any], dtype: str | None) -> tuple[Array, dtypes.DType]
         array = np.array(array, order="C", copy=True)
     if dtype is None:
         return array, dtypes.from_numpy(array.dtype)
-    kind = dtypes.dtype(dtype)
+    kind = dtypes.parse_dtype(dtype)
     return reinterpret(array, kind), kind

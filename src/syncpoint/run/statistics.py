@@ -22,7 +22,7 @@ _SAFE = 1e150
 """Squares of greater numbers, or of the inverses of such, leave float64."""
 
 
-def statistics(array: NDArray[Any]) -> Statistics:
+def compute_statistics(array: NDArray[Any]) -> Statistics:
     """The statistics of `array`; complex numbers count by their modulus.
 
     `count` is of all elements. Without a finite element the figures are NaN, never zero.
@@ -103,7 +103,7 @@ def _moments(block: NDArray[np.float64]) -> tuple[float, float, float]:
     return mean * scale, spread * scale, norm * scale
 
 
-def merged(a: Statistics, b: Statistics) -> Statistics:
+def merge_statistics(a: Statistics, b: Statistics) -> Statistics:
     """The statistics of two pieces of one tensor together.
 
     Chan's merge, in roots: the sum of squared deviations itself may overflow.
@@ -130,7 +130,7 @@ def merged(a: Statistics, b: Statistics) -> Statistics:
     )
 
 
-def scaled(stored: Statistics, scale: float, zero_point: int) -> Statistics:
+def scale_statistics(stored: Statistics, scale: float, zero_point: int) -> Statistics:
     """The statistics of scale * (x - zero_point), given those of the stored integers x."""
     ends = sorted(scale * (x - zero_point) for x in (stored.min, stored.max))
     total = stored.count * stored.mean

@@ -39,7 +39,7 @@ class Pattern:
         """The first match in the text, or None."""
         return self._matched(self._compiled.search, text)
 
-    def expanded(self, match: Any, template: str) -> str:
+    def expand(self, match: Any, template: str) -> str:
         """`template` with the groups of a match in it, as `\\1`."""
         import regex
 

@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import FormatError
 from syncpoint.files.byte_ranges import map_bytes
-from syncpoint.files.untrusted_files import inside
+from syncpoint.files.untrusted_files import path_inside
 from syncpoint.run.array_bytes import Bytes, byte_range, from_bytes, to_bytes
 from syncpoint.run.digests import hash_bytes, is_computable
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.storage.shards import partial_name
-from syncpoint.run.storage.tensor_checksums import DEFERRED, WINDOW_BYTES, Checksum, Ledger, damage
+from syncpoint.run.storage.tensor_checksums import (
+    DEFERRED,
+    WINDOW_BYTES,
+    Checksum,
+    ChecksumLedger,
+    tensor_damage_error,
+)
 
 Array = NDArray[Any]
 
@@ -54,7 +60,7 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._paths: dict[str, Path] = {}
-        self._ledger = Ledger()
+        self._ledger = ChecksumLedger()
 
     def checksum(self, tensor: Tensor) -> Checksum | None:
         """The recorded checksum that covers the tensor's bytes, if there is one."""
@@ -95,7 +101,7 @@ class FileStore:
         FileStore.verify(self, tensor, content if whole else None)
         return content
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file in which the tensor's elements lie as they are; None in stores that must look
         at the bytes, or turn them into something else, before they are used."""
         return self.path(tensor)
@@ -104,7 +110,7 @@ class FileStore:
         """The file that has the bytes of a tensor."""
         path = self._paths.get(tensor.shard)
         if path is None:
-            path = self._paths[tensor.shard] = inside(self._root, tensor.shard)
+            path = self._paths[tensor.shard] = path_inside(self._root, tensor.shard)
         return path
 
 
@@ -115,14 +121,14 @@ class JournalStore(FileStore):
     one without the other: then the digest tells.
     """
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """None, as a live writer may rename the file."""
         return None
 
     def path(self, tensor: Tensor) -> Path:
         """The shard, or what there is of it; looked up anew as a live writer may rename it."""
-        final = inside(self._root, tensor.shard)
-        partial = inside(self._root, partial_name(tensor.shard))
+        final = path_inside(self._root, tensor.shard)
+        partial = path_inside(self._root, partial_name(tensor.shard))
         return partial if partial.exists() and not final.exists() else final
 
 
@@ -150,7 +156,7 @@ class MemoryStore:
         if self.has_checksum(tensor) and key not in self._sound:
             content = to_bytes(array, DTYPES[tensor.dtype])
             if hash_bytes(tensor.digest_kind, content) != tensor.digest.lower():
-                raise damage(tensor, "memory")
+                raise tensor_damage_error(tensor, "memory")
             self._sound.add(key)
         view = array.reshape(tensor.shape)
         view.flags.writeable = False

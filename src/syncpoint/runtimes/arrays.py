@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.errors import InputError, SyncpointError, one_line
+from syncpoint.errors import InputError, SyncpointError, describe_error
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.dtypes import from_numpy as dtype_of
 from syncpoint.runtimes.protocol import Array
@@ -44,9 +44,9 @@ def taken(value: Any) -> Taken:
         raise
     except Exception as error:
         # What foreign objects raise when they are read is as varied as they are.
-        raise InputError(_WANTED, f"{_kind(value)} that cannot be read: {one_line(error)}") from (
-            error
-        )
+        raise InputError(
+            _WANTED, f"{_kind(value)} that cannot be read: {describe_error(error)}"
+        ) from (error)
 
 
 def _from_torch(value: Any) -> Taken:

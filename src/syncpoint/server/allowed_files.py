@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from syncpoint.comparison.storage.comparison_folder import is_comparison
-from syncpoint.errors import InputError, one_line
+from syncpoint.errors import InputError, describe_error
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.import_path import is_reference
 from syncpoint.runtimes.registry import runtimes_accepting
@@ -53,7 +53,7 @@ class Folders:
         try:
             path = (self.here / Path(text).expanduser()).resolve()
         except (OSError, RuntimeError, ValueError) as error:  # circles, no such user, no letters
-            raise InputError("a path", f"{text!r}: {one_line(error)}") from error
+            raise InputError("a path", f"{text!r}: {describe_error(error)}") from error
         root = self._root_of(path)
         if root is None or any(part.startswith(".") for part in path.relative_to(root).parts):
             raise refusal
@@ -85,7 +85,9 @@ class Folders:
         try:
             names = sorted((entry.name for entry in folder.iterdir()), key=str.lower)
         except OSError as error:
-            raise InputError(f"a folder that can be read at {text}", one_line(error)) from error
+            raise InputError(
+                f"a folder that can be read at {text}", describe_error(error)
+            ) from error
         names = [name for name in names if not name.startswith(".") and name.isprintable()]
         entries = _known([self._entry(folder / name, name) for name in names[:_MOST_ENTRIES]])
         entries.sort(key=lambda entry: entry.kind != "folder")

@@ -9,8 +9,8 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.page import BUILT
 from syncpoint.page.schema import Problem
-from syncpoint.server.comparison_library import Library
-from syncpoint.server.request_checks import Guard
+from syncpoint.server.access_guard import Guard
+from syncpoint.server.open_comparisons import Library
 from syncpoint.server.routes import comparisons, details, graphs, sessions, source_code
 from syncpoint.server.session import Session
 from syncpoint.version import __version__

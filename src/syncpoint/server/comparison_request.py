@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import InputError
-from syncpoint.metrics.limits import PRESETS, coarser, coarsest
+from syncpoint.metrics.limits import PRESETS, coarsest, is_coarser
 from syncpoint.page.overview import CHOOSABLE
 from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.inputs.generate import parse_shape
-from syncpoint.runtimes.registry import find, parse_options, runtimes_accepting
+from syncpoint.runtimes.inputs.shapes import parse_shape
+from syncpoint.runtimes.options import parse_options
+from syncpoint.runtimes.registry import find, runtimes_accepting
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import as_text, look
 from syncpoint.server.session_schema import Seen, SessionSpec, SideSpec
@@ -115,7 +116,7 @@ class Plan:
 def warnings(target: Seen, reference: Seen) -> list[str]:
     """What looks wrong before anything is run."""
     sides = [_coarsest(seen.precision) for seen in (target, reference)]
-    if all(sides) and coarser(sides[1], sides[0]):
+    if all(sides) and is_coarser(sides[1], sides[0]):
         return [f"B, the reference, is {sides[1]} and A, the target, {sides[0]}: are they swapped?"]
     return []
 

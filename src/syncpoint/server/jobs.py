@@ -6,9 +6,7 @@ its connection asks and sees the same.
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import threading
 import time
 from collections import deque
@@ -19,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.comparison.events import Stage
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
-from syncpoint.errors import InputError, one_line
-from syncpoint.files.write_errors import write_errors
+from syncpoint.comparison.storage.comparison_folder import is_comparison
+from syncpoint.errors import InputError, describe_error
 from syncpoint.page.schema import Problem
-from syncpoint.server.cleanup import worth_keeping
 from syncpoint.server.comparison_request import Plan
+from syncpoint.server.output_folders import clear_output_folder, create_output_folder
 from syncpoint.server.session_memory import Memory
 from syncpoint.server.session_schema import (
     DriftSoFar,
@@ -128,7 +125,7 @@ class Jobs:
         """Ask for a comparison; `command` gives its command line for a folder's text."""
         with self._changed:
             self._refuse_more()
-            out = self._place(plan.name)
+            out = create_output_folder(self.out, plan.name)
             return self._added(Job(plan=plan, out=out, command=command(str(out)), spec=spec))
 
     def take_up(
@@ -213,28 +210,10 @@ class Jobs:
         if self._thread is not None:
             self._thread.join(2 * PATIENCE)
 
-    def free(self, name: str) -> Path:
-        """Where a comparison of that name would be kept: with a number where there is one."""
-        path, number = self.out / f"{name}.cmp", 1
-        while os.path.lexists(path):
-            number += 1
-            path = self.out / f"{name}-{number}.cmp"
-        return path
-
     def busy(self) -> set[Path]:
         """The folders of comparisons that are being made."""
         with self._changed:
             return {job.out for job in self._jobs.values() if job.state not in OVER}
-
-    def _place(self, name: str) -> Path:
-        """A new folder of that name; nothing is overwritten, whoever else writes there."""
-        with write_errors(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
-            while True:
-                path = self.free(name)
-                with suppress(FileExistsError):
-                    path.mkdir()
-                    return path
 
     def _refuse_more(self) -> None:
         waiting = sum(job.state not in OVER for job in self._jobs.values())
@@ -251,7 +230,7 @@ class Jobs:
         return self._queued(job)
 
     def _clear(self, job: Job) -> None:
-        _cleared(job)
+        job.can_resume = clear_output_folder(job.out)
         if self._memory is not None and not job.can_resume:
             self._memory.end(job.out)
 
@@ -287,7 +266,9 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                job.problem = Problem(expected="the comparison to be made", found=one_line(error))
+                job.problem = Problem(
+                    expected="the comparison to be made", found=describe_error(error)
+                )
             with self._changed:
                 self._settle(job)
 
@@ -388,16 +369,6 @@ def _mark(job: Job) -> None:
         if progress.state == "now":
             progress.seconds = job.now - progress.began
         progress.state = "failed" if job.state == "failed" else "stopped"
-
-
-def _cleared(job: Job) -> None:
-    """Keep what can be gone on from, and nothing else."""
-    keep = worth_keeping(job.out)
-    job.can_resume = keep and (job.out / PROGRESS_LOG).is_file()
-    if keep or not job.out.is_dir():
-        return
-    if all(is_own(entry) for entry in job.out.iterdir()):
-        shutil.rmtree(job.out, ignore_errors=True)
 
 
 def _plain(call: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
 from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.registry import find, parse_options
+from syncpoint.runtimes.options import parse_options
+from syncpoint.runtimes.registry import find
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import look
 from syncpoint.server.session_schema import InputForm, Seen, SideSpec

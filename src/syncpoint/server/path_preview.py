@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from syncpoint.dumps.open_dump import open_as
 from syncpoint.dumps.registry import find as find_format
-from syncpoint.dumps.registry import open_as
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.page.schema import Problem
 from syncpoint.run.dtypes import DTYPES, Kind

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.server.comparison_library import Library
+from syncpoint.server.open_comparisons import Library
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from syncpoint.server.request_checks import Guard
+    from syncpoint.server.access_guard import Guard
     from syncpoint.server.session import Session
 
 HOST = "127.0.0.1"
@@ -75,16 +75,16 @@ def prepare_server(
 
 
 def server_config(app: Guard) -> uvicorn.Config:
-    """How the server treats connections."""
+    """How the server treats connection_limits."""
     import uvicorn
 
-    from syncpoint.server import connections
+    from syncpoint.server import connection_limits
 
     return uvicorn.Config(
         app,
-        http=connections.BoundedConnection,
+        http=connection_limits.BoundedConnection,
         ws="none",
-        timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=connection_limits.KEEP_ALIVE_SECONDS,
         log_level="warning",
         access_log=False,
     )

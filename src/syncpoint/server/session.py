@@ -15,11 +15,12 @@ from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.overview import CHOOSABLE
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_library import Library
 from syncpoint.server.comparison_request import Plan, said_precision, warnings
-from syncpoint.server.history import PastList
 from syncpoint.server.jobs import Job, Jobs
 from syncpoint.server.model_check import Checks
+from syncpoint.server.open_comparisons import Library
+from syncpoint.server.output_folders import free_output_path
+from syncpoint.server.past_comparisons import PastList
 from syncpoint.server.session_memory import Memory
 from syncpoint.server.session_schema import Command, MetricChoice, SessionInfo, SessionSpec
 from syncpoint.server.unfinished_view import Glimpses
@@ -62,7 +63,7 @@ class Session:
         """The same comparison for the shell, and what looks wrong about it."""
         plan = Plan.of(spec, self.folders)
         sides = [said_precision(self.folders, side) for side in (spec.target, spec.reference)]
-        out = self.folders.text_of(self.jobs.free(plan.name))
+        out = self.folders.text_of(free_output_path(self.out, plan.name))
         return Command(command=plan.command(out), warnings=warnings(sides[0], sides[1]))
 
     def compare(self, spec: SessionSpec) -> Job:

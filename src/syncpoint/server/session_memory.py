@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from syncpoint.errors import SyncpointError
 from syncpoint.files.atomic_writes import write_atomically
-from syncpoint.files.sealed_json import sealed, unsealed
+from syncpoint.files.sealed_json import seal_json, unseal_json
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.server.session_schema import Fields, Form, SessionSpec
 
@@ -84,11 +84,11 @@ class Memory:
             return
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, sealed(text))
+            write_atomically(path, seal_json(text))
 
 
 def _read_sealed(path: Path) -> bytes:
     """A file of the session; one that is damaged is a FormatError, one without a checksum is of an
     older version."""
     data = read_whole(path, _LARGEST)
-    return unsealed(data, path, "fill in the form again")[0]
+    return unseal_json(data, path, "fill in the form again")[0]

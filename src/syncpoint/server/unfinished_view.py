@@ -3,20 +3,28 @@ a process of its own, and gone with the session."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
-from syncpoint.errors import CaptureError, InputError, one_line
-from syncpoint.files.writer_lock import RunLock
-from syncpoint.server.cleanup import place_for_looks
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
+from syncpoint.errors import CaptureError, InputError, describe_error
+from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.server.comparison_request import Plan
 from syncpoint.server.worker_process import Process
 
+_LOOKS = "syncpoint-looks-"
+"""What folders for looks at unfinished comparisons are called in the folder for passing files."""
+_BEGINNING = 60.0
+"""Seconds after which a folder without a lock is nobody's."""
 _LONGEST = 120.0
 """Seconds that pairing two runs again may take."""
 
@@ -39,7 +47,7 @@ class Glimpses:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
-                raise InputError(f"a comparison at {folder.name}", one_line(error)) from error
+                raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
             if key not in self._known:
                 if self._place is None:
                     self._place, self._lock = place_for_looks()
@@ -75,3 +83,16 @@ class Glimpses:
             raise InputError(*(str(said[k]) for k in ("expected", "found", "cure")))
         if said.get("kind") != "written":
             raise CaptureError("what is finished to be read", process.failure().found)
+
+
+def place_for_looks() -> tuple[Path, RunLock]:
+    """A folder that is ours as long as we live, without those of servers that live no more."""
+    for folder in Path(gettempdir()).glob(f"{_LOOKS}*"):
+        with suppress(OSError):
+            facts = folder.lstat()
+            ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+            # Whoever was killed has let go of its lock; one that just begins may have none yet.
+            if ours and time.time() - facts.st_mtime > _BEGINNING and not is_locked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+    folder = Path(mkdtemp(prefix=_LOOKS))
+    return folder, RunLock(folder)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.errors import CaptureError
-from syncpoint.foreign_text import visible, without_colours
+from syncpoint.foreign_text import make_visible, strip_colours
 from syncpoint.supervision.ending_messages import describe_end, describe_memory, describe_timeout
 from syncpoint.supervision.process_tree import memory_of_tree
 
@@ -88,8 +88,8 @@ class Lines:
         return [found]
 
     def _text(self) -> str:
-        plain = without_colours(self._line.decode("utf-8", "replace")).strip()
-        return visible(plain[:_LONGEST_LINE])[:_LONGEST_LINE]
+        plain = strip_colours(self._line.decode("utf-8", "replace")).strip()
+        return make_visible(plain[:_LONGEST_LINE])[:_LONGEST_LINE]
 
 
 class Process:

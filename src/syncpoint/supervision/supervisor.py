@@ -281,7 +281,7 @@ class _Supervisor:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _tell(self, code: int, exceeded: str) -> None:
-        from syncpoint.foreign_text import visible
+        from syncpoint.foreign_text import make_visible
         from syncpoint.supervision.crash_file import write_crash_file
         from syncpoint.supervision.ending_messages import describe_end
 
@@ -294,7 +294,7 @@ class _Supervisor:
             parts.append(f"details are in {details}" if details else "")
         if self._recording:
             parts.append(_what_was_recorded(self._recording))
-        sys.stderr.write(f"syncpoint: {visible('; '.join(part for part in parts if part))}\n")
+        sys.stderr.write(f"syncpoint: {make_visible('; '.join(part for part in parts if part))}\n")
 
     def _read_stack(self) -> str:
         """The Python stack that the child left when a native crash ended it."""

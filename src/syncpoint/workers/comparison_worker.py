@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.errors import NoShape, SyncpointError
-from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.shapes import Shape
 
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
@@ -91,7 +91,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:  # models may raise anything, SystemExit too
-        from syncpoint.runtimes.import_path import one_line
+        from syncpoint.runtimes.exception_text import one_line
 
         traceback.print_exc()
         found = f"{one_line(error)}"
@@ -110,8 +110,9 @@ def _print_at_once() -> None:
 
 def _check(order: dict[str, Any], teller: Teller) -> None:
     """Open a model, run nothing, and say what it takes."""
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import parse_options, runtime
+    from syncpoint.runtimes.registry import runtime
 
     began = time.monotonic()
     chosen = runtime(order["runtime"])
@@ -134,7 +135,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint.workflow.resolve_sides import open_recording
 
     folder, call = Path(order["folder"]), order["call"]
-    log = ProgressLog.glimpse(folder)
+    log = ProgressLog.open_read_only(folder)
     target, reference = (
         open_recording(call[side]) or open_run(folder / f"{side}.run")
         for side in ("target", "reference")
@@ -147,7 +148,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint import api
-    from syncpoint.reports.divergence_message import verdict_line
+    from syncpoint.reports.verdict_line import verdict_line
 
     call = dict(order["call"])
     shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}

@@ -13,7 +13,7 @@ from syncpoint.supervision.scratch_folder import scratch_folder
 if TYPE_CHECKING:
     from syncpoint.run.events import EventSink
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.runtimes.protocol import Inputs
 
 GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
@@ -21,7 +21,7 @@ GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 def open_run(path: str | Path) -> Run:
     """Open a run, or any dump that is known, by its path."""
-    from syncpoint.dumps.registry import open_dump
+    from syncpoint.dumps.open_dump import open_dump
 
     return open_dump(path)
 
@@ -85,21 +85,22 @@ def capture_model(
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
     from syncpoint.run.recorder import Recorder
-    from syncpoint.run.storage.folder import check_folder
+    from syncpoint.run.storage.folder import check_new_run_path
     from syncpoint.run.storage.writer import RunWriter
     from syncpoint.runtimes.inputs.read_inputs import read_inputs
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import RUNTIMES, find, parse_options
+    from syncpoint.runtimes.registry import RUNTIMES, find
 
     if inputs is None:
         raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
     if record not in set(Kept):
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
     if out is not None:
-        check_folder(Path(out), overwrite)  # before minutes of loading and running a model
+        check_new_run_path(Path(out), overwrite)  # before minutes of loading and running a model
     chosen = find(model, runtime)
     settings = parse_options(chosen, options)
-    label = str(model) if isinstance(model, str | Path) else describe(model)
+    label = str(model) if isinstance(model, str | Path) else describe_model(model)
     with (
         activity(f"opening {label}"),
         RUNTIMES.contain_errors(chosen.name, InputError, f"to open {label}"),
@@ -140,13 +141,13 @@ def capture_model(
     return run
 
 
-def describe(model: object) -> str:
+def describe_model(model: object) -> str:
     """What an object that is a model is called in reports."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def inputs_of(run: Run | None) -> list[Inputs] | None:
     """The inputs that a run was recorded with, one for each sample; None where there are none."""
-    from syncpoint.runtimes.inputs import read_inputs
+    from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
 
-    return (read_inputs.inputs_of(run) or None) if run is not None else None
+    return (recorded_inputs(run) or None) if run is not None else None

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.run.events import EventSink
-from syncpoint.workflow.diagnose import Models, diagnosed
+from syncpoint.workflow.diagnose import Models, diagnose_result
 from syncpoint.workflow.recorded_model import attach_session
 from syncpoint.workflow.resolve_sides import ResolvedSide, open_sides, report_run, resolve_sides
-from syncpoint.workflow.second_input import second_execution
+from syncpoint.workflow.second_input import prepare_second_runs
 from syncpoint.workflow.third_run import add_third_run
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.comparison.storage.progress_log import ProgressLog
     from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
 
@@ -74,7 +74,7 @@ def _measure(
 ) -> tuple[Result, Sides]:
     """The result of the engine, and both runs as the engine read them."""
     from syncpoint.comparison.engine import Options, compare_through
-    from syncpoint.comparison.measuring import build_sides
+    from syncpoint.comparison.sides import build_sides
 
     samples = target.samples if settings.introduced == "replay" else None
     options = Options(
@@ -84,7 +84,7 @@ def _measure(
         samples=samples or (),
         threads=settings.threads,
         log=log,
-        second_execution=second_execution(target, reference) if settings.confirm else None,
+        second_execution=prepare_second_runs(target, reference) if settings.confirm else None,
         events=events,
     )
     sides = build_sides(target.run, reference.run, options.masks)
@@ -102,16 +102,16 @@ def _save_and_diagnose(
 ) -> Result:
     """Save before the diagnosis, which may fail or be killed; the log goes after that, so that
     `resume` knows of a diagnosis that is missing."""
-    from syncpoint.comparison.storage.comparison_folder import is_comparison, keep_diagnosis, save
+    from syncpoint.comparison.storage.comparison_folder import is_comparison, save, save_diagnosis
 
     if settings.out is not None and not is_comparison(settings.out):
         save(result, settings.out)
     if settings.diagnose:
         events.send(Step(stage=Stage.DIAGNOSIS))
         models = Models.of(target, reference)
-        result = diagnosed(result, target.run, reference.run, models, sides=sides)
+        result = diagnose_result(result, target.run, reference.run, models, sides=sides)
         if settings.out is not None:
-            keep_diagnosis(result, settings.out)
+            save_diagnosis(result, settings.out)
         count = len(result.findings)
         text = f"{count} finding{'' if count == 1 else 's'}"
         events.send(Step(stage=Stage.DIAGNOSIS, done=count, total=count, finished=True, text=text))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
 from syncpoint.version import __version__
-from syncpoint.workflow.capture import describe
+from syncpoint.workflow.capture import describe_model
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.judge_rows import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class ComparisonRequest:
     def as_names(self) -> dict[str, Any]:
         """Every part by its name, and for files also when they were written: two requests with
         the same names ask for the same comparison."""
-        from syncpoint.comparison.storage.progress_log import stamp
+        from syncpoint.comparison.storage.run_identity import file_stamp
 
         names: dict[str, Any] = {}
         for field in fields(self):
@@ -42,10 +42,10 @@ class ComparisonRequest:
             if value is None or isinstance(value, Mapping):
                 names[part] = value and {str(k): str(v) for k, v in value.items()}
                 continue
-            names[part] = str(value) if isinstance(value, str | Path) else describe(value)
+            names[part] = str(value) if isinstance(value, str | Path) else describe_model(value)
             file = _file_of(value)
             if file is not None:
-                names[f"file of the {part}"] = stamp(file)
+                names[f"file of the {part}"] = file_stamp(file)
         return names
 
     def can_reuse_run(self, role: str) -> bool:
@@ -95,7 +95,7 @@ class ComparisonSettings:
 
 def choose_limits(preset: str, limits: str | Path | None = None) -> Choice:
     """The limits to judge by: a preset's name, or a file of one's own."""
-    from syncpoint.comparison.judging import AUTO
+    from syncpoint.comparison.judge_rows import AUTO
     from syncpoint.metrics.limits import load_limits
     from syncpoint.metrics.limits import preset as find_preset
 

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import InputError, SyncpointError, Unsupported, one_line
+from syncpoint.errors import InputError, SyncpointError, Unsupported, describe_error
 from syncpoint.supervision.child_channel import activity
-from syncpoint.workflow.capture import capture, describe, inputs_of, open_run
+from syncpoint.workflow.capture import capture, describe_model, inputs_of, open_run
 from syncpoint.workflow.recorded_model import attach_session, check_target_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from syncpoint.comparison.findings import Diagnosis
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.diagnosis.case import Subject
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
@@ -49,7 +49,7 @@ class Models:
 
 
 @activity("looking for the causes")
-def diagnosed(
+def diagnose_result(
     result: Result,
     target: Run | None,
     reference: Run | None,
@@ -138,7 +138,7 @@ def collect_runs(result: Result, runs_at_hand: Mapping[str, Run]) -> CollectedRu
     return CollectedRuns(runs, absent)
 
 
-def diagnosed_again(
+def diagnose_again(
     result: Result, sides: CollectedRuns, models: Models, seconds: float = SECONDS, **asked: Any
 ) -> Result:
     """The same for a comparison that was made earlier, such as a saved one."""
@@ -149,7 +149,7 @@ def diagnosed_again(
         check_target_model(target, models.target, models.target_options)
     if "preprocess" in asked:
         asked = _prepared(**asked)
-    return diagnosed(result, target, reference, models, seconds, sides.absent, **asked)
+    return diagnose_result(result, target, reference, models, seconds, sides.absent, **asked)
 
 
 def _prepared(preprocess: object, raw: object) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:
     try:
         run = open_run(path)
     except SyncpointError as error:
-        return None, one_line(error)
+        return None, describe_error(error)
     known = about.get("digest")
     if known and all(t.digest for t in run.tensors) and run.digest() != known:
         return None, f"{path} is not the run that was compared"
@@ -186,7 +186,7 @@ def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:
 def _subject(run: Run, model: object, options: Mapping[str, Any]) -> Subject:
     from syncpoint.diagnosis.case import Subject
 
-    label = str(model) if isinstance(model, str | Path) else describe(model)
+    label = str(model) if isinstance(model, str | Path) else describe_model(model)
     return Subject(
         label,
         partial(_captured, run, model, options),
@@ -217,7 +217,7 @@ def _replayed(
     import numpy as np
 
     from syncpoint.comparison.introduced_error.replay_calculation import replayed
-    from syncpoint.comparison.operands import dequantized, operand_of
+    from syncpoint.comparison.operands import dequantize, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays
 
@@ -230,7 +230,7 @@ def _replayed(
         if any(key.op in refused for key in values):
             raise Unsupported("an op that can be run by itself", next(iter(refused.values())))
         return {
-            t.key: np.array(dequantized(operand_of(made, t)))
+            t.key: np.array(dequantize(operand_of(made, t)))
             for t in made.tensors
             if t.key.role is Role.MODEL_OUTPUT and t.kept is Kept.VALUES
         }

@@ -29,7 +29,7 @@ def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
         for tensor in rerun.tensors
         if (recorded := run.tensor(tensor.key)) is not None
     ]
-    unlike = [str(a.key) for a, b in pairs if rerun.content(a) != run.content(b)]
+    unlike = [str(a.key) for a, b in pairs if rerun.content_id(a) != run.content_id(b)]
     # Weights alone do not tell how the model was run.
     computed = [
         tensor for tensor, _ in pairs if tensor.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT)

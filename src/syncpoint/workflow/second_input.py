@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syncpoint.workflow.resolve_sides import ResolvedSide
 
 
-def second_execution(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:
+def prepare_second_runs(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:
     """The way to run both models on another input; None where one of them is not at hand."""
     if any(side.run.session is None and side.model is None for side in (target, reference)):
         return None
@@ -51,7 +51,8 @@ def _session_of(side: ResolvedSide) -> Session:
     """The session that made the run, or a new one of its model."""
     if side.run.session is not None:
         return cast("Session", side.run.session)
-    from syncpoint.runtimes.registry import find, parse_options
+    from syncpoint.runtimes.options import parse_options
+    from syncpoint.runtimes.registry import find
 
     runtime = find(side.model, side.options.get("runtime"))
     return runtime.open(side.model, parse_options(runtime, runtime_options(side.options)))

@@ -18,15 +18,11 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest as digest_of_bytes
 
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    PROGRESS_LOG,
-    TABLE_NAME,
-    is_comparison,
-    load,
-    read_about,
-)
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.comparison_json import read_comparison_json
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,
@@ -36,13 +32,13 @@ from syncpoint.errors import (
     FormatError,
     InputError,
     SyncpointError,
-    one_line,
+    describe_error,
 )
-from syncpoint.files.file_checksums import DamagedFile, FileRecord
+from syncpoint.files.file_checksums import DamagedFileError, FileRecord
 from syncpoint.files.outputs import write_output
 from syncpoint.files.sealed_json import UNVERIFIED
-from syncpoint.files.untrusted_files import inside, read_whole
-from syncpoint.run.digests import digests_of, is_computable
+from syncpoint.files.untrusted_files import path_inside, read_whole
+from syncpoint.run.digests import compute_digests, is_computable
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.journal import JOURNAL, read_journal
@@ -172,7 +168,7 @@ def verify(path: str | Path) -> Verification:
 
 def _verify_comparison(path: Path, result: Verification) -> None:
     try:
-        document = read_about(path)
+        document = read_comparison_json(path)
         _count_document(path / JSON_NAME, document.is_verified, result, JSON_NAME)
         _verify_files(path, document.files, result, "")
         if not document.is_verified:
@@ -192,7 +188,7 @@ def _verify_runs_inside(path: Path, result: Verification) -> None:
     for name, run in sorted(runs.items()):
         _verify_run(run, result, f"{name}/")
     with suppress(SyncpointError):
-        body = read_about(path).body
+        body = read_comparison_json(path).body
         for side in ("target", "reference"):
             named = str(body[side].get("path") or "")
             if named and "/" not in named and named not in runs:
@@ -224,7 +220,7 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
         result.damaged.append(_damage_from(error, prefix, RUN_JSON))
         return
     except OSError as error:
-        raise InputError(f"a readable run at {path}", one_line(error)) from error
+        raise InputError(f"a readable run at {path}", describe_error(error)) from error
     if run is None:
         result.notes.append(f"the tensors of {path.name} were not read: its tables are damaged")
         return
@@ -271,12 +267,12 @@ def _verify_members(file: Path, result: Verification, name: str) -> None:
                             pass
                 except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
                     op = member.filename.removesuffix(".npy")
-                    result.damaged.append(Damage(name, one_line(error), op))
+                    result.damaged.append(Damage(name, describe_error(error), op))
                 else:
                     result.tensors += member.filename.endswith(".npy")
                     result.bytes += member.file_size
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        result.damaged.append(Damage(name, one_line(error)))
+        result.damaged.append(Damage(name, describe_error(error)))
 
 
 def _verify_files(
@@ -285,16 +281,16 @@ def _verify_files(
     """The files that a document speaks for."""
     for name, record in files.items():
         try:
-            data = read_whole(inside(folder, name), _MAX_FILE_BYTES)
+            data = read_whole(path_inside(folder, name), _MAX_FILE_BYTES)
             record.verify(data, folder / name, RESTORE)
         except FileNotFoundError:
             result.damaged.append(Damage(prefix + name, "it is missing"))
-        except DamagedFile as error:
+        except DamagedFileError as error:
             result.damaged.append(Damage(prefix + name, error.damage))
         except FormatError as error:
             result.damaged.append(Damage(prefix + name, error.found))
         except OSError as error:
-            raise InputError(f"a readable file {folder / name}", one_line(error)) from error
+            raise InputError(f"a readable file {folder / name}", describe_error(error)) from error
         else:
             result.files += 1
             result.bytes += record.size
@@ -369,7 +365,7 @@ def _damage_of(run: Run, tensor: Tensor) -> str | None:
             yield run.window(tensor, start, min(start + _WINDOW_ELEMENTS, tensor.count))
 
     try:
-        computed = digests_of(tensor.digest_kind, tensor.dtype, windows)
+        computed = compute_digests(tensor.digest_kind, tensor.dtype, windows)
     except DamagedError:
         return f"its bytes are not those that were recorded ({tensor.digest_kind})"
     except SyncpointError as error:
@@ -400,6 +396,6 @@ def _count_document(path: Path, is_verified: bool, result: Verification, name: s
 
 def _damage_from(error: FormatError, prefix: str, file: str) -> Damage:
     """What opening raised, as damage of the file that the error names, else of `file`."""
-    if isinstance(error, DamagedFile):
+    if isinstance(error, DamagedFileError):
         return Damage(prefix + error.name, error.damage)
     return Damage(prefix + file, error.found)

@@ -18,10 +18,10 @@ from helpers.paths import ASCEND_DATA, ROOT
 from helpers.torchair_dumps import Dumps, numbers
 from helpers.torchair_reports import LABEL, REPORTS, VALUES, alike, compare, known_cells, table
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
-from syncpoint.comparison.result import is_unproven
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, TABLE_NAME
+from syncpoint.comparison.rows import is_unproven
+from syncpoint.comparison.storage.file_names import JSON_NAME, TABLE_NAME
 from syncpoint.files.file_checksums import record_of
-from syncpoint.files.sealed_json import sealed
+from syncpoint.files.sealed_json import seal_json
 from syncpoint.run.model import Role
 
 DROPPED = "lines of unlike shapes, of int8 on one side and without a partner are dropped"
@@ -277,7 +277,7 @@ def test_reduced_dumps_of_an_op_that_ran_twice_are_proven_no_more_than_others(tm
     document = json.loads((outcome.comparison / JSON_NAME).read_text())
     del document["checksum"]
     document["files"][TABLE_NAME] = record_of(table_file.read_bytes()).to_json()
-    (outcome.comparison / JSON_NAME).write_bytes(sealed(json.dumps(document)))
+    (outcome.comparison / JSON_NAME).write_bytes(seal_json(json.dumps(document)))
     assert [r.ends_only for r in sp.open_comparison(outcome.comparison).rows] == [True]
 
 

@@ -22,7 +22,7 @@ from helpers.commands import syncpoint
 from helpers.msprobe_dumps import real
 from helpers.paths import ASCEND_DATA
 from helpers.torchair_dumps import Dumps, numbers
-from syncpoint.ascend.dumps.torchair_columns import ColumnsSeed
+from syncpoint.ascend.mode.torchair.report_manual import ColumnsSeed
 from syncpoint.errors import InputError
 
 FIRST = ("API Name", "Stack Info", "Data Name")

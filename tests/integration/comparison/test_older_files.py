@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 import syncpoint as sp
 from helpers.paths import OLDER_DATA
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 from syncpoint.errors import FormatError
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.reports.json_report import as_json
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run.model import Kept
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.history import PastList
+from syncpoint.server.past_comparisons import PastList
 
 RUNS = json.loads((OLDER_DATA / "runs.json").read_text())
 PAIR = json.loads((OLDER_DATA / "pair.json").read_text())
@@ -107,7 +107,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
 def test_a_diagnosis_kept_in_an_older_comparison_gives_it_no_checksum(older):
     path = older / "pair.cmp"
     comparison = sp.open_comparison(path)
-    assert keep_diagnosis(comparison, path)
+    assert save_diagnosis(comparison, path)
     again = sp.open_comparison(path)
     assert again.unverified
     assert as_json(again) == as_json(comparison)

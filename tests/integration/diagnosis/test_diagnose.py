@@ -18,7 +18,7 @@ from syncpoint.errors import SyncpointWarning
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -89,7 +89,7 @@ def test_the_command_prints_symptom_op_line_numbers_and_next_step(kept):
     assert done.exit_code == sp.open_comparison(path).exit_code()
     text = done.stdout
     assert "The output differs" in text
-    assert re.search(r"1 ■ gelu computes .*GELU.*implementation", text)
+    assert re.search(r"1 ■ gelu computes .*form of GELU", text)
     assert "test_diagnose.py:" in text
     assert "next: " in text
     assert max(map(len, text.splitlines())) <= 100
@@ -110,7 +110,7 @@ def test_it_is_kept_only_if_wanted(kept, tmp_path):
 def test_what_was_found_with_models_is_not_lost_to_a_look_without_them(kept):
     path, found = kept
     assert found.diagnosis.models == ("reference", "target")
-    assert "the kept diagnosis stays: it was made with" in called("diagnose", path).stdout
+    assert "the saved diagnosis is kept: it was made with models" in called("diagnose", path).stdout
     assert sp.open_comparison(path).diagnosis == found.diagnosis
 
 

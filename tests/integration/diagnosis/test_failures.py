@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import syncpoint as sp
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.diagnosis import diagnose
 from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
-from syncpoint.server.cleanup import worth_keeping
+from syncpoint.server.output_folders import is_worth_keeping
 
 FAULTS = [
     (RuntimeError("a bug\nof ours"), "RuntimeError: a bug"),
@@ -88,7 +88,7 @@ def test_diagnose_ends_with_the_comparisons_exit_code_when_it_fails(dumps, tmp_p
     done = called("diagnose", out)
     assert done.exit_code == 1
     assert "diagnosis failed: the weights are not the same: out of memory" in done.output
-    assert "the kept diagnosis stays: this one failed" in done.output
+    assert "the saved diagnosis is kept, because the new one failed" in done.output
     assert sp.open_comparison(out).diagnosis == before.diagnosis
 
 
@@ -144,7 +144,7 @@ def test_a_comparison_killed_in_its_diagnosis_opens_and_says_so(dumps, killed):
     assert done.exit_code == 1 and "not diagnosed" in done.output
     assert "not diagnosed" in found._repr_html_()
     assert any("not diagnosed" in line.text for line in overview(Opened(killed)).trust)
-    assert worth_keeping(killed), "a session must not clear it away"
+    assert is_worth_keeping(killed), "a session must not clear it away"
 
 
 def test_resume_finishes_the_diagnosis_and_then_there_is_nothing_left(dumps, killed):

@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, leaky_relu, linear
 
 import syncpoint as sp
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.sides import Sides
 from syncpoint.diagnosis.case import Case, Subject
 from syncpoint.diagnosis.experiments.unfused_target import unfused
 from syncpoint.diagnosis.findings_by_cause.fusion import Fusion
@@ -110,7 +110,7 @@ def test_rubbish_in_masked_positions_changes_no_finding(tmp_path, reference, fau
 
 def test_numbers_of_the_evidence_are_those_outside_the_mask(tmp_path, reference):
     comparison = sp.compare(write_dump(tmp_path / "target.npz", "gelu"), reference, map=MAP)
-    (words,) = [e for e in comparison.findings[0].evidence if "root mean square" in e]
+    (words,) = [e for e in comparison.findings[0].evidence if "without it to" in e]
     before = float(re.search(r"without it to ([\d.e+-]+)", words)[1])
     with torch.no_grad():
         x = NET.first(X).double()

@@ -95,7 +95,7 @@ def test_two_pipelines_on_one_raw_sample(tmp_path, images):
     said = CliRunner().invoke(
         app, ["diagnose", str(comparison), "--preprocess", ours, "--preprocess", theirs, *raw]
     )
-    assert "red and blue exchanged" in said.output, said.output
+    assert "red and blue swapped" in said.output, said.output
     found = sp.diagnose(comparison, preprocess=(ours, ours), raw=tmp_path / "raw.npy").findings
     assert [f.level for f in found if f.cause == "processing"] == ["note"]
     with pytest.raises(InputError, match="no such key"):

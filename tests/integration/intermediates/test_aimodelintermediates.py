@@ -27,13 +27,13 @@ from models.onnx_files import quiet
 from models.resnet import make_small_resnet, small_resnet_inputs
 from models.several import make_several, several_inputs
 from models.transformer import make_transformer, transformer_inputs
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import CaptureError, InputError, MissingExtra
 from syncpoint.intermediates.run_nodes import unpacked
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.read_inputs import inputs_of
+from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -257,7 +257,7 @@ def test_outputs_keep_their_paths_and_bf16_its_name(nets, tmp_path):
         )
     (state,) = (t for t in run.tensors if t.key.role is Role.STATE)
     assert state.key.op.op == "seen"
-    (given,) = inputs_of(run)
+    (given,) = recorded_inputs(run)
     assert set(given.kwargs) == {"ids", "scale"}
 
 

@@ -27,8 +27,7 @@ from helpers.paths import ASCEND_DATA, DATA, ROOT
 from helpers.statistics_oracle import figures
 from helpers.torchair_dumps import Dumps
 from syncpoint.errors import FormatError, InputError, Unsupported
-from syncpoint.reducing import folder_watch
-from syncpoint.reducing import source_files as sources
+from syncpoint.reducing import folder_watch, sources
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
@@ -284,7 +283,7 @@ def test_a_large_tensor_is_read_window_by_window_to_the_same_figures(tmp_path, m
 def test_intermediates_of_core_ai_keep_their_types_and_inputs(tmp_path):
     recorded(tmp_path / "a.run", steps=1)
     run = sp.open_run(tmp_path / "a.run")
-    from syncpoint.dumps.registry import save_dump
+    from syncpoint.dumps.save_dump import save_dump
 
     dumped = tmp_path / "a.aimodelintermediates"
     save_dump(run, dumped, "aimodelintermediates")

@@ -15,41 +15,19 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import syncpoint as sp
+from helpers.model_sources import tanh_stack
 from syncpoint.comparison import measuring
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, PROGRESS_LOG, TABLE_NAME
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.storage.journal import MAGIC, frame, read_journal
+from syncpoint.run.storage.journal import MAGIC, encode_frame, read_journal
 from syncpoint.run.storage.writer import RunWriter
 
 KILLS = min(int(os.environ.get("SYNCPOINT_KILLS", "5")), 50)
 OPS = 120
 
-MODEL = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
-
-def reference():
-    return Net().eval()
-
-def faulty():
-    model = reference()
-    with torch.no_grad():
-        model.layers[4].weight *= 1.5
-    return model
-"""
+MODEL = tanh_stack(8)
 
 
 def record(path, scale):
@@ -82,7 +60,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def in_steps(monkeypatch):
     """Batches of a few pairs, so that there is something between nothing and all."""
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 10)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 10)
 
 
 def assert_same(path, straight):
@@ -148,7 +126,7 @@ def test_rows_of_a_version_that_did_not_verify_are_measured_again(place, tmp_pat
         if kind == "measured":
             del body["verified"]
             body["rows"][0][3] = None  # a number that nobody checked
-        older += frame(kind, body)
+        older += encode_frame(kind, body)
     (out / PROGRESS_LOG).write_bytes(older)
     sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     assert_same(out, place / "straight.cmp")
@@ -251,13 +229,13 @@ def test_a_folder_with_other_files_is_left_alone(place, tmp_path):
 @pytest.mark.parametrize("kind", ["asked", "runs", "measured", "introduced", "other"])
 @pytest.mark.parametrize("body", [None, 5, [], {}, {"rows": [[1]], "columns": []}, [[1, 2, 3]]])
 def test_a_log_of_another_structure_is_one_line(place, tmp_path, kind, body):
-    from syncpoint.run.storage.journal import MAGIC, frame
+    from syncpoint.run.storage.journal import MAGIC, encode_frame
 
     out = tmp_path / "a.cmp"
     interrupted(place, out, 0)
     first = read_journal(out / PROGRESS_LOG).frames[0]
-    head = MAGIC if kind == "asked" else MAGIC + frame(*first)
-    (out / PROGRESS_LOG).write_bytes(head + frame(kind, body))
+    head = MAGIC if kind == "asked" else MAGIC + encode_frame(*first)
+    (out / PROGRESS_LOG).write_bytes(head + encode_frame(kind, body))
     try:
         sp.compare(place / "t.run", place / "r.run", out=out, resume=True)
     except (InputError, FormatError) as error:
@@ -341,10 +319,10 @@ def test_models_captured_on_the_way_are_captured_once(place, tmp_path, monkeypat
     straight, out = tmp_path / "straight.cmp", tmp_path / "a.cmp"
     one = {"threads": "1"}
     sp.compare(
-        "net.py:faulty", "net.py:reference", inputs="x.npz", out=straight, store=straight,
+        "net.py:shipped", "net.py:reference", inputs="x.npz", out=straight, store=straight,
         target_options=one, reference_options=one,
     )  # fmt: skip
-    words = ("net.py:faulty", "net.py:reference", "--inputs", "x.npz")
+    words = ("net.py:shipped", "net.py:reference", "--inputs", "x.npz")
     words += ("--target-set", "threads=1", "--reference-set", "threads=1")
     process = started(place, out, *words)
     while process.poll() is None:

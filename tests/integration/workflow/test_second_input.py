@@ -12,7 +12,7 @@ from syncpoint.run.model import Role
 from syncpoint.runtimes.inputs.perturbed import changed, second_inputs
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.workflow.resolve_sides import ResolvedSide
-from syncpoint.workflow.second_input import second_execution
+from syncpoint.workflow.second_input import prepare_second_runs
 
 POSITIVE = np.random.default_rng(0).random((6, 7)).astype(np.float32) + np.float32(0.1)
 MIXED = POSITIVE - np.float32(0.6)
@@ -116,7 +116,7 @@ def test_models_by_name_are_opened_again_where_their_runs_were_kept(tmp_path):
         sp.capture(names[side], (POSITIVE,), out=tmp_path / f"{side}.run")
     runs = [sp.open_run(tmp_path / f"{side}.run") for side in ("target", "reference")]
     sides = [ResolvedSide(s, run, {}, names[s]) for s, run in zip(names, runs, strict=True)]
-    again = second_execution(*sides).record_runs()
+    again = prepare_second_runs(*sides).record_runs()
     for run, first in zip(again, runs, strict=True):
         assert {t.key.op for t in run.tensors} == {t.key.op for t in first.tensors}
     inputs = [next(t for t in r.tensors if t.key.role is Role.MODEL_INPUT) for r in again]

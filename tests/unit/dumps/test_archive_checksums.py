@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.dumps import array_store as arrays
+from syncpoint.dumps import zip_members
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.errors import DamagedError, FormatError
 from syncpoint.reports.checksum_text import verified_text
@@ -23,7 +23,7 @@ STEP = 1 << 12
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
-    monkeypatch.setattr(arrays, "_STEP", STEP)
+    monkeypatch.setattr(zip_members, "_STEP", STEP)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", STEP)
 
 

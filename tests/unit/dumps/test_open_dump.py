@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.errors import InputError
 from syncpoint.run.model import Op, OpKey, Role
 

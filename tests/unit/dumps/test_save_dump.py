@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from syncpoint.dumps.npy_folder import escaped
-from syncpoint.dumps.registry import open_dump, save_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError, Unsupported
 from syncpoint.run.model import Frame, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.files import atomic_writes
-from syncpoint.files.atomic_writes import Partial, partial_of, replacing, write_atomically
+from syncpoint.files.atomic_writes import Partial, final_name_of, replacing, write_atomically
 from syncpoint.files.outputs import output_file, output_folder, write_output
 
 
@@ -114,4 +114,4 @@ def test_a_folder_of_many_files_is_listed_once(tmp_path, monkeypatch):
     ],
 )
 def test_names_of_partials_are_told_from_others(name, final):
-    assert partial_of(name) == final
+    assert final_name_of(name) == final

@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.errors import FormatError
 from syncpoint.files import untrusted_files
-from syncpoint.files.untrusted_files import inside
+from syncpoint.files.untrusted_files import path_inside
 
 PARTS = ("plain", "out", "up", "within", "file", "missing", "loop", "..", ".", "")
 
@@ -41,7 +41,7 @@ def stays(root: Path, name: str) -> bool:
 
 def found(root: Path, name: str) -> bool:
     try:
-        return inside(root, name) == root / name
+        return path_inside(root, name) == root / name
     except FormatError as error:
         assert "a file inside" in str(error)
         return False
@@ -64,7 +64,7 @@ def test_absolute_names_and_steps_up_do_not_pass(root):
 def test_names_without_links_need_no_resolving(root, monkeypatch):
     asked = []
     monkeypatch.setattr(untrusted_files.Path, "resolve", lambda path: asked.append(path) or path)
-    assert inside(root, "plain/plain/file") == root / "plain/plain/file"
+    assert path_inside(root, "plain/plain/file") == root / "plain/plain/file"
     assert not asked
-    inside(root, "within/file")
+    path_inside(root, "within/file")
     assert asked

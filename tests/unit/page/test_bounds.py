@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from helpers.saved_comparisons import compared, row_of
-from syncpoint.page.row_query import Query
-from syncpoint.page.rows import briefs
-from syncpoint.page.sync_point_states import states
+from syncpoint.page.navigator import briefs
+from syncpoint.page.row_selection import RowQuery
+from syncpoint.page.row_states import pack_states
 from syncpoint.run.model import Kept
 
 
@@ -21,7 +21,7 @@ def opened(tmp_path):
 
 def test_a_bound_is_never_below_what_the_values_measure(opened):
     opened, values, off = opened
-    shown, bounded = opened.table.shown("psnr")
+    shown, bounded = opened.table.scores_or_bounds("psnr")
     for name in "bc":
         at = row_of(opened, name)
         measured = 20 * np.log10(np.abs(values[name]).max() / off[name])
@@ -33,12 +33,12 @@ def test_a_bound_is_never_below_what_the_values_measure(opened):
 
 def test_rows_are_sorted_by_their_bounds(opened):
     opened, *_ = opened
-    names = opened.table.labels(opened.table.select(Query()).rows)
+    names = opened.table.labels(opened.table.select(RowQuery()).rows)
     assert names[:2] == ["c", "b"]
 
 
 def test_the_states_tell_bounds_from_scores(opened):
     opened, *_ = opened
-    _, bounded = opened.table.shown("psnr")
-    assert states(opened, "psnr").bounds == "".join("b" if one else "." for one in bounded)
-    assert "b" not in states(opened, "cosine").bounds
+    _, bounded = opened.table.scores_or_bounds("psnr")
+    assert pack_states(opened, "psnr").bounds == "".join("b" if one else "." for one in bounded)
+    assert "b" not in pack_states(opened, "cosine").bounds

@@ -14,12 +14,13 @@ from helpers.reseal_checksums import reseal
 from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.comparison.storage.comparison_folder import save
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.dumps.save_dump import save_dump
+from syncpoint.page.drift import drift
 from syncpoint.page.graphs import MOST, graph
+from syncpoint.page.op_columns import CLASS, KEY, codes_of, firsts, key_of
 from syncpoint.page.open_comparison import Opened
-from syncpoint.page.ops import CLASS, KEY, codes_of, firsts, key_of
-from syncpoint.page.sync_point_states import drift
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.dumps.registry import open_dump, save_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import Opened
 

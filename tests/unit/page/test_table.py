@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from helpers.mixed_comparison import mixed
-from syncpoint.comparison.judging import limits_of
-from syncpoint.comparison.result import badness
+from syncpoint.comparison.judge_rows import limits_of
+from syncpoint.comparison.rows import worst_first_key
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.limits import PRESETS, bound, judge_metric
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.page.navigator import group_brief
 from syncpoint.page.overview import CHOOSABLE
-from syncpoint.page.row_query import Query
-from syncpoint.page.rows import group_brief
-from syncpoint.page.table import GUILTS, LEVELS, NAMES, Table
+from syncpoint.page.row_selection import LEVEL_FILTERS, RowQuery
+from syncpoint.page.row_states import GUILTS, LEVELS, LevelJudge
+from syncpoint.page.table import Table
 
 
 @pytest.fixture(scope="module", params=["auto", "f16", "int4"])
@@ -49,12 +51,12 @@ def test_the_level_of_every_row_is_that_of_the_metric(both, metric):
 @pytest.mark.parametrize("metric", CHOOSABLE)
 def test_the_limits_of_every_row_are_those_of_the_judge(both, metric):
     comparison, table = both
-    for level, column in enumerate(table.limits_of(metric)):
+    for level, column in enumerate(table.limit_columns(metric)):
         for row, found in zip(comparison.rows, column, strict=True):
             limits = limits_of(row, comparison.choice)
             if row.numbers is None or limits.exact:
                 continue
-            expected = bound(metric, row.numbers, limits, level)
+            expected = metric_bound(metric, row.numbers, limits, level)
             assert isnan(found) if expected is None else found == pytest.approx(expected)
 
 
@@ -87,7 +89,7 @@ def test_guilt_is_told_as_the_rows_tell_it(both):
 @pytest.mark.parametrize("descending", [False, True])
 def test_similarity_puts_the_worst_first(both, metric, descending):
     _, table = both
-    rows = table.select(Query(metric=metric, descending=descending)).rows
+    rows = table.select(RowQuery(metric=metric, descending=descending)).rows
     assert sorted(rows) == list(range(table.size))
     rows = rows[::-1] if descending else rows
     scored = [row for row in rows if LEVELS[table.levels(metric)[row]] != "none"]
@@ -99,13 +101,13 @@ def test_similarity_puts_the_worst_first(both, metric, descending):
         key = score if better == "higher" else -abs(score - 1) if better == "one" else -score
         level = LEVELS[table.levels(metric)[row]]
         without = {"large": -1e300, "moderate": -1e299, "close": np.inf}[level]
-        keys.append(-np.inf if table.bad[row] else without if isnan(key) else key)
+        keys.append(-np.inf if table.mismatched[row] else without if isnan(key) else key)
     assert keys == sorted(keys)
 
 
 def test_operation_is_the_order_of_execution(both):
     comparison, table = both
-    rows = table.select(Query(sort="operation")).rows
+    rows = table.select(RowQuery(sort="operation")).rows
     ops = [row for row in rows if comparison.rows[row].target.key.role.value == "output"]
     orders = [comparison.rows[row].target.order for row in ops]
     assert orders == sorted(orders)
@@ -116,12 +118,12 @@ def test_operation_is_the_order_of_execution(both):
 def test_filters_let_through_what_they_say(both):
     comparison, table = both
     for query, keeps in (
-        (Query(text="OP_1"), lambda r: "op_1" in r.target.label or "op_1" in r.target.key.op.op),
-        (Query(types=("type2", "type3")), lambda r: r.target.type in ("type2", "type3")),
-        (Query(module="blocks.1"), lambda r: r.target.module.startswith("blocks.1")),
-        (Query(module="blocks"), lambda r: r.target.module.startswith("blocks.")),
-        (Query(text="nothing like it"), lambda r: False),
-        (Query(text="[("), lambda r: False),
+        (RowQuery(text="OP_1"), lambda r: "op_1" in r.target.label or "op_1" in r.target.key.op.op),
+        (RowQuery(types=("type2", "type3")), lambda r: r.target.type in ("type2", "type3")),
+        (RowQuery(module="blocks.1"), lambda r: r.target.module.startswith("blocks.1")),
+        (RowQuery(module="blocks"), lambda r: r.target.module.startswith("blocks.")),
+        (RowQuery(text="nothing like it"), lambda r: False),
+        (RowQuery(text="[("), lambda r: False),
     ):
         found = set(table.select(query).rows.tolist())
         wanted = {at for at, row in enumerate(comparison.rows) if keeps(row)}
@@ -130,30 +132,30 @@ def test_filters_let_through_what_they_say(both):
 
 def test_the_counts_do_not_follow_the_filter_by_level(both):
     _, table = both
-    everything = table.select(Query()).counts
+    everything = table.select(RowQuery()).counts
     assert sum(everything.values()) == table.size
-    for level in NAMES:
-        found = table.select(Query(levels=(level,)))
+    for level in LEVEL_FILTERS:
+        found = table.select(RowQuery(levels=(level,)))
         assert found.counts == everything
         assert len(found.rows) == everything[level]
 
 
 def test_a_brush_lets_through_a_stretch_of_the_execution(both):
     _, table = both
-    rows = table.select(Query(sort="operation", start=10, stop=20)).rows
+    rows = table.select(RowQuery(sort="operation", start=10, stop=20)).rows
     assert [int(table.order[row]) for row in rows] == list(range(10, 20))
 
 
 def test_groups_hold_every_row_once(both):
     _, table = both
     for sort in ("operation", "similarity"):
-        groups = table.select(Query(sort=sort, grouped=True)).groups
+        groups = table.select(RowQuery(sort=sort, grouped=True)).groups
         names = [name for name, _ in groups]
         assert len(set(names)) == len(names)
         assert sorted(row for _, rows in groups for row in rows) == list(range(table.size))
         for name, rows in groups:
             assert {table.groups[int(row)] for row in rows} == {name}
-    operation = [name for name, _ in table.select(Query(sort="operation", grouped=True)).groups]
+    operation = [name for name, _ in table.select(RowQuery(sort="operation", grouped=True)).groups]
     assert operation == ["inputs", "", "stem", "blocks.0", "blocks.1", "head", "parameters"]
 
 
@@ -168,17 +170,17 @@ def test_what_no_module_made_belongs_to_the_top_level(both):
 def test_no_score_is_never_worse_than_one(both):
     """A row without a verdict is not among the worst, nor is it hidden among the close ones."""
     comparison, table = both
-    rows = table.select(Query()).rows
+    rows = table.select(RowQuery()).rows
     verdicts = [comparison.rows[row].verdict for row in rows]
     first = verdicts.index(Verdict.NONE)
     assert all(verdict is Verdict.NONE for verdict in verdicts[first:])
-    assert badness(comparison.rows[rows[0]])[0] <= 0
+    assert worst_first_key(comparison.rows[rows[0]])[0] <= 0
 
 
 def test_an_empty_table_answers_every_question():
     empty = Table(mixed().table.clear())
-    assert empty.select(Query()).rows.tolist() == []
-    assert empty.select(Query(grouped=True, text="x", module="y", start=1)).groups == []
+    assert empty.select(RowQuery()).rows.tolist() == []
+    assert empty.select(RowQuery(grouped=True, text="x", module="y", start=1)).groups == []
     assert len(empty.levels("psnr")) == 0
 
 
@@ -208,8 +210,10 @@ def test_a_group_shows_the_worst_of_each_of_its_stretches(both, metric):
 def test_columns_are_worked_out_once_for_all_who_ask(both, monkeypatch):
     _, table = both
     fresh, judged = Table(table.frame, table.limits), []
-    own = fresh._judged
-    monkeypatch.setattr(fresh, "_judged", lambda metric: (judged.append(metric), own(metric))[1])
+    judge = LevelJudge.judge
+    monkeypatch.setattr(
+        LevelJudge, "judge", lambda self, metric: (judged.append(metric), judge(self, metric))[1]
+    )
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: fresh.select(Query()), range(32)))
+        list(pool.map(lambda _: fresh.select(RowQuery()), range(32)))
     assert judged == ["psnr"]

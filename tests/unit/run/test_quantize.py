@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from syncpoint.errors import Unsupported
 from syncpoint.run.model import Quantization
-from syncpoint.run.quantize import quantized
+from syncpoint.run.quantize import quantize_values
 
 
 def by_onnxruntime(x, scale, zero, axis):
@@ -35,11 +35,11 @@ def test_the_integers_are_those_of_quantize_linear(dtype, axis):
     meaning = Quantization(
         tuple(np.atleast_1d(scale).tolist()), tuple(np.atleast_1d(zero).tolist()), axis
     )
-    found = quantized(x, meaning, np.dtype(dtype))
+    found = quantize_values(x, meaning, np.dtype(dtype))
     assert found.dtype == dtype
     assert (found == by_onnxruntime(x, scale, zero, axis or 1)).all()
 
 
 def test_a_table_is_refused():
     with pytest.raises(Unsupported):
-        quantized(np.zeros(3), Quantization((1.0,), table=(0.0, 1.0)), np.dtype(np.uint8))
+        quantize_values(np.zeros(3), Quantization((1.0,), table=(0.0, 1.0)), np.dtype(np.uint8))

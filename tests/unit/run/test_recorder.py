@@ -12,7 +12,7 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.run.model import Frame, Kept, Op, OpKey, Part, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
-from syncpoint.run.storage.write_queue import Pipeline
+from syncpoint.run.storage.write_queue import WriteQueue
 from syncpoint.run.storage.writer import RunWriter
 
 
@@ -211,7 +211,7 @@ def test_nothing_can_be_recorded_after_the_end(path):
 
 def test_the_queue_holds_no_more_than_its_bytes_but_lets_a_larger_tensor_through():
     gate, running = threading.Event(), []
-    pipeline = Pipeline(idle=lambda: None, in_flight=10_000)
+    pipeline = WriteQueue(idle=lambda: None, in_flight=10_000)
     pipeline.put(lambda: gate.wait(10), 1_000_000)
     blocked = threading.Thread(target=lambda: pipeline.put(lambda: running.append(1), 5000))
     blocked.start()
@@ -226,7 +226,7 @@ def test_the_queue_holds_no_more_than_its_bytes_but_lets_a_larger_tensor_through
 
 def test_what_was_recorded_reaches_the_disk_while_the_model_pauses():
     idle = threading.Event()
-    pipeline = Pipeline(idle=idle.set)
+    pipeline = WriteQueue(idle=idle.set)
     pipeline.put(lambda: None)
     assert idle.wait(10)
     pipeline.finish()

@@ -11,7 +11,7 @@ import pytest
 
 import syncpoint as sp
 from helpers.session_server import Server, alive, gone, write_dumps, write_models
-from syncpoint.run.storage.journal import JournalWriter, frame
+from syncpoint.run.storage.journal import JournalWriter, encode_frame
 
 DUMPS = {"target": {"path": "target.npz"}, "reference": {"path": "reference.npz"}}
 OVER = ("done", "failed", "cancelled")
@@ -204,7 +204,9 @@ def test_what_is_not_allowed_is_refused(server, path, body, headers):
     # Begun elsewhere: its log says what was asked for, which is no reason to run it.
     sides = {"target": "net.py:shipped", "reference": "net.py:reference"}
     (server.folder / "begun.cmp").mkdir(exist_ok=True)
-    JournalWriter(server.folder / "begun.cmp" / "progress.log", frame("asked", sides)).close()
+    JournalWriter(
+        server.folder / "begun.cmp" / "progress.log", encode_frame("asked", sides)
+    ).close()
     before = server.ask("/jobs")[1]["version"]
     try:
         status, _ = server.ask(path, body, **headers)

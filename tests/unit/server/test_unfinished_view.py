@@ -15,10 +15,9 @@ from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import overview
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.cleanup import place_for_looks
 from syncpoint.server.comparison_request import Plan
 from syncpoint.server.session_schema import SessionSpec
-from syncpoint.server.unfinished_view import Glimpses
+from syncpoint.server.unfinished_view import Glimpses, place_for_looks
 
 SPEC = SessionSpec(target={"path": "target.npz"}, reference={"path": "reference.npz"})
 
@@ -30,7 +29,7 @@ def interrupted(tmp_path, monkeypatch):
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     np.savez("reference.npz", **{f"op{at}": (at + 1) * x for at in range(6)})
     np.savez("target.npz", **{f"op{at}": (at + 1 + (at == 2)) * x for at in range(6)})
-    monkeypatch.setattr("syncpoint.comparison.measuring._BATCH_PAIRS", 1)
+    monkeypatch.setattr("syncpoint.comparison.measuring._MAX_BATCH_PAIRS", 1)
 
     def stop_after(count):
         def stop(done, total):
@@ -117,7 +116,7 @@ def test_looks_of_a_server_that_was_killed_are_cleared_away(tmp_path, monkeypatc
     """Its lock is gone with it; one that lives, or just begins, keeps what it has."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
-        "import os, signal; from syncpoint.server.cleanup import place_for_looks;"
+        "import os, signal; from syncpoint.server.unfinished_view import place_for_looks;"
         "folder, lock = place_for_looks(); (folder / 'kept').mkdir();"
         "print(folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -13,7 +13,7 @@ import syncpoint as sp
 from helpers.commands import syncpoint
 from helpers.msprobe_dumps import real
 from helpers.small_runs import run
-from syncpoint.dumps import registry
+from syncpoint.dumps import open_dump, registry
 from syncpoint.run.storage import open_run as opening
 
 
@@ -42,6 +42,7 @@ def opened(monkeypatch):
         return plain_open(path)
 
     monkeypatch.setattr(registry, "find", find)
+    monkeypatch.setattr(open_dump, "find", find)
     monkeypatch.setattr(opening, "open_run", open_run)
     return counts
 
@@ -180,14 +181,16 @@ def test_sides_without_a_table_of_msprobe_are_refused_before_they_are_opened(
 def test_a_report_without_a_kept_comparison_saves_none(tmp_path, monkeypatch):
     """It shows the tensors of captured models too, whose runs are gone after the command."""
     from syncpoint.comparison.storage import comparison_folder
-    from syncpoint.page import report
+    from syncpoint.page import html_report
 
     def save(*_):
         raise AssertionError("a comparison is saved")
 
     monkeypatch.setattr(comparison_folder, "save", save)
     pages = []
-    monkeypatch.setattr(report, "write", lambda page, path: pages.append(report.data(page)) or path)
+    monkeypatch.setattr(
+        html_report, "write", lambda page, path: pages.append(html_report.data(page)) or path
+    )
     (tmp_path / "nets.py").write_text(
         "from torch import nn\nimport torch\ntorch.manual_seed(0)\n"
         "target = nn.Sequential(nn.Linear(8, 8), nn.Tanh())\nreference = nn.Sequential(*target)\n"

@@ -4,7 +4,7 @@ from dataclasses import replace as changed_info
 
 import numpy as np
 
-from syncpoint.run.model import Observer, Role, changed
+from syncpoint.run.model import Observer, Role, replace_fields
 from syncpoint.run.reader import in_memory
 from zoo.draw import apart
 from zoo.planting.registry import planter
@@ -26,7 +26,7 @@ def edited(run, arrays, info=None, ops=None, **tensors):
         # What is said of the bytes on disk does not hold of those in memory.
         plain = {"shard": "", "offset": 0, "digest": "", "digest_kind": "", "statistics": None}
         array = np.ascontiguousarray(arrays[tensor.key]).reshape(tensor.shape)
-        made.append((changed(tensor, **plain, nbytes=array.nbytes, **more), array))
+        made.append((replace_fields(tensor, **plain, nbytes=array.nbytes, **more), array))
     return in_memory(info or run.info, list(ops if ops is not None else run.ops), made)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from syncpoint.ascend.dumps.file_names import device_name, full_name, read_mapping
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.untrusted_files import folder, inside
+from syncpoint.files.untrusted_files import path_inside, require_folder
 
 _GENERATED = re.compile(r"ge_default_[0-9]+_([0-9]+)")
 
@@ -42,7 +42,7 @@ def is_tree(path: Path) -> bool:
 
 def leaves(path: Path) -> list[Leaf]:
     """All folders of dump files, devices, ids and steps in the order of their numbers."""
-    root = folder(path, "a tree of device dumps")
+    root = require_folder(path, "a tree of device dumps")
     found = sorted(_leaves(root), key=_order)
     if not found:
         raise InputError(
@@ -62,10 +62,10 @@ def latest(found: Iterable[Leaf]) -> list[Leaf]:
 def rules(path: Path) -> dict[str, RuleFile]:
     """The rule files of a folder by the names of their graphs; a name twice is a FormatError."""
     found: dict[str, RuleFile] = {}
-    for name in sorted(p.name for p in folder(path, "a folder of rule files").iterdir()):
+    for name in sorted(p.name for p in require_folder(path, "a folder of rule files").iterdir()):
         if not name.endswith(".json"):
             continue
-        rule = RuleFile.load(inside(path, name))
+        rule = RuleFile.load(path_inside(path, name))
         for graph in dict.fromkeys(rule.graphs):
             if graph in found:
                 raise FormatError(

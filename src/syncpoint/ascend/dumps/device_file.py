@@ -17,7 +17,7 @@ from typing import Any
 
 from syncpoint.ascend.dumps.device_header import MAX_DIMS, MAX_TENSORS, Block, DeviceFile
 from syncpoint.ascend.dumps.nano_file import is_nano, parse_nano
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Role
 
@@ -34,12 +34,12 @@ def read_device_file(path: Path) -> DeviceFile:
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
     try:
         size = os.fstat(handle).st_size
         header = _header(handle, size, path.name)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", one_line(error)) from error
+        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
     finally:
         os.close(handle)
     if not header:

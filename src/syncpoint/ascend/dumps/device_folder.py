@@ -25,8 +25,8 @@ from syncpoint.ascend.dumps.file_names import DeviceName, device_name, escaped, 
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.untrusted_files import folder, inside
-from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.files.untrusted_files import path_inside, require_folder
+from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.reader import Run
 
 _TRIED = 32
@@ -73,7 +73,7 @@ def open_device_folder(
         leaf = _leaf(path)
         if leaf is not None:
             path, model = leaf.path, leaf.model
-        root = folder(path, "a folder of device dumps")
+        root = require_folder(path, "a folder of device dumps")
         listed = listing(root)
     found = [_read(root, file, name) for file, name in _devices(listed, read_elsewhere)]
     if not found:
@@ -151,7 +151,7 @@ def _devices(listed: Listing, read_elsewhere: Container[str]) -> Iterable[tuple[
 
 def _plausible(root: Path, name: str) -> bool:
     try:
-        return bool(read_device_file(inside(root, name)).blocks)
+        return bool(read_device_file(path_inside(root, name)).blocks)
     except FormatError:
         return False
 
@@ -182,7 +182,7 @@ def _read(root: Path, file: str, name: DeviceName) -> Found:
     path = root / file
     try:
         # Names come from the folder itself, so only a link can lead out of it.
-        header = read_device_file(inside(root, file) if path.is_symlink() else path)
+        header = read_device_file(path_inside(root, file) if path.is_symlink() else path)
     except FormatError as error:
         return Found(file=file, name=name, op=name.op, header=DeviceFile(size=0), damage=str(error))
     return Found(file=file, name=name, op=_op_name(header.op_name, name), header=header)
@@ -331,7 +331,7 @@ class _Made:
             return first
         nbytes = stored_type(whole.pieces[0].block.data_type).nbytes(prod(whole.shape))
         self.pieces[first.key] = tuple(placed)
-        return changed(first, shape=whole.shape, nbytes=nbytes)
+        return replace_fields(first, shape=whole.shape, nbytes=nbytes)
 
 
 def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:

@@ -78,7 +78,7 @@ class DeviceStore(FileStore):
         values.flags.writeable = False
         return values
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of a tensor that is used as it lies."""
         changed = tensor.key in self._decoded or tensor.key in self._pieces
-        return None if changed else super().place(tensor)
+        return None if changed else super().dense_file(tensor)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncpoint.errors import FormatError, one_line
-from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.errors import FormatError, describe_error
+from syncpoint.files.untrusted_files import path_inside, read_whole
 
 MAPPING = "mapping.csv"
 NOT_DUMPS = frozenset({MAPPING, "convert_failed_file_list.txt"})
@@ -132,17 +132,17 @@ def read_mapping(root: Path) -> Mapping[str, str]:
     which was too long would have been. Damage is a FormatError.
     """
     try:
-        path = inside(root, MAPPING)
+        path = path_inside(root, MAPPING)
         data = read_whole(path, _MAX_MAPPING)
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise FormatError(f"a readable {MAPPING} in {root}", one_line(error)) from error
+        raise FormatError(f"a readable {MAPPING} in {root}", describe_error(error)) from error
     try:
         text = data.decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(text, newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"lines of text in {path}", one_line(error)) from error
+        raise FormatError(f"lines of text in {path}", describe_error(error)) from error
     found: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if not row or not any(cell.strip() for cell in row):

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.dumps.array_store import Lay
-from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.dumps.npy_header import NotNumbers
+from syncpoint.dumps.npy_header import NotNumbers, npy_entry
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Role, Tensor, TensorKey
 

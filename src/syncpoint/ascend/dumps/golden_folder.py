@@ -10,11 +10,10 @@ from typing import Any
 from syncpoint.ascend.dumps.file_names import GoldenName, golden_name
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
 from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.npy_folder import npy_entry
-from syncpoint.dumps.npy_header import MAGIC
+from syncpoint.dumps.npy_header import MAGIC, npy_entry
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.untrusted_files import folder, inside, starts_with
+from syncpoint.files.untrusted_files import path_inside, require_folder, starts_with
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 
@@ -48,7 +47,7 @@ class GoldenFolder:
 
     def open(self, path: Path) -> Run:
         """Reads the headers only. A file that cannot be used is named as damage of its op."""
-        root = folder(path, "a folder of golden arrays")
+        root = require_folder(path, "a folder of golden arrays")
         listed = listing(root)
         named = _arrays(listed)
         if not named:
@@ -133,7 +132,7 @@ def _arrays(listed: Listing) -> list[tuple[str, GoldenName]]:
 
 def _is_array(root: Path, file: str) -> bool:
     try:
-        path = inside(root, file)
+        path = path_inside(root, file)
     except (OSError, FormatError):
         return False
     return starts_with(path, MAGIC)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, one_line
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import read_whole
 
 FX_NAME = "_fx_tensor_name"
@@ -62,7 +62,7 @@ class Graph:
         try:
             text = read_whole(path, _MAX_BYTES).decode("utf-8", "backslashreplace")
         except OSError as error:
-            raise FormatError(f"a readable file {path}", one_line(error)) from error
+            raise FormatError(f"a readable file {path}", describe_error(error)) from error
         ops: dict[str, GraphOp] = {}
         for op in parse(text, str(path)):
             if op.name in ops:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_foreign_json
 
@@ -87,7 +87,7 @@ class RuleFile:
             data = read_whole(path, _MAX_FILE)
         except OSError as error:
             raise InputError(
-                "a rule file", f"{path}: {one_line(error)}", "give the JSON that ATC wrote"
+                "a rule file", f"{path}: {describe_error(error)}", "give the JSON that ATC wrote"
             ) from error
         body = parse_foreign_json(data, str(path))
         reading = _Reading(path.name)

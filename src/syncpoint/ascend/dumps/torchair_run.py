@@ -17,7 +17,7 @@ from syncpoint.ascend.dumps.torchair_tree import Kind, Leaf, Tree, find_tree, re
 from syncpoint.dumps.array_store import ArrayStore, Lay
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import SyncpointError
-from syncpoint.files.untrusted_files import inside
+from syncpoint.files.untrusted_files import path_inside
 from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -156,7 +156,7 @@ class _Making:
         facts: dict[str, Any] = {"file": path, "timestamp": name.timestamp, "escaped": name.op}
         rows: list[tuple[Role, int, NDArray[Any]]] = []
         try:
-            rows = list(read_ends(inside(self.tree.root, path)))
+            rows = list(read_ends(path_inside(self.tree.root, path)))
         except SyncpointError as error:
             facts["damage"] = str(error)
         self._op(leaf, key, name.type, facts)
@@ -216,9 +216,9 @@ class _TreeStore(ArrayStore):
         held = self._held.get(tensor.key)
         return super().window(tensor, start, stop) if held is None else held[start:stop]
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of a tensor that is read from there."""
-        return super().place(tensor) if tensor.key not in self._held else None
+        return super().dense_file(tensor) if tensor.key not in self._held else None
 
 
 def _part(leaf: Leaf) -> Part:

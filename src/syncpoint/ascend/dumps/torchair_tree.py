@@ -19,7 +19,7 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.file_names import MAPPING, device_name, is_hashed
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX, fx_name
-from syncpoint.errors import InputError, one_line
+from syncpoint.errors import InputError, describe_error
 
 _MAX_DEPTH = 16
 _MAX_FOLDERS = 1_000_000
@@ -137,7 +137,7 @@ def _walk(root: Path) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"readable folders in {root}", one_line(error)) from error
+        raise InputError(f"readable folders in {root}", describe_error(error)) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):
         relative = Path(parent).relative_to(root).as_posix()

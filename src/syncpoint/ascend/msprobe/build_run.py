@@ -13,9 +13,19 @@ from syncpoint.ascend.msprobe.entry_values import FIGURES, Leaf, leaves, statist
 from syncpoint.ascend.msprobe.names import Named, named
 from syncpoint.ascend.msprobe.pt_file import Placed, place
 from syncpoint.ascend.msprobe.store import PtStore
-from syncpoint.errors import FormatError, SyncpointError, one_line
-from syncpoint.files.untrusted_files import inside
-from syncpoint.run.model import Kept, Op, OpKey, Part, Role, RunInfo, Tensor, TensorKey, changed
+from syncpoint.errors import FormatError, SyncpointError, describe_error
+from syncpoint.files.untrusted_files import path_inside
+from syncpoint.run.model import (
+    Kept,
+    Op,
+    OpKey,
+    Part,
+    Role,
+    RunInfo,
+    Tensor,
+    TensorKey,
+    replace_fields,
+)
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.tensor_checksums import Checksum
 
@@ -107,7 +117,7 @@ class Reading:
         )
         digest = leaf.body.get("md5")
         if isinstance(digest, str) and digest:
-            tensor = changed(tensor, kept=Kept.DIGEST, digest=digest[:64], digest_kind=CRC32)
+            tensor = replace_fields(tensor, kept=Kept.DIGEST, digest=digest[:64], digest_kind=CRC32)
         file = leaf.body.get("data_name")
         if isinstance(file, str):
             if dump.values is None:
@@ -124,11 +134,13 @@ class Reading:
             # A plain name that is no link needs no closer look, which takes its time.
             plain = file not in ("", ".", "..") and not {"/", "\\", "\0"} & set(file)
             if not plain or path.is_symlink():
-                inside(folder, file)
+                path_inside(folder, file)
         except (ValueError, OSError, RuntimeError) as error:  # names that no file can have
-            raise FormatError(f"the name of a file for {tensor.key}", one_line(error)) from error
+            raise FormatError(
+                f"the name of a file for {tensor.key}", describe_error(error)
+            ) from error
         shard = path.relative_to(self.root).as_posix()
-        tensor = changed(tensor, kept=Kept.VALUES, shard=shard)
+        tensor = replace_fields(tensor, kept=Kept.VALUES, shard=shard)
         try:
             found = place(path)
             if (found.dtype.name, found.shape) != (tensor.dtype, tensor.shape):
@@ -147,9 +159,9 @@ class Reading:
             self.digests[tensor.key] = tensor.digest.lower()
         kind = _RAW_BF16 if tensor.dtype == "bf16" else CRC32
         # What dump.json says beside the values may be of the same numbers in another type.
-        tensor = changed(tensor, digest=found.crc32, digest_kind=kind if found.crc32 else "")
+        tensor = replace_fields(tensor, digest=found.crc32, digest_kind=kind if found.crc32 else "")
         nbytes = found.dtype.nbytes(tensor.count)
-        return changed(tensor, offset=found.offset, nbytes=nbytes)
+        return replace_fields(tensor, offset=found.offset, nbytes=nbytes)
 
 
 def _owner(name: Named, leaf: Leaf) -> OpKey:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, Unsupported, one_line
-from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.errors import FormatError, InputError, Unsupported, describe_error
+from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.model import Frame
 
@@ -135,7 +135,7 @@ def _values(folder: Path, said: object) -> Path | None:
         found = next((name for name in names if (folder / name).is_dir()), None)
     except OSError:
         return None
-    return inside(folder, found) if found is not None else None
+    return path_inside(folder, found) if found is not None else None
 
 
 def _parents(path: Path) -> dict[str, str]:
@@ -174,7 +174,7 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         text = read_whole(path, _MAX_JSON)
     except OSError as error:
-        raise InputError(f"a readable file at {path}", one_line(error)) from error
+        raise InputError(f"a readable file at {path}", describe_error(error)) from error
     body = parse_foreign_json(text, str(path))
     if not isinstance(body, dict):
         raise FormatError(f"an object in {path}", type(body).__name__)

@@ -99,7 +99,7 @@ def _described(body: Any, where: str) -> tuple[DType | None, tuple[int, ...]]:
     if len(shape) > 64 or prod(n for n in shape if n) > 1 << 60:
         raise FormatError(f"a shape that a machine can hold for {where}", repr(shape)[:80])
     try:
-        return dtypes.dtype(str(body["dtype"])), tuple(shape)
+        return dtypes.parse_dtype(str(body["dtype"])), tuple(shape)
     except InputError:
         return None, tuple(shape)
 

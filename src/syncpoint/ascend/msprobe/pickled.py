@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 
@@ -90,7 +90,7 @@ def describe(pickle: bytes, where: str) -> Described:
         for opcode, argument, _ in pickletools.genops(pickle):
             machine.step(opcode.name, argument)
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise FormatError(f"the pickle of a tensor in {where}", one_line(error)) from error
+        raise FormatError(f"the pickle of a tensor in {where}", describe_error(error)) from error
     return machine.result()
 
 
@@ -226,7 +226,7 @@ def _tensor(arguments: tuple[Any, ...], typed: bool) -> Described:
 def _dtype(name: str) -> DType:
     module, _, short = name.partition(" ")
     try:
-        return dtypes.dtype(short if module == "torch" else name)
+        return dtypes.parse_dtype(short if module == "torch" else name)
     except InputError as error:
         raise ValueError(f"elements of the type {name[:60]}") from error
 

@@ -14,8 +14,8 @@ from math import prod
 from pathlib import Path
 
 from syncpoint.ascend.msprobe.pickled import Described, describe
-from syncpoint.dumps.npz import BROKEN_ZIP, data_start, open_zip
-from syncpoint.errors import FormatError, one_line
+from syncpoint.dumps.zip_members import BROKEN_ZIP, data_start, open_zip
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DType
 from syncpoint.run.storage.tensor_checksums import Checksum
@@ -53,11 +53,11 @@ def place(path: Path) -> Placed:
         with open_zip(path) as (handle, members):
             return _place(path, handle, members)
     except OSError as error:
-        raise FormatError(f"the file {path}", one_line(error)) from error
+        raise FormatError(f"the file {path}", describe_error(error)) from error
     except BROKEN_ZIP as error:
         raise FormatError(
             f"a file of torch.save in its zip format at {path}",
-            one_line(error),
+            describe_error(error),
             "it is truncated, or of torch before 1.6; dump it again",
         ) from error
 

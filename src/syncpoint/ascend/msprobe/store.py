@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from syncpoint.ascend.msprobe.pt_file import Placed
 from syncpoint.errors import SyncpointError
 from syncpoint.files.byte_ranges import Bytes, map_bytes
-from syncpoint.run.digests import CRC32, digests_of
+from syncpoint.run.digests import CRC32, compute_digests
 from syncpoint.run.model import Tensor, TensorKey
-from syncpoint.run.storage.tensor_checksums import DEFERRED, Checksum, damage
+from syncpoint.run.storage.tensor_checksums import DEFERRED, Checksum, tensor_damage_error
 from syncpoint.run.value_store import FileStore
 
 Array = NDArray[Any]
@@ -55,8 +55,8 @@ class PtStore(FileStore):
         super().verify(tensor, content)
         digest = self._digests.get(tensor.key) if tensor.digest_kind != DEFERRED else None
         if digest is not None and tensor.key not in self._sound:
-            if digest not in digests_of(CRC32, tensor.dtype, lambda: [self._read(tensor)]):
-                raise damage(tensor, f"{self.path(tensor)}, as dump.json has them")
+            if digest not in compute_digests(CRC32, tensor.dtype, lambda: [self._read(tensor)]):
+                raise tensor_damage_error(tensor, f"{self.path(tensor)}, as dump.json has them")
             self._sound.add(tensor.key)
 
     def read(self, tensor: Tensor) -> Array:
@@ -76,10 +76,10 @@ class PtStore(FileStore):
             return super().window(tensor, start, stop)
         return self._gathered(tensor, placed).reshape(-1)[start:stop]
 
-    def place(self, tensor: Tensor) -> Path | None:
+    def dense_file(self, tensor: Tensor) -> Path | None:
         """The file of a tensor that can be read as it lies."""
         apart = tensor.key in self._odd or tensor.key in self._broken
-        return None if apart else super().place(tensor)
+        return None if apart else super().dense_file(tensor)
 
     def _check(self, tensor: Tensor) -> None:
         trouble = self._broken.get(tensor.key)

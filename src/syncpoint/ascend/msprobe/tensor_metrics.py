@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import SyncpointError, one_line
+from syncpoint.errors import SyncpointError, describe_error
 from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
@@ -52,7 +52,7 @@ def measure(target: Run, mine: Tensor, reference: Run, theirs: Tensor) -> Figure
             if not sums.add(n, b):
                 return Figures((NOT_APPLICABLE,) * 6, _MISPLACED)
     except SyncpointError as error:
-        return Figures((UNSUPPORTED,) * 6, one_line(error))
+        return Figures((UNSUPPORTED,) * 6, describe_error(error))
     return Figures(sums.cells(scalar=not mine.shape, count=mine.count))
 
 

@@ -11,7 +11,7 @@ from syncpoint.ascend.msprobe.table_rows import columns, lines, task_of
 from syncpoint.ascend.sheets import need_xlsx, write_sheet
 from syncpoint.files.outputs import output_file
 from syncpoint.run.reader import Run
-from syncpoint.spreadsheet_text import as_cell, csv_file
+from syncpoint.spreadsheet_text import csv_file, escape_cell
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -45,7 +45,7 @@ def write_tables(target: Run, reference: Run, path: Path | None, sheet: Path | N
 def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
     with output_file(path) as temporary, csv_file(temporary) as writer:
         writer.writerow(header)
-        writer.writerows([as_cell(str(cells[name])) for name in header] for cells in rows)
+        writer.writerows([escape_cell(str(cells[name])) for name in header] for cells in rows)
 
 
 def _write_xlsx(path: Path, task: str, rows: Rows) -> None:

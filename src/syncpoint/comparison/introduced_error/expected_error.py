@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.grids_between_sync_points import ends_of, grids_behind
 from syncpoint.comparison.introduced_error.true_values import Exact, OutputOperands, dtype_name
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import dequantized, steps_of
-from syncpoint.comparison.rounded_values import rounded
+from syncpoint.comparison.operands import dequantize, quantization_steps
+from syncpoint.comparison.rounded_values import round_inputs
 from syncpoint.comparison.rows import Row
-from syncpoint.comparison.tensor_precision import Between
+from syncpoint.comparison.sides import Sides
+from syncpoint.comparison.tensor_precision import PrecisionBetween
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import op_kind
 from syncpoint.metrics import Measurement, Operand, Pair, measure
-from syncpoint.metrics.limits import PRESETS, coarser
+from syncpoint.metrics.limits import PRESETS, is_coarser
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.statistics import finite_rms
@@ -95,7 +95,7 @@ def _quantizing(operand: Operand, truth: NDArray[Any]) -> float:
     """Half a step spread evenly: the mean square of rounding to a grid is step²/12."""
     if operand.quantization is None or operand.quantization.table or not truth.size:
         return 0.0
-    return float(np.sqrt(np.mean(np.square(steps_of(operand))) / 12))
+    return float(np.sqrt(np.mean(np.square(quantization_steps(operand))) / 12))
 
 
 def ratio_of(found: Measurement, expected: Noise) -> float:
@@ -186,7 +186,7 @@ class ExpectedErrors:
         exact: Exact,
         index: int,
         local: str,
-        hidden: Between,
+        hidden: PrecisionBetween,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
         """Root mean square of the error that the op's precision allows: the greatest of what
@@ -197,14 +197,14 @@ class ExpectedErrors:
                 extra["stepwise"] = self._stepwise(exact, operand.dtype)
             costs.append(distance(extra["stepwise"].get(index), truth))
         within = _UNITS.get(hidden.results, operand.dtype)
-        if coarser(hidden.results, "f32") and within != operand.dtype:
+        if is_coarser(hidden.results, "f32") and within != operand.dtype:
             if "within" not in extra:
-                inputs = rounded(exact.inputs, within)
+                inputs = round_inputs(exact.inputs, within)
                 found = self._stepwise(replace(exact, inputs=inputs), within)
                 extra["within"] = found or self._introducer.evaluate(exact.region, inputs)
             costs.append(distance(extra["within"].get(index), truth))
         parameters = hidden.parameters
-        if parameters in _UNITS and coarser(parameters, "f32"):
+        if parameters in _UNITS and is_coarser(parameters, "f32"):
             if "parameters" not in extra:
                 extra["parameters"] = self._introducer.evaluate(
                     exact.region, exact.inputs, "f64", _UNITS[parameters]
@@ -252,7 +252,7 @@ class ExpectedErrors:
         grids = grids_behind(
             self._introducer.sides.target, target.key, self._introducer.paired
         ).between
-        own = np.asarray(dequantized(reference), np.float64)
+        own = np.asarray(dequantize(reference), np.float64)
         costs = [0.0]
         for grid in [*grids, *([target] if target.quantization is not None else [])]:
             ends = ends_of(grid, truth.shape)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics import Operand
@@ -146,7 +146,7 @@ def ends_of(tensor: Tensor, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArr
         return None
     first = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
     both = [
-        dequantized(Operand(np.full(over, float(end)), "f64", known))
+        dequantize(Operand(np.full(over, float(end)), "f64", known))
         for end in (first, first + 2**bits - 1)
     ]
     return np.minimum(*both), np.maximum(*both)
@@ -198,7 +198,7 @@ def _levels(run: Run, tensor: Tensor) -> tuple[float, int] | None:
     if known is None or known.table or not tensor.shape or tensor.kept is not Kept.VALUES:
         return None
     try:
-        real = np.abs(dequantized(operand_of(run, tensor)))
+        real = np.abs(dequantize(operand_of(run, tensor)))
     except SyncpointError:
         return None
     if known.axis is None or len(known.scale) == 1 or known.block:

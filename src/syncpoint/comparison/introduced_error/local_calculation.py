@@ -30,10 +30,10 @@ from syncpoint.comparison.introduced_error.true_values import (
     measure_against,
     with_marks_of,
 )
-from syncpoint.comparison.masking import blanked
-from syncpoint.comparison.measuring import Sides, is_computed
-from syncpoint.comparison.operands import as_real, fitted, operand_of
-from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.masking import blank_masked
+from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
+from syncpoint.comparison.rows import Introduced, Row, is_computed
+from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
@@ -111,7 +111,7 @@ class Introducer:
         """The rows of one reference op, from the log of an earlier attempt if it has them."""
         if self.log is None:
             return list(self._group(op, part, rows))
-        known = [self.log.introduced(row) for row in rows]
+        known = [self.log.introduced_row(row) for row in rows]
         if None not in known:
             return [row for row in known if row is not None]
         found = list(self._group(op, part, rows))
@@ -173,12 +173,12 @@ class Introducer:
         if row is not None:
             target = _required(self.sides.target.tensor(row.target.key))
             operand = operand_of(self.sides.target, target)
-            operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            return as_real(operand).array
+            operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+            return undo_quantization(operand).array
         tensor = self.sides.reference.tensor(key)
         if tensor is None or tensor.kept is not Kept.VALUES:
             raise NoRegion(f"{edge.role} {edge.op} was not recorded")
-        return as_real(operand_of(self.sides.reference, tensor)).array
+        return undo_quantization(operand_of(self.sides.reference, tensor)).array
 
     def _recorded_parameters(self, region: Region) -> dict[Edge, NDArray[Any]]:
         """The parameters as they were when the reference was recorded. The model itself may
@@ -228,16 +228,16 @@ class Introducer:
             return Reason(detail=shape)
         target = _required(self.sides.target.tensor(row.target.key))
         reference = _required(self.sides.reference.tensor(row.reference.key))
-        operand, _ = fitted(self.sides.operand(0, target), View(row.view), row.reference.shape)
+        operand, _ = fit_view(self.sides.operand(0, target), View(row.view), row.reference.shape)
         local = self.sides.precisions[0].local(
             target.key, target.dtype, target.quantization is not None
         )
         hidden = self.sides.precisions[0].between(target.key, self.paired)
         if local != "exact":
             local = coarsest([local, hidden.results, hidden.parameters])
-        kept = self.sides.kept(row)
+        kept = self.sides.counted_elements(row)
         if kept is not None:
-            counted = blanked(operand, truth, kept)
+            counted = blank_masked(operand, truth, kept)
             if counted is None:
                 return Reason(detail=f"positions of {operand.dtype} are masked")
             operand, truth = counted

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.expected_error import ratio_of, rounding, with_bulk_note
 from syncpoint.comparison.introduced_error.regions import NoRegion, unknown_reason
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import as_real, fitted, operand_of
+from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
 from syncpoint.metrics import Measurement, Operand
@@ -74,7 +74,7 @@ class Carried:
         if mine is None or mine.shape != left.shape:
             return row
         operand = self._sides.operand(0, mine)
-        passed_on = as_real(operand_of(self._sides.target, left)).array
+        passed_on = undo_quantization(operand_of(self._sides.target, left)).array
         return self._passed(row, operand, passed_on, left.dtype)
 
     def _left(self, row: Row) -> Row:
@@ -93,7 +93,7 @@ class Carried:
             truth = self._introducer.fed(edge, maker.part)
             if truth.shape == row.reference.shape:
                 operand = self._sides.operand(0, mine)
-                operand, _ = fitted(operand, View(row.view), row.reference.shape)
+                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
                 return self._passed(row, operand, truth, row.reference.dtype)
         return self._introducer.made_by(row, maker)
 

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.local_calculation import Introducer
 from syncpoint.comparison.introduced_error.regions import Regions
-from syncpoint.comparison.measuring import Sides
-from syncpoint.comparison.operands import as_real, dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of, undo_quantization
 from syncpoint.comparison.rows import Row
+from syncpoint.comparison.sides import Sides
 from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import WHOLE, Edge, Kept, OpKey, Part, Role, RunInfo, Tensor, TensorKey
-from syncpoint.run.quantize import quantized
+from syncpoint.run.quantize import quantize_values
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
@@ -91,7 +91,11 @@ class _Feeder:
             return None
         operand = operand_of(self.sides.reference, theirs)
         # Integers on a grid must come as numbers to be put on that grid.
-        real = dequantized(operand) if mine.quantization is not None else as_real(operand).array
+        real = (
+            dequantize(operand)
+            if mine.quantization is not None
+            else undo_quantization(operand).array
+        )
         try:
             found = View(row.view).undo(real, shape)
         except ValueError:
@@ -140,7 +144,7 @@ class _Forced(Introducer):
         tensor = self.sides.reference.tensor(key)
         if row is None or tensor is None or tensor.kept is not Kept.VALUES:
             return super().fed(edge, part)
-        values = as_real(operand_of(self.sides.reference, tensor)).array
+        values = undo_quantization(operand_of(self.sides.reference, tensor)).array
         mine = self.sides.target.tensor(row.target.key)
         if mine is not None and mine.quantization is not None:
             return self._on_grid(values, mine, row)
@@ -155,8 +159,8 @@ class _Forced(Introducer):
         turned = View(row.view).undo(values, mine.shape)
         if turned is None:
             return values
-        stored = quantized(turned, mine.quantization, DTYPES[mine.dtype].numpy)
-        real = dequantized(Operand(stored, mine.dtype, mine.quantization))
+        stored = quantize_values(turned, mine.quantization, DTYPES[mine.dtype].numpy)
+        real = dequantize(Operand(stored, mine.dtype, mine.quantization))
         return View(row.view).apply(real).reshape(values.shape)
 
     def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:

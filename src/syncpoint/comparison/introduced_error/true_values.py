@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized
-from syncpoint.comparison.tensor_precision import Between
+from syncpoint.comparison.operands import dequantize
+from syncpoint.comparison.tensor_precision import PrecisionBetween
 from syncpoint.metrics import Measurement, Operand, Pair, measure
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
 from syncpoint.run.model import Edge, Tensor
@@ -48,10 +48,10 @@ def with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> ND
     float16, -65504 plus a score, is an ordinary number for it."""
     if truth.dtype.kind != "f":
         return truth
-    wide = dequantized(recorded)
+    wide = dequantize(recorded)
     masked = wide <= _border(recorded)
     marked = ~np.isfinite(wide) | masked
-    seen = dequantized(target)
+    seen = dequantize(target)
     marked &= ~np.isfinite(seen) | (seen <= _border(target))
     return np.where(marked, np.where(masked, -inf, wide), truth)
 
@@ -78,5 +78,5 @@ class OutputOperands:
     index: int
     local: str
     """The precision of the op itself."""
-    hidden: Between
+    hidden: PrecisionBetween
     """The precisions of ops that only the target has on the way to this one."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.errors import FormatError, InputError, SyncpointError, one_line
+from syncpoint.errors import FormatError, InputError, SyncpointError, describe_error
 from syncpoint.runtimes.import_path import load_object
 
 _IMAGES = frozenset(
@@ -41,7 +41,7 @@ def raw_sample(raw: object) -> Any:
             return _image(path)
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise FormatError(f"a raw sample in {path.name}", one_line(error)) from None
+        raise FormatError(f"a raw sample in {path.name}", describe_error(error)) from None
 
 
 def _image(path: Path) -> Any:
@@ -70,7 +70,7 @@ def prepared(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
     except Exception as error:  # the user's own code may raise anything
         raise InputError(
             f"{pipeline if isinstance(pipeline, str) else function!r} to take the raw sample",
-            one_line(error),
+            describe_error(error),
         ) from None
     return {name: _array(name, value) for name, value in _named(made)}
 
@@ -93,7 +93,7 @@ def _array(name: str, value: object) -> NDArray[Any]:
     try:
         found = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise InputError(f"numbers in output {name} of a pipeline", one_line(error)) from None
+        raise InputError(f"numbers in output {name} of a pipeline", describe_error(error)) from None
     if found.dtype.kind not in "biuf":
         raise InputError(f"numbers in output {name} of a pipeline", str(found.dtype))
     return found

@@ -31,10 +31,10 @@ def reductions(seen: Seen) -> Iterable[Hypothesis]:
             f" the reference returns the {'last' if last else 'first'}"
         )
         yield from variant_with_settings(seen, "argmax-ties", text, 2, last=not last)
-        flipped = not bound.settings["most"]
+        flipped = not bound.settings["greatest"]
         text = "maximum instead of the minimum" if flipped else "minimum instead of the maximum"
         yield from variant_with_settings(
-            seen, "argmax-kind", f"returns the position of the {text}", 1, most=flipped
+            seen, "argmax-kind", f"returns the position of the {text}", 1, greatest=flipped
         )
         for axis in range(x.ndim):
             yield from variant_with_settings(

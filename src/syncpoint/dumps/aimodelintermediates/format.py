@@ -6,34 +6,24 @@ told apart by the metadata; files that we wrote say besides what the run knew of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.build_run import RunBuilder
-from syncpoint.dumps.aimodelintermediates.metadata import (
-    coreai_outputs,
-    listed,
+from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA, SUFFIX
+from syncpoint.dumps.aimodelintermediates.metadata_json import (
     read_metadata,
 )
-from syncpoint.dumps.aimodelintermediates.op_records import parse_run_facts
-from syncpoint.dumps.aimodelintermediates.writer import METADATA, SUFFIX
+from syncpoint.dumps.aimodelintermediates.open_folder import NAME, open_folder
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.atomic_writes import SUFFIX as PARTIAL
-from syncpoint.run.model import RunInfo
 from syncpoint.run.reader import Run
-from syncpoint.run.storage.record_json import parsed
-
-_UNPLACED = (
-    "the file does not say which model output is which; they are compared as the ops that made them"
-)
 
 
 class AimodelIntermediates:
     """A folder `NAME.aimodelintermediates`, or its metadata.json."""
 
     API = API
-    name = "aimodelintermediates"
+    name = NAME
 
     def sniff(self, path: Path) -> bool:
         """The name of the folder, or the three categories in its metadata.
@@ -56,24 +46,11 @@ class AimodelIntermediates:
 
     def open(self, path: Path) -> Run:
         """Reads the metadata and the headers only."""
-        metadata = path / METADATA if path.is_dir() else path
-        body = read_metadata(metadata)
-        reading = RunBuilder(metadata)
-        info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": self.name})
-        if "syncpoint" in body:
-            info = parsed(parse_run_facts, body["syncpoint"], str(metadata))
-        mapped = coreai_outputs(body, metadata)
-        entries, ordered = listed(body, metadata)
-        for entry in entries:
-            reading.add(entry, mapped.get(entry.name, []))
-        reading.check_names(entries)
-        if reading.unplaced(entries, ordered):
-            info = replace(info, notes=(*info.notes, _UNPLACED))
-        return reading.run(info, metadata.parent)
+        return open_folder(path)
 
     def save(self, run: Run, path: Path) -> None:
         """All values of a run, with what it knows of them under our own key."""
-        from syncpoint.dumps.aimodelintermediates.save import save_run
+        from syncpoint.dumps.aimodelintermediates.save_run import save_run
 
         if not path.name.endswith(SUFFIX):
             raise InputError(

@@ -30,7 +30,7 @@ from syncpoint.matching.protocol import EvidenceKind, Matching, Side, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dims import Dims
-from syncpoint.run.model import Op, OpKey, Tensor, changed
+from syncpoint.run.model import Op, OpKey, Tensor, replace_fields
 from syncpoint.run.user_regex import Pattern
 
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
@@ -216,7 +216,7 @@ def _name_axes(side: Side, named: Named) -> None:
             return tensor
         found = True
         named.dims.check(tensor.shape)
-        return tensor if tensor.layout else changed(tensor, layout=str(named.dims))
+        return tensor if tensor.layout else replace_fields(tensor, layout=str(named.dims))
 
     side.outputs = {key: [with_names(t) for t in made] for key, made in side.outputs.items()}
     side.others = [with_names(tensor) for tensor in side.others]
@@ -244,7 +244,7 @@ def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
         for name in sorted(_names(op)):
             hit = pin.pattern.fullmatch(name)
             if hit:
-                yield op.key, pin.pattern.expanded(hit, pin.reference)
+                yield op.key, pin.pattern.expand(hit, pin.reference)
                 break
 
 

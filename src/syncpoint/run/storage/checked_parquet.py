@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.errors import FormatError, InputError, one_line
-from syncpoint.files.file_checksums import FileRecord, damaged
+from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.files.file_checksums import DamagedFileError, FileRecord
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.run.storage.table_probe import is_every_table_probed, probe
 
@@ -40,13 +40,13 @@ class ParquetTable:
         try:
             self._data = read_whole(path, _MAX_BYTES)
         except FileNotFoundError as error:
-            raise damaged(path, "it is missing", cure) from error
+            raise DamagedFileError(path, "it is missing", cure) from error
         if record is not None:
             record.verify(self._data, path, cure)
         if record is None or is_every_table_probed():
             damage = probe(path, self._data)
             if damage:
-                raise damaged(path, damage, cure)
+                raise DamagedFileError(path, damage, cure)
         with self._guarded():
             self._schema = _schema_of(self._data)
             self.rows = _row_count(self._data)
@@ -57,7 +57,7 @@ class ParquetTable:
         """A FormatError unless there are as many rows as are recorded."""
         if recorded != self.rows:
             detail = f"{self.rows:,} rows instead of {str(recorded)[:40]}"
-            raise damaged(self.path, detail, self._cure)
+            raise DamagedFileError(self.path, detail, self._cure)
 
     def check_columns(self, columns: Mapping[str, Any], newer: Collection[str] = ()) -> None:
         """A FormatError unless all columns are there with their types; only those of `newer`,
@@ -65,10 +65,10 @@ class ParquetTable:
         for name, dtype in columns.items():
             if name not in self._schema:
                 if name not in newer:
-                    raise damaged(self.path, f"it has no column {name!r}", self._cure)
+                    raise DamagedFileError(self.path, f"it has no column {name!r}", self._cure)
             elif self._schema[name] != dtype:
                 detail = f"column {name!r} is {self._schema[name]}, not {dtype}"
-                raise damaged(self.path, detail, self._cure)
+                raise DamagedFileError(self.path, detail, self._cure)
 
     def check_memory(self, needed: int, max_expansion: int, cure: str) -> None:
         """An InputError where the table would take `needed` bytes of memory, more than any table
@@ -85,7 +85,7 @@ class ParquetTable:
         for some in self.slices(columns):
             for name in columns:
                 if some[name].null_count():
-                    raise damaged(self.path, f"column {name!r} has a gap", self._cure)
+                    raise DamagedFileError(self.path, f"column {name!r} has a gap", self._cure)
 
     def check_keys(self, key: Sequence[str]) -> None:
         """A FormatError where a long table repeats a key, found before all of it is decoded."""
@@ -93,7 +93,9 @@ class ParquetTable:
             return
         for keys in self.slices({name: self._schema[name] for name in key}):
             if keys.is_duplicated().any():
-                raise damaged(self.path, f"{self.rows:,} rows with repeated keys", self._cure)
+                raise DamagedFileError(
+                    self.path, f"{self.rows:,} rows with repeated keys", self._cure
+                )
 
     def read(self, columns: Mapping[str, Any]) -> pl.DataFrame:
         """These columns of all rows; one that the file does not have is null."""
@@ -128,7 +130,7 @@ class ParquetTable:
         try:
             yield
         except (PolarsError, PanicException, OSError, OverflowError, MemoryError) as error:
-            raise damaged(self.path, one_line(error)[:200], self._cure) from error
+            raise DamagedFileError(self.path, describe_error(error)[:200], self._cure) from error
 
 
 def _schema_of(data: bytes) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from syncpoint.errors import InputError, SyncpointError, one_line
-from syncpoint.files.atomic_writes import partial_of, remove_abandoned
+from syncpoint.errors import InputError, SyncpointError, describe_error
+from syncpoint.files.atomic_writes import final_name_of, remove_abandoned
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.files.writer_lock import LOCK
@@ -32,7 +32,7 @@ def is_run(path: Path) -> bool:
     return isinstance(body, dict) and body.get("format") == FORMAT
 
 
-def check_folder(path: Path, overwrite: bool) -> None:
+def check_new_run_path(path: Path, overwrite: bool) -> None:
     """An InputError unless a run may be written at `path`; asks, and makes nothing."""
     if not os.path.lexists(path):
         return
@@ -41,7 +41,7 @@ def check_folder(path: Path, overwrite: bool) -> None:
     try:
         names = {entry.name for entry in path.iterdir()}
     except OSError as error:
-        raise InputError(f"a folder that can be read at {path}", one_line(error)) from error
+        raise InputError(f"a folder that can be read at {path}", describe_error(error)) from error
     if names <= BEGUN:
         return
     if not is_run(path):
@@ -62,6 +62,6 @@ def clear_run(path: Path) -> None:
         shard = SHARD_NAME.fullmatch(entry.name) or PARTIAL_NAME.fullmatch(entry.name)
         if (ours or shard) and not entry.is_dir(follow_symlinks=False):
             Path(entry.path).unlink()
-        if partial_of(entry.name) in (OPS, TENSORS, RUN_JSON):
+        if final_name_of(entry.name) in (OPS, TENSORS, RUN_JSON):
             remove_abandoned(Path(entry.path))
     clear_sources(path)

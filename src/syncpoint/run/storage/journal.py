@@ -21,7 +21,7 @@ from syncpoint.errors import FormatError
 from syncpoint.files.byte_ranges import map_bytes, write_all
 from syncpoint.files.untrusted_files import open_regular, starts_with
 from syncpoint.files.untrusted_json import parse_json
-from syncpoint.run.storage.record_json import to_text
+from syncpoint.run.storage.record_json import to_json_text
 
 JOURNAL = "journal.log"
 MAGIC = b"syncpoint journal 1\n"
@@ -30,9 +30,9 @@ _FRAME = struct.Struct("<IQ")
 _MAX_FRAME = (1 << 32) - 1
 
 
-def frame(kind: str, body: object) -> bytes:
+def encode_frame(kind: str, body: object) -> bytes:
     """One frame: `{kind: body}` as JSON behind its length and checksum."""
-    payload = to_text({kind: body}).encode()
+    payload = to_json_text({kind: body}).encode()
     if len(payload) > _MAX_FRAME:
         raise FormatError("less than 4 GiB in one journal frame", f"{len(payload)} bytes")
     return _FRAME.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
@@ -117,7 +117,7 @@ def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
     return journal
 
 
-def first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
+def read_first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
     """The first frame of a journal, if it is whole and within the first `limit` bytes."""
     handle = open_regular(path)
     try:

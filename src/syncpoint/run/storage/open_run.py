@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, one_line
+from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.sealed_json import UNVERIFIED
-from syncpoint.files.untrusted_files import folder
+from syncpoint.files.untrusted_files import require_folder
 from syncpoint.files.writer_lock import is_locked
 from syncpoint.run.model import Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.checked_parquet import ParquetTable
 from syncpoint.run.storage.journal import JOURNAL, read_journal
-from syncpoint.run.storage.record_json import op_from_json, parsed, tensor_from_json
+from syncpoint.run.storage.record_json import op_from_json, parse_record, tensor_from_json
 from syncpoint.run.storage.run_json import (
     RESTORE,
     RUN_JSON,
@@ -35,14 +35,14 @@ from syncpoint.run.value_store import FileStore, JournalStore
 
 def open_run(path: Path) -> Run:
     """The run in the folder `path`."""
-    folder(path, "a run folder")
+    require_folder(path, "a run folder")
     try:
         if os.path.lexists(path / RUN_JSON):
             return _from_tables(path)
         if os.path.lexists(path / JOURNAL):
             return _from_journal(path)
     except OSError as error:
-        raise InputError(f"a readable run at {path}", one_line(error)) from error
+        raise InputError(f"a readable run at {path}", describe_error(error)) from error
     raise InputError(
         f"a run folder at {path}", f"neither {RUN_JSON} nor {JOURNAL} in it", "check the path"
     )
@@ -52,8 +52,8 @@ def _from_tables(path: Path) -> Run:
     document = read_run_json(path / RUN_JSON)
     return Run(
         document.info,
-        parsed(read_ops, _table(path, OPS, document, "ops"), OPS),
-        parsed(read_tensors, _table(path, TENSORS, document, "tensors"), TENSORS),
+        parse_record(read_ops, _table(path, OPS, document, "ops"), OPS),
+        parse_record(read_tensors, _table(path, TENSORS, document, "tensors"), TENSORS),
         FileStore(path),
         path=path,
         source=Sources(path, records=document.files).text,
@@ -76,15 +76,15 @@ def _from_journal(path: Path) -> Run:
     where = str(path / JOURNAL)
     for kind, body in journal.frames:
         if kind == "op":
-            op = parsed(op_from_json, body, where)
+            op = parse_record(op_from_json, body, where)
             _once(ops, op.key, op, where)
         elif kind == "tensor":
-            tensor = parsed(tensor_from_json, body, where)
+            tensor = parse_record(tensor_from_json, body, where)
             _once(tensors, tensor.key, tensor, where)
         elif kind == "info":
-            info = parsed(info_from_json, body, where)
+            info = parse_record(info_from_json, body, where)
         elif kind == "source":
-            file, name = parsed(_source, body, where)
+            file, name = parse_record(_source, body, where)
             sources[file] = name
         elif kind != "shard":
             raise FormatError(f"known kinds of frames in {where}", repr(kind)[:40])

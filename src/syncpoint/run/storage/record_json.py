@@ -33,7 +33,7 @@ from syncpoint.run.storage.record_checks import check_op_key, check_tensor
 T = TypeVar("T")
 
 
-def plain(value: object) -> object:
+def to_plain_json(value: object) -> object:
     """What JSON has no form for: NumPy's numbers and arrays as numbers, all else as text."""
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf":
         return value.tolist()
@@ -42,7 +42,9 @@ def plain(value: object) -> object:
     return str(value)
 
 
-to_text = json.JSONEncoder(default=plain, separators=(",", ":"), check_circular=False).encode
+to_json_text = json.JSONEncoder(
+    default=to_plain_json, separators=(",", ":"), check_circular=False
+).encode
 """Compact JSON; one encoder for all, as making one costs more than most records do."""
 
 
@@ -205,7 +207,7 @@ def quantization_from_json(body: Mapping[str, Any] | None) -> Quantization | Non
     )
 
 
-def parsed(parse: Callable[[Any], T], body: object, where: str) -> T:
+def parse_record(parse: Callable[[Any], T], body: object, where: str) -> T:
     """`parse(body)`, with whatever a wrong structure makes it raise turned into FormatError."""
     try:
         return parse(body)

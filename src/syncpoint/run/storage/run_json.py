@@ -8,15 +8,20 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from syncpoint.files.file_checksums import FileRecord, damaged, files_to_json
-from syncpoint.files.sealed_json import read_document, sealed
+from syncpoint.files.file_checksums import DamagedFileError, FileRecord, files_to_json
+from syncpoint.files.sealed_json import read_document, seal_json
 from syncpoint.run.model import (
     Kept,
     Observer,
     OtherOutput,
     RunInfo,
 )
-from syncpoint.run.storage.record_json import expect_object, expect_text, parsed, plain
+from syncpoint.run.storage.record_json import (
+    expect_object,
+    expect_text,
+    parse_record,
+    to_plain_json,
+)
 
 RUN_JSON = "run.json"
 FORMAT = "syncpoint-run"
@@ -66,7 +71,9 @@ def info_from_json(body: Mapping[str, Any]) -> RunInfo:
     return RunInfo(**known)
 
 
-def run_json(info: RunInfo, counts: Mapping[str, int], files: Mapping[str, FileRecord]) -> bytes:
+def encode_run_json(
+    info: RunInfo, counts: Mapping[str, int], files: Mapping[str, FileRecord]
+) -> bytes:
     """The bytes of `run.json`, which speaks for the tables and sources in `files`."""
     body = {
         "format": FORMAT,
@@ -75,7 +82,7 @@ def run_json(info: RunInfo, counts: Mapping[str, int], files: Mapping[str, FileR
         "counts": dict(counts),
         "files": files_to_json(files),
     }
-    return sealed(json.dumps(body, default=plain, indent=1))
+    return seal_json(json.dumps(body, default=to_plain_json, indent=1))
 
 
 @dataclass(frozen=True)
@@ -93,15 +100,15 @@ class RunDocument:
         if not self.is_verified:
             return None
         if name not in self.files:
-            raise damaged(folder / RUN_JSON, f"it records no checksum of {name}", RESTORE)
+            raise DamagedFileError(folder / RUN_JSON, f"it records no checksum of {name}", RESTORE)
         return self.files[name]
 
 
 def read_run_json(path: Path) -> RunDocument:
     """Read and verify a `run.json`."""
     document = read_document(path, SCHEMA, RESTORE, FORMAT)
-    info = parsed(info_from_json, document.body, str(path))
+    info = parse_record(info_from_json, document.body, str(path))
     counts = document.body.get("counts")
     if not isinstance(counts, dict):
-        raise damaged(path, "it has no counts", RESTORE)
+        raise DamagedFileError(path, "it has no counts", RESTORE)
     return RunDocument(info, counts, document.files, document.is_verified)

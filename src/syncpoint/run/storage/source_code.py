@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from syncpoint.errors import FormatError, SyncpointError, one_line
+from syncpoint.errors import FormatError, SyncpointError, describe_error
 from syncpoint.files.atomic_writes import write_atomically
-from syncpoint.files.file_checksums import FileRecord, damaged, record_of
-from syncpoint.files.untrusted_files import inside, read_whole
+from syncpoint.files.file_checksums import DamagedFileError, FileRecord, record_of
+from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.untrusted_json import parse_json
 
 FOLDER = "source"
@@ -89,13 +89,13 @@ class Sources:
             return None
         if not _SNAPSHOT.fullmatch(name):
             raise FormatError(f"a plain file name for {file} in {INDEX}", repr(name)[:80])
-        path = inside(self._folder, name)
+        path = path_inside(self._folder, name)
         try:
             data = read_whole(path, _MAX_SOURCE)
             self._verify(name, data)
             return data.decode("utf-8")
         except (OSError, ValueError) as error:
-            raise FormatError(f"a copy of {file} at {path}", one_line(error)) from error
+            raise FormatError(f"a copy of {file} at {path}", describe_error(error)) from error
 
     def _index(self) -> dict[str, str]:
         if self._names is None:
@@ -116,10 +116,10 @@ class Sources:
             # Without the whole folder somebody has removed the sources, which may be secret.
             if f"{FOLDER}/{INDEX}" in self._records and self._folder.exists():
                 cure = "restore it from a copy of the run"
-                raise damaged(path, "it is missing", cure) from error
+                raise DamagedFileError(path, "it is missing", cure) from error
             return {}
         except OSError as error:
-            raise FormatError(f"the index of sources {path}", one_line(error)) from error
+            raise FormatError(f"the index of sources {path}", describe_error(error)) from error
         self._verify(INDEX, data)
         body = parse_json(data, str(path))
         files = body.get("files") if isinstance(body, dict) else None

@@ -15,7 +15,7 @@ from syncpoint.run.model import (
     Statistics,
     Tensor,
 )
-from syncpoint.run.storage.record_json import STATISTICS, quantization_to_json, to_text
+from syncpoint.run.storage.record_json import STATISTICS, quantization_to_json, to_json_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,7 +102,7 @@ def op_row(op: Op) -> tuple[Any, ...]:
         *op.key.row(),
         op.type,
         tuple((*e.op.row(), e.index, e.role.value) for e in op.inputs),
-        to_text(dict(op.attributes)),
+        to_json_text(dict(op.attributes)),
         op.module,
         op.module_type,
         tuple((f.file, f.line, f.function) for f in op.source),
@@ -123,7 +123,7 @@ def tensor_row(t: Tensor) -> tuple[Any, ...]:
         t.layout,
         t.device,
         t.alias_of,
-        None if t.quantization is None else to_text(quantization_to_json(t.quantization)),
+        None if t.quantization is None else to_json_text(quantization_to_json(t.quantization)),
         t.requires_grad,
         t.address,
         t.shard,

@@ -143,7 +143,7 @@ def _examined(path: Path) -> dict[str, str]:
     import polars as pl
     from polars.exceptions import PanicException, PolarsError
 
-    from syncpoint.errors import SyncpointError, one_line
+    from syncpoint.errors import SyncpointError, describe_error
     from syncpoint.files.untrusted_files import read_whole
 
     try:
@@ -152,7 +152,10 @@ def _examined(path: Path) -> dict[str, str]:
         for start in range(0, rows, _SLICE_ROWS):
             pl.scan_parquet(io.BytesIO(data)).slice(start, _SLICE_ROWS).collect()
     except (PolarsError, PanicException, OSError, OverflowError, MemoryError) as error:
-        return {"damage": one_line(error)[:_MAX_DETAIL] or "it cannot be decoded", "digest": ""}
+        return {
+            "damage": describe_error(error)[:_MAX_DETAIL] or "it cannot be decoded",
+            "digest": "",
+        }
     except SyncpointError as error:
         return {"damage": error.found, "digest": ""}
     return {"damage": "", "digest": xxhash.xxh3_128_hexdigest(data)}

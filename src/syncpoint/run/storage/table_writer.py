@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncpoint.errors import one_line
+from syncpoint.errors import describe_error
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.file_checksums import FileRecord, record_of
-from syncpoint.foreign_text import encodable
+from syncpoint.foreign_text import make_encodable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,7 +42,7 @@ def _write(
             series.append(_series(name, values, dtype))
         except UnicodeEncodeError:
             # A path that is not valid Unicode; the rest of the run is worth more than it.
-            series.append(_series(name, encodable(values), dtype))
+            series.append(_series(name, make_encodable(values), dtype))
     return write_table(path, pl.DataFrame(series))
 
 
@@ -62,7 +62,7 @@ def write_parquet(table: pl.DataFrame, path: Path) -> FileRecord:
     try:
         table.write_parquet(data, compression="zstd")
     except PolarsError as error:
-        raise OSError(errno.EIO, one_line(error)) from error
+        raise OSError(errno.EIO, describe_error(error)) from error
     path.write_bytes(data.getbuffer())
     return record_of(data.getvalue())
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from syncpoint.errors import DamagedError
 from syncpoint.files.byte_ranges import Bytes, map_bytes
-from syncpoint.run.digests import hash_bytes, hasher
+from syncpoint.run.digests import hash_bytes, new_hasher
 from syncpoint.run.model import Tensor
 
 DEFERRED = "deferred"
@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
     nbytes: int
 
 
-class Ledger:
+class ChecksumLedger:
     """Which ranges were checked, and with what result.
 
     Keys are hashes of (shard, checksum): a run may have millions of tensors, and an integer takes
@@ -67,20 +67,20 @@ class Ledger:
                 self._sound.add(key)
                 return
             self._damaged.add(key)
-        raise damage(tensor, path())
+        raise tensor_damage_error(tensor, path())
 
 
 def _hash_file(path: Path, checksum: Checksum) -> str:
     """The checksum of a range of a file, mapped window by window and let go, so that a tensor of
     any size takes little memory."""
-    state = hasher(checksum.kind)
+    state = new_hasher(checksum.kind)
     end = checksum.offset + checksum.nbytes
     for start in range(checksum.offset, end, WINDOW_BYTES):
         state.update(map_bytes(path, start, min(WINDOW_BYTES, end - start)).data)
     return state.hexdigest()
 
 
-def damage(tensor: Tensor, where: Path | str) -> DamagedError:
+def tensor_damage_error(tensor: Tensor, where: Path | str) -> DamagedError:
     """The error for bytes that are not those that were recorded."""
     error = DamagedError(
         f"the recorded bytes of {tensor.key} in {where}",

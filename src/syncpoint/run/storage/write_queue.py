@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from syncpoint.errors import InputError, SyncpointError, one_line
+from syncpoint.errors import InputError, SyncpointError, describe_error
 
 IN_FLIGHT = 256 << 20
 """Bytes that may wait; a single larger tensor is let through alone."""
@@ -19,7 +19,7 @@ _OVERHEAD = 1 << 10
 _IDLE_SECONDS = 0.5
 
 
-class Pipeline:
+class WriteQueue:
     """Runs actions one after another in a thread of its own.
 
     After an action failed the rest is dropped, and its error is raised by every later call.
@@ -119,7 +119,7 @@ class Pipeline:
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, SyncpointError):
-            wrapped = SyncpointError("to write what was recorded", one_line(error))
+            wrapped = SyncpointError("to write what was recorded", describe_error(error))
             wrapped.__cause__ = error
             error = wrapped
         with self._changed:

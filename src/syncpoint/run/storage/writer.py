@@ -23,14 +23,14 @@ from syncpoint.files.atomic_writes import sync, write_atomically
 from syncpoint.files.byte_ranges import Bytes
 from syncpoint.files.write_errors import cannot_write
 from syncpoint.files.writer_lock import RunLock
-from syncpoint.run.digests import OURS as DIGEST
+from syncpoint.run.digests import XXH3_128 as DIGEST
 from syncpoint.run.dtypes import DType
-from syncpoint.run.dtypes import dtype as dtype_of
-from syncpoint.run.model import Kept, Op, RunInfo, Tensor, changed
-from syncpoint.run.storage.folder import check_folder, clear_run
-from syncpoint.run.storage.journal import JOURNAL, JournalWriter, frame
+from syncpoint.run.dtypes import parse_dtype as dtype_of
+from syncpoint.run.model import Kept, Op, RunInfo, Tensor, replace_fields
+from syncpoint.run.storage.folder import check_new_run_path, clear_run
+from syncpoint.run.storage.journal import JOURNAL, JournalWriter, encode_frame
 from syncpoint.run.storage.record_json import op_to_json, tensor_to_json
-from syncpoint.run.storage.run_json import RUN_JSON, info_to_json, run_json
+from syncpoint.run.storage.run_json import RUN_JSON, encode_run_json, info_to_json
 from syncpoint.run.storage.shards import WRITE_BYTES, ShardWriter
 from syncpoint.run.storage.source_code import SourceWriter
 from syncpoint.run.storage.table_columns import OPS, TENSORS, op_row, tensor_row
@@ -86,8 +86,8 @@ class RunWriter:
             # Locked first: what another writer has only begun must not look like other files.
             self._run_lock = RunLock(path)
             try:
-                check_folder(path, overwrite)
-                first = frame("info", info_to_json(self._info))
+                check_new_run_path(path, overwrite)
+                first = encode_frame("info", info_to_json(self._info))
                 self._journal = JournalWriter(path / JOURNAL, first)
                 clear_run(path)
             except BaseException:
@@ -110,7 +110,7 @@ class RunWriter:
                 raise InputError("each op once in a run", f"{op.key} again")
             self._op_keys.add(key)
             self._op_rows.append(op_row(op))
-            self._append(frame("op", op_to_json(op)))
+            self._append(encode_frame("op", op_to_json(op)))
 
     def tensor(self, tensor: Tensor, data: object = None) -> Tensor:
         """Add a tensor with its dense bytes; gives it back with its place and digest.
@@ -134,7 +134,7 @@ class RunWriter:
                 nbytes = self._check_size(tensor, dtype, raw)
             if raw is not None and nbytes:
                 shard, offset = self._place(tensor, dtype, raw, digest)
-            tensor = changed(
+            tensor = replace_fields(
                 tensor,
                 dtype=dtype.name,
                 shard=shard,
@@ -148,7 +148,7 @@ class RunWriter:
             self._flush_when_due()
             return tensor
 
-    def holds(self, digest: str, dtype: str, nbytes: int) -> bool:
+    def has_content(self, digest: str, dtype: str, nbytes: int) -> bool:
         """Whether equal content is stored already."""
         with self._lock:
             return nbytes == 0 or (digest, dtype, nbytes) in self._held
@@ -192,7 +192,7 @@ class RunWriter:
             others = {**self._info.other_outputs, **changes.pop("other_outputs", {})}
             notes = self._info.notes + fresh
             self._info = replace(self._info, **changes, notes=notes, other_outputs=others)
-            self._append(frame("info", info_to_json(self._info)))
+            self._append(encode_frame("info", info_to_json(self._info)))
 
     def source(self, path: Path | str, text: str | None = None) -> None:
         """Keep a copy of a source file; what is no readable text file is passed over.
@@ -203,7 +203,7 @@ class RunWriter:
             self._check_open()
             added = self._guarded(lambda: self._sources.add(str(path), text))
             if added:
-                self._append(frame("source", [str(path), added]))
+                self._append(encode_frame("source", [str(path), added]))
 
     def before_finish(self, call: Callable[[], None]) -> None:
         """Have `call` hand over what it still holds when the run is finished or given up."""
@@ -287,8 +287,8 @@ class RunWriter:
     def _flush(self) -> None:
         """Bytes, then the frames that say they are there."""
         self._shards.flush()
-        tensors = [frame("tensor", tensor_to_json(t)) for t in self._waiting]
-        shards = [frame("shard", name) for name in self._shards.closed[self._shards_told :]]
+        tensors = [encode_frame("tensor", tensor_to_json(t)) for t in self._waiting]
+        shards = [encode_frame("shard", name) for name in self._shards.closed[self._shards_told :]]
         self._journal.append(b"".join([self._frames, *tensors, *shards]))
         self._shards_told += len(shards)
         self._tensor_rows += map(tensor_row, self._waiting)
@@ -314,7 +314,7 @@ class RunWriter:
             "bytes": self.stored_bytes,
         }
         files = {**tables, **self._sources.records}
-        write_atomically(self.path / RUN_JSON, run_json(info, counts, files))
+        write_atomically(self.path / RUN_JSON, encode_run_json(info, counts, files))
         # The names of the tables must be on the disk before that of the journal is not.
         sync(self.path)
         self._info = info
@@ -324,7 +324,7 @@ class RunWriter:
     def _leave_journal(self, info: RunInfo) -> None:
         """Where there is no room for tables, the reason goes into the journal if it can."""
         with suppress(OSError):
-            self._journal.append(frame("info", info_to_json(info)))
+            self._journal.append(encode_frame("info", info_to_json(info)))
         self._info = info
         self._close()
 

@@ -47,7 +47,7 @@ def meaning(kernel: str, read: Sequence[Array], made: Array) -> tuple[int, Quant
 def rows(stored: Array, known: Quantization | None) -> Array:
     """Stored integers in the form that their meaning speaks of: where it changes along two axes,
     neighbours that share a scale are a row."""
-    if known is None or not known.misfit(stored.shape):
+    if known is None or not known.describe_misfit(stored.shape):
         return stored
     return stored.reshape(len(known.scale), -1)
 

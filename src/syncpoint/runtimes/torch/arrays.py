@@ -8,7 +8,7 @@ import torch
 
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import DTYPES, Kind
-from syncpoint.run.dtypes import dtype as named
+from syncpoint.run.dtypes import parse_dtype as named
 from syncpoint.runtimes.protocol import Array, Tree
 
 _NAMES: dict[torch.dtype, str] = {
@@ -124,3 +124,8 @@ def describe(value: object) -> str:
 def cloned(value: Tree) -> Tree:
     """A tensor with memory of its own; everything else as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def describe_dtype(dtype: torch.dtype) -> str:
+    """`float64`, for messages."""
+    return str(dtype).removeprefix("torch.")

@@ -7,8 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from syncpoint.page import overview as overviews
-from syncpoint.page import rows, sync_point_states
+from syncpoint.page.drift import drift
+from syncpoint.page.navigator import locate, window
+from syncpoint.page.row_states import pack_states
 from syncpoint.page.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
+from syncpoint.page.unmatched_list import unmatched
 from syncpoint.server.routes.parameters import (
     ERRORS,
     PREFIX,
@@ -34,13 +37,13 @@ def get_rows(
     comparison: Comparison, asked: Asked, offset: Offset = 0, limit: Limit = 100
 ) -> RowWindow:
     """A window of the navigator's list."""
-    return rows.window(comparison, asked, offset, limit)
+    return window(comparison, asked, offset, limit)
 
 
 @router.get("/rows/{row}/place")
 def get_place(comparison: Comparison, asked: Asked, row: Row) -> Found:
     """Where a row stands in that list."""
-    return rows.locate(comparison, asked, row)
+    return locate(comparison, asked, row)
 
 
 @router.get("/unmatched")
@@ -51,16 +54,16 @@ def get_unmatched(
     limit: Limit = 100,
 ) -> UnmatchedWindow:
     """A window of what stayed without a partner."""
-    return rows.unmatched(comparison, text, offset, limit)
+    return unmatched(comparison, text, offset, limit)
 
 
 @router.get("/states")
 def get_states(comparison: Comparison, metric: Metric = "psnr") -> RowStates:
     """Level, guilt and score of every row."""
-    return sync_point_states.states(comparison, metric)
+    return pack_states(comparison, metric)
 
 
 @router.get("/drift")
 def get_drift(comparison: Comparison, metric: Metric = "psnr") -> Drift:
     """What the drift strip shows beside the curve."""
-    return sync_point_states.drift(comparison, metric)
+    return drift(comparison, metric)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.page import details, distributions, heatmaps
+from syncpoint.page import distributions, heatmaps, row_details
 from syncpoint.page.heatmaps import Wish
 from syncpoint.page.schema import Distribution, HeatMap, RowDetail
 from syncpoint.server.routes.parameters import ERRORS, PREFIX, Comparison, Metric, Row
@@ -18,7 +18,7 @@ Pixels = Annotated[int, Query(ge=1, le=1024)]
 @router.get("/rows/{row}")
 def get_row(comparison: Comparison, row: Row, metric: Metric = "psnr") -> RowDetail:
     """Everything about one sync point but its values."""
-    return details.detail(comparison, row, metric)
+    return row_details.detail(comparison, row, metric)
 
 
 @router.get("/rows/{row}/heatmap")

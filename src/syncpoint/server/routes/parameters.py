@@ -10,9 +10,9 @@ from fastapi import Path as InPath
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import Opened
 from syncpoint.page.overview import CHOOSABLE
-from syncpoint.page.row_query import Query as Wanted
+from syncpoint.page.row_selection import RowQuery
 from syncpoint.page.schema import Problem, Sort
-from syncpoint.server.comparison_library import Library
+from syncpoint.server.open_comparisons import Library
 
 PREFIX = "/comparisons/{name}"
 ERRORS: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
@@ -54,9 +54,9 @@ def wanted(
     stop: Offset = 0,
     grouped: bool = False,
     open: Annotated[list[str] | None, Query(max_length=200)] = None,
-) -> Wanted:
+) -> RowQuery:
     """Which rows, in which order."""
-    return Wanted(
+    return RowQuery(
         metric=metric,
         sort=sort,
         descending=descending,
@@ -71,4 +71,4 @@ def wanted(
     )
 
 
-Asked = Annotated[Wanted, Depends(wanted)]
+Asked = Annotated[RowQuery, Depends(wanted)]

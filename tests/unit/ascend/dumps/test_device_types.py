@@ -121,13 +121,13 @@ def test_windows_of_decoded_elements_are_those_of_the_whole(tmp_path, code):
     for start, stop in ((0, 0), (0, 1), (1, 4), (3, 15), (7, count), (count, count)):
         np.testing.assert_array_equal(run.window(tensor, start, stop), whole[start:stop])
     assert not whole.flags.writeable
-    assert run.place(tensor) is None
+    assert run.dense_file(tensor) is None
 
 
 def test_plain_elements_are_measured_where_they_lie(tmp_path):
     (tmp_path / f"Add.a.1.2.{TIME}").write_bytes(one_output(np.ones(3, np.float32)))
     run = DeviceFolder().open(tmp_path)
-    assert run.place(run.tensors[0]) == tmp_path / f"Add.a.1.2.{TIME}"
+    assert run.dense_file(run.tensors[0]) == tmp_path / f"Add.a.1.2.{TIME}"
 
 
 @pytest.mark.parametrize("code", [13, 24, 25, 26, 29, 30, 31, 37, 38, 41, 42, 43, -1, 1 << 20])

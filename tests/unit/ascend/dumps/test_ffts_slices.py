@@ -13,7 +13,7 @@ from helpers.paths import ASCEND_DATA
 from syncpoint.ascend.dumps.batch_tree import is_tree, latest, leaves, rule_of, rules
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.device_types import stored_type
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import OpKey, Role, TensorKey
 
@@ -65,7 +65,7 @@ def test_threads_of_an_op_are_one_op_again(tmp_path):
     np.testing.assert_array_equal(values(run, "conv", Role.INPUT), x)
     tensor = run.tensor(TensorKey(OpKey("conv")))
     assert (tensor.shape, tensor.nbytes) == (y.shape, y.nbytes)
-    assert run.place(tensor) is None
+    assert run.dense_file(tensor) is None
     for start, stop in ((0, 0), (0, 5), (11, 17), (21, 21)):
         found = run.window(tensor, start, stop)
         np.testing.assert_array_equal(found, y.reshape(-1)[start:stop])
@@ -96,7 +96,7 @@ def test_what_every_thread_has_whole_is_read_where_it_lies(tmp_path):
     threads(tmp_path, [x, x], [y[:, :1].copy(), y[:, 1:].copy()], said)
     run = DeviceFolder().open(tmp_path)
     np.testing.assert_array_equal(values(run, "conv"), y)
-    assert run.place(run.tensor(TensorKey(OpKey("conv"), Role.INPUT))) is not None
+    assert run.dense_file(run.tensor(TensorKey(OpKey("conv"), Role.INPUT))) is not None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import pytest
 from helpers.msprobe_dumps import REAL, TASKS, figures, real, tensor, write
 from syncpoint.ascend.msprobe.names import named
 from syncpoint.ascend.msprobe.pt_file import place
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Edge, Kept, OpKey, Part, Role, TensorKey
 
@@ -82,7 +83,7 @@ def test_values_are_those_that_torch_reads():
         values = run.values(found)
         assert values.dtype == expected.dtype
         np.testing.assert_array_equal(values, expected)
-        assert run.intact(found)
+        assert run.is_intact(found)
 
 
 def test_roles_names_and_requires_grad_are_kept():
@@ -260,7 +261,7 @@ def test_types_that_are_not_known_are_left_out_with_a_note(tmp_path):
 
 def test_reading_needs_no_torch():
     code = (
-        "import sys; from syncpoint.dumps.registry import open_dump;"
+        "import sys; from syncpoint.dumps.open_dump import open_dump;"
         f"run = open_dump({str(real('tensor_target'))!r});"
         "run.values(run.tensors[0]); assert 'torch' not in sys.modules"
     )

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from helpers import small_runs
-from syncpoint.dumps.registry import find, open_dump, save_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import (
     Frame,

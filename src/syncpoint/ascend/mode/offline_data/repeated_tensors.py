@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xxhash import xxh3_128_hexdigest
 
-from syncpoint.ascend.matching.plan_entries import Entry, Plan
+from syncpoint.ascend.matching.plan import Entry, Plan
 from syncpoint.errors import SyncpointError
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.run.model import Tensor, TensorKey
@@ -42,7 +42,7 @@ def _digest(run: Run, tensor: Tensor) -> str:
     """Of the bytes as they lie; "" where they cannot be read, which is told elsewhere."""
     stored = run.tensor(tensor.key)
     try:
-        path = run.place(stored) if stored is not None else None
+        path = run.dense_file(stored) if stored is not None else None
         if stored is None or path is None or not stored.nbytes:
             return ""
         return xxh3_128_hexdigest(map_bytes(path, stored.offset, stored.nbytes).data)

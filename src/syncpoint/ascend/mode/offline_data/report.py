@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from syncpoint.ascend.dumps.offline_data_columns import METRICS
+from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
 from syncpoint.ascend.mode.offline_data.report_rows import Line
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors
-from syncpoint.spreadsheet_text import as_cell, csv_file
+from syncpoint.spreadsheet_text import csv_file, escape_cell
 
 
 def header(devices: bool, overflow: bool) -> list[str]:
@@ -30,20 +30,20 @@ def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
     return [
         str(line.index),
         line.sequence,
-        as_cell(line.type),
-        as_cell(line.target_names),
+        escape_cell(line.type),
+        escape_cell(line.target_names),
         line.target_type,
         line.target_address,
-        as_cell(line.reference_names),
+        escape_cell(line.reference_names),
         line.reference_type,
         *((line.reference_address,) if devices else ()),
-        as_cell(line.label),
+        escape_cell(line.label),
         line.shape,
         *((line.overflow,) if overflow else ()),
         *line.metrics,
-        as_cell(line.reason),
+        escape_cell(line.reason),
         line.verdict,
-        as_cell(line.remark),
+        escape_cell(line.remark),
     ]
 
 

@@ -1,0 +1,65 @@
+"""Which comparisons may be looked at, and those that are open."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syncpoint.comparison.storage.comparison_folder import is_comparison
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.errors import InputError
+from syncpoint.page.open_comparison import Opened, ResultInMemory, name_of
+
+_MOST_OPEN = 4
+
+
+@dataclass
+class Library:
+    """The comparisons named on the command line, and those in the folders named there."""
+
+    paths: list[Path] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    """Where past comparisons are looked for and new ones are written; files to choose from."""
+    in_memory: list[ResultInMemory] = field(default_factory=list)
+    """Comparisons of this process that are not saved."""
+
+    def __post_init__(self) -> None:
+        self._known = {name_of(path): path for path in self.paths}
+        self._in_memory = {result.id: result for result in self.in_memory}
+        self._open: OrderedDict[tuple[str, str], Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, path: Path) -> str:
+        """Let a comparison be looked at; its name."""
+        self._known[name_of(path)] = path
+        return name_of(path)
+
+    def known(self) -> dict[str, Path]:
+        """All comparisons that may be looked at, newest first."""
+        found = dict(self._known)
+        for folder in self.folders:
+            for path in folder.glob(f"*/{JSON_NAME}"):
+                if not path.parent.resolve().is_relative_to(folder.resolve()):
+                    continue  # a link that leads out
+                found.setdefault(name_of(path.parent), path.parent)
+        there = {name: path for name, path in found.items() if is_comparison(path)}
+        return dict(sorted(there.items(), key=lambda item: -(item[1] / JSON_NAME).stat().st_mtime))
+
+    def get(self, name: str, limits: str = "") -> Opened:
+        """An open comparison; the least recently used one is let go."""
+        with self._lock:
+            key = (name, limits)
+            if key not in self._open:
+                self._open[key] = Opened(self._find(name), limits)
+                while len(self._open) > _MOST_OPEN:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(key)
+            return self._open[key]
+
+    def _find(self, name: str) -> Path | ResultInMemory:
+        source = self._in_memory.get(name) or self._known.get(name) or self.known().get(name)
+        if source is None:
+            raise InputError("the name of a comparison that is open here", repr(name))
+        return source

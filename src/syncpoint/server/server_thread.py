@@ -1,0 +1,91 @@
+"""A comparison served from Python: the server in a thread of this process.
+
+A notebook has an event loop that runs already, so the server has a thread and a loop of its own. It
+ends with `stop()`, or with the interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syncpoint.errors import CaptureError
+from syncpoint.page.open_comparison import name_of
+from syncpoint.server.open_comparisons import Library
+from syncpoint.server.run_server import bound, open_browser, prepare_server, require_web
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from syncpoint.page.open_comparison import ResultInMemory
+
+_STOP_SECONDS = 5.0
+"""Time for answers that are being sent when the server is stopped."""
+
+
+class View:
+    """A comparison that is being served."""
+
+    def __init__(self, server: uvicorn.Server, listening: socket.socket, address: str) -> None:
+        self.address = address
+        """What to open in a browser."""
+        self._server = server
+        self._listening = listening
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="syncpoint view", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the server; the port is free again when this returns."""
+        atexit.unregister(self.stop)
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+        self._server.force_exit = True
+        self._thread.join(_STOP_SECONDS)
+        self._listening.close()
+
+    def check(self) -> None:
+        """Raise a CaptureError where the server could not start."""
+        while self._thread.is_alive() and not self._server.started:
+            self._thread.join(0.01)
+        if not self._server.started:
+            self.stop()
+            raise CaptureError("a server for the comparison", f"{self._error!r}")
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listening])
+        except BaseException as error:
+            self._error = error
+
+    def __repr__(self) -> str:
+        return f"<View {self.address}>"
+
+
+def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> View:
+    """Serve a comparison of this process, or a saved one, until it is stopped."""
+    require_web("view")
+    import uvicorn
+
+    if isinstance(comparison, Path):
+        library, name = Library([comparison]), name_of(comparison)
+    else:
+        library, name = Library(in_memory=[comparison]), comparison.id
+    library.get(name)  # says what is wrong with it before anything is served
+    listening = bound(port)
+    try:
+        address, config = prepare_server(library, f"/c/{name}", listening)
+        # The page keeps its connections open; they are closed when the server is stopped.
+        config.timeout_graceful_shutdown = 1
+        served = View(uvicorn.Server(config), listening, address)
+    except BaseException:
+        listening.close()
+        raise
+    served.check()
+    if browser:
+        open_browser(address)
+    return served
