@@ -45,7 +45,7 @@ def test_growth_with_depth_is_named_and_finer_numbers_are_tried(dtype, gain):
     first = comparison.findings[0]
     assert (first.cause, first.level) == ("accumulation", "cause")
     assert first.kind.startswith("growth") and first.confidence >= 0.9
-    assert "in float32 the output's relative error is 0 in place of" in first.text
+    assert "in float32 the output's relative error is 0 instead of" in first.text
 
 
 def test_the_rate_of_growth_is_that_of_the_rows():

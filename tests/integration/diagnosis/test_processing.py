@@ -105,12 +105,12 @@ def test_two_pipelines_on_one_raw_sample(tmp_path, images):
 
 
 def test_an_image_without_pillow_or_that_is_none_is_one_line(tmp_path):
-    from syncpoint.diagnosis.processing.pipelines import raw_sample
+    from syncpoint.diagnosis.processing.pipelines import load_raw_sample
     from syncpoint.errors import SyncpointError
 
     (tmp_path / "x.png").write_bytes(b"not an image")
     with pytest.raises(SyncpointError) as error:
-        raw_sample(tmp_path / "x.png")
+        load_raw_sample(tmp_path / "x.png")
     assert "\n" not in str(error.value)
 
 

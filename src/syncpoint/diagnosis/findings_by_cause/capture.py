@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.execution.recording_faults import alone, garbage, holder, unread, was_read
+from syncpoint.diagnosis.execution.recording_faults import (
+    describe_garbage,
+    describe_lone_error,
+    describe_unread,
+    find_holder,
+    was_read,
+)
 from syncpoint.diagnosis.finding_text import finding_at, name_op
 from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.metrics.verdict import Verdict
@@ -82,8 +88,8 @@ class Capture:
             if row.preset in ("int8", "int4"):
                 # Its readers read it through integers, and those may be wrong.
                 continue
-            proof = unread(case, row)
-            other = holder(case, row, target)
+            proof = describe_unread(case, row)
+            other = find_holder(case, row, target)
             if other is not None:
                 finding = self._report_foreign_values(case, row, other, proof)
                 if finding is None:
@@ -92,11 +98,11 @@ class Capture:
                 reported.add(row.target.key)
                 yield finding
                 continue
-            kind = garbage(target, reference)
+            kind = describe_garbage(target, reference)
             if kind or proof:
                 reported.add(row.target.key)
                 yield self._report_buffer(case, row, kind, proof)
-            elif sign := alone(case, row):
+            elif sign := describe_lone_error(case, row):
                 yield self._report_lone_error(case, row, sign)
 
     def _report_lone_error(self, case: Case, row: Row, sign: str) -> Finding:

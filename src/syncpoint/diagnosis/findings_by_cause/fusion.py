@@ -12,11 +12,11 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import (
     can_be_unfused,
-    counterpart,
-    culprit,
-    fusing_runtime,
-    unfused,
-    unfused_run,
+    compare_unfused,
+    find_counterpart,
+    find_culprit,
+    find_fusing_runtime,
+    run_unfused,
 )
 from syncpoint.diagnosis.finding_text import name_op, number
 from syncpoint.matching.op_kinds import op_class
@@ -43,7 +43,7 @@ class Fusion:
         if case.sure:
             return
         rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MAX_GUILTY_OPS]
-        unfused_result = unfused(case) if rows and can_be_unfused(case) else None
+        unfused_result = compare_unfused(case) if rows and can_be_unfused(case) else None
         converted: dict[TensorKey, Finding] = {}
         persists = unfused_result is not None and _persists(case, unfused_result)
         for row in rows:
@@ -53,13 +53,13 @@ class Fusion:
                 elif not can_be_unfused(case) and _is_fused_by_converter(row):
                     yield self._report_converted(case, row)
                 continue
-            to_blame = culprit(unfused_result, row)
-            unfused_row = counterpart(unfused_result, row)
+            to_blame = find_culprit(unfused_result, row)
+            unfused_row = find_counterpart(unfused_result, row)
             if to_blame is not None and _is_fused_by_converter(to_blame):
                 # The op is fused in the file already.
                 key = to_blame.target.key
                 joined = self._join(converted.get(key), self._report_converted(case, row), to_blame)
-                if _has_same_parameters(unfused_run(case), unfused_result.rows, to_blame):
+                if _has_same_parameters(run_unfused(case), unfused_result.rows, to_blame):
                     joined = replace(joined, confidence=0.98)
                 converted[key] = joined
             elif (
@@ -103,7 +103,7 @@ class Fusion:
                 f"its introduced error is {number(before.rmse)} fused and {number(after.rmse)} with"
                 " ops run one by one (RMS)"
             )
-        runtime = fusing_runtime(case)
+        runtime = find_fusing_runtime(case)
         advice = runtime.fusion_advice if runtime is not None else ""
         return self._finding(case, row, "fused", 0.93, Level.CAUSE, (line,), advice)
 

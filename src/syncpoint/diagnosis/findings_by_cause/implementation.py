@@ -12,9 +12,9 @@ from dataclasses import replace
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, fusing_runtime
+from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_fusing_runtime
 from syncpoint.diagnosis.finding_text import finding_at, name_op
-from syncpoint.diagnosis.processing.one_sided_ops import Extra, extra
+from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
     Explained,
     below_rounding,
@@ -64,7 +64,7 @@ class Implementation:
                     _add_variant(variants, row, best)
             elif not _is_broken(case, row):
                 experiment = case.experiment(row)
-                extra_ops = extra(case, experiment) if experiment is not None else None
+                extra_ops = find_one_sided_ops(case, experiment) if experiment is not None else None
                 if extra_ops is not None:
                     yield self._report_extra_ops(case, row, extra_ops)
                 else:
@@ -125,7 +125,7 @@ class Implementation:
             rows=[r for r, _ in pairs],
         )
 
-    def _report_extra_ops(self, case: Case, row: Row, extra_ops: Extra) -> Finding:
+    def _report_extra_ops(self, case: Case, row: Row, extra_ops: OneSidedOps) -> Finding:
         """Make the finding that one side alone has ops before the op of a row."""
         names = [str(op.key) for op in extra_ops.ops]
         joined = _join_names(names)
@@ -320,7 +320,7 @@ def _advise(best: Explained, name: str) -> str:
 def _advise_inspection(case: Case, row: Row) -> str:
     """Return the next step for an op that nothing explains. A fused op can be run unfused; a dump
     may have no types."""
-    kind, runtime = row.target.type, fusing_runtime(case)
+    kind, runtime = row.target.type, find_fusing_runtime(case)
     if runtime is not None and can_be_unfused(case) and kind.startswith(runtime.fused_types):
         options = " ".join(f"--target-set {k}={v}" for k, v in runtime.unfused_options().items())
         return f"compare again with {options}, which runs the ops of {kind} one by one"

@@ -14,8 +14,8 @@ from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.execution.overwritten_values import (
     find_overlaps,
-    made_between,
-    makers_behind,
+    list_ops_read,
+    list_produced_between,
     prove_overwritten,
 )
 from syncpoint.diagnosis.finding_text import finding_at, name_op, of_norm
@@ -93,7 +93,7 @@ class Memory:
         experiment = case.experiment(row)
         if experiment is None or run.op(row.target.key.op) is None:
             return None
-        reads = makers_behind(case, run, row)
+        reads = list_ops_read(case, run, row)
         for edge, value in experiment.inputs.items():
             maker = case.by_reference.get(
                 TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
@@ -102,7 +102,9 @@ class Memory:
                 continue
             if reads and maker.target.key.op not in reads:
                 continue  # The graph itself says that the op reads another tensor.
-            for other in made_between(case, run, maker, row, value.shape, reads)[-_MAX_CANDIDATES:]:
+            for other in list_produced_between(case, run, maker, row, value.shape, reads)[
+                -_MAX_CANDIDATES:
+            ]:
                 proof = prove_overwritten(case, experiment, edge, value, other)
                 if proof is None:
                     continue

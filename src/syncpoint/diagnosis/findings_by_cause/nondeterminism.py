@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.execution.random_ops import drawn_for
+from syncpoint.diagnosis.execution.random_ops import find_random_op
 from syncpoint.diagnosis.execution.self_noise import (
     error_of,
     explains_all,
@@ -15,7 +15,7 @@ from syncpoint.diagnosis.execution.self_noise import (
     find_first,
     find_off,
     is_within,
-    self_noise,
+    measure_self_noise,
 )
 from syncpoint.diagnosis.finding_text import finding_at, name_op
 from syncpoint.run.model import Op, TensorKey
@@ -49,7 +49,7 @@ class Nondeterminism:
             rerun = case.again("target", why, time=time)
             if rerun is None:
                 return
-            noise = self_noise(case.target, rerun)
+            noise = measure_self_noise(case.target, rerun)
             if noise:
                 yield from self._report_noise(case, rerun, noise)
                 return
@@ -59,8 +59,8 @@ class Nondeterminism:
         target_ops = {row.target.key.op for row in case.computed}
         reference_ops = {row.reference.key.op for row in case.computed}
         for row in case.guilty:
-            target_op = drawn_for(case.target, row.target.key.op, target_ops)
-            reference_op = drawn_for(case.reference, row.reference.key.op, reference_ops)
+            target_op = find_random_op(case.target, row.target.key.op, target_ops)
+            reference_op = find_random_op(case.reference, row.reference.key.op, reference_ops)
             if target_op is not None or reference_op is not None:
                 return self._report_random(case, row, target_op, reference_op)
         return None

@@ -11,7 +11,7 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.precision_gain import Cost, costs
+from syncpoint.diagnosis.experiments.precision_gain import PrecisionGain, measure_precision_gains
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_op, number
 from syncpoint.diagnosis.numerics.accumulators import Narrow, is_noise, narrow
@@ -272,7 +272,7 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
     """Make the finding that quantization is too coarse, with the ops that cost the outputs most:
     by experiment if the reference can be run so, else by what each op adds."""
     lossy = _find_lossy(case)
-    measured = costs(case, lossy)
+    measured = measure_precision_gains(case, lossy)
     worth = [cost for cost in measured if cost.gain >= _MIN_GAIN_DB][:_MAX_NAMED_OPS]
     worst = [cost.row for cost in worth] or lossy[:_MAX_NAMED_OPS]
     named = worst or outputs
@@ -331,7 +331,7 @@ def _describe_loss(worst: list[Row]) -> list[str]:
     return [f"worst signal-to-noise ratios (SQNR) of single ops: {names}"]
 
 
-def _describe_gain(measured: list[Cost], worth: list[Cost]) -> list[str]:
+def _describe_gain(measured: list[PrecisionGain], worth: list[PrecisionGain]) -> list[str]:
     if worth:
         gains = ", ".join(f"{c.row.target.label} {c.gain:.1f} dB" for c in worth)
         return [f"gain of the outputs with one op and its inputs in float: {gains}"]
@@ -343,7 +343,7 @@ def _describe_gain(measured: list[Cost], worth: list[Cost]) -> list[str]:
     return []
 
 
-def _advise(worst: list[Row], measured: list[Cost], worth: list[Cost]) -> str:
+def _advise(worst: list[Row], measured: list[PrecisionGain], worth: list[PrecisionGain]) -> str:
     names = ", ".join(row.target.label for row in worst)
     if measured and not worth:
         return (

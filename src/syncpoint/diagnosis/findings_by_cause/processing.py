@@ -12,10 +12,10 @@ from syncpoint.diagnosis.finding_text import finding_at, of_norm
 from syncpoint.diagnosis.large_tensor_samples import comparable
 from syncpoint.diagnosis.processing.input_relations import explain_input
 from syncpoint.diagnosis.processing.output_relations import (
-    is_firm,
-    left_over,
+    find_output_relation,
+    is_unmistakable,
+    measure_residual,
     output_floor,
-    output_relation,
 )
 from syncpoint.diagnosis.weights.relations import Relation, distance
 from syncpoint.matching.op_kinds import op_class
@@ -77,7 +77,7 @@ class Processing:
             target, reference = case.pair(row)
             if target is None or reference is None:
                 continue
-            relation = output_relation(reference, target, output_floor(row))
+            relation = find_output_relation(reference, target, output_floor(row))
             if relation is None or _belongs_to_op(case, row, relation, guilty):
                 continue
             label = row.target.label
@@ -91,11 +91,11 @@ class Processing:
                 _confidence(case, row, relation, bool(guilty)),
                 (
                     "with this change the reference's output matches the target's to"
-                    f" {left_over(relation, target, reference):.1e} (relative)",
+                    f" {measure_residual(relation, target, reference):.1e} (relative)",
                 ),
                 f"apply the same postprocessing on both sides, or compare {label} before it",
                 ops=(label, *(r.target.label for r in same)),
-                rows=[row, *(same if is_firm(relation.kind) else [])],
+                rows=[row, *(same if is_unmistakable(relation.kind) else [])],
             )
 
     # Two pipelines on one raw sample
@@ -172,7 +172,7 @@ def _belongs_to_op(case: Case, row: Row, relation: Relation, guilty: list[Row]) 
         return True
     # With guilty ops inside, an error of the last layer may look like this.
     is_guilty = any(r.target.key.op == row.target.key.op for r in guilty)
-    return bool(guilty) and not is_guilty and not is_firm(relation.kind)
+    return bool(guilty) and not is_guilty and not is_unmistakable(relation.kind)
 
 
 def _confidence(case: Case, row: Row, relation: Relation, has_guilty: bool) -> float:
@@ -181,7 +181,7 @@ def _confidence(case: Case, row: Row, relation: Relation, has_guilty: bool) -> f
     last = case.by_reference.get(maker) if maker is not None else None
     if last is not None and last is not row and last.verdict is Verdict.CLOSE:
         return 0.98  # the model is right up to its last op
-    return 0.93 if is_firm(relation.kind) or not has_guilty else 0.6
+    return 0.93 if is_unmistakable(relation.kind) or not has_guilty else 0.6
 
 
 def _is_reduced(case: Case, row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""What is done to an output on one side alone: softmax, sigmoid, another order of the labels."""
+"""Find what is done to an output on one side only: softmax, sigmoid, another order of labels."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from syncpoint.run.dtypes import DTYPES, Kind
 
 Values = NDArray[np.float64]
 
-_FIRM = frozenset({"softmax", "log-softmax", "sigmoid", "argmax"})
+_UNMISTAKABLE = frozenset({"softmax", "log-softmax", "sigmoid", "argmax"})
 
 
-def is_firm(kind: str) -> bool:
-    """Whether no fault of a layer looks like it."""
-    return kind.removesuffix("-missing") in _FIRM
+def is_unmistakable(kind: str) -> bool:
+    """Whether no error of a layer looks like this relation."""
+    return kind.removesuffix("-missing") in _UNMISTAKABLE
 
 
-def output_relation(reference: Values, target: Values, floor: float) -> Relation | None:
-    """What turns the reference's output into the target's; None where nothing known does."""
+def find_output_relation(reference: Values, target: Values, floor: float) -> Relation | None:
+    """Find what turns the reference's output into the target's; None if no known relation does."""
     if not np.isfinite(reference).all() or not np.isfinite(target).all() or reference.size < 2:
         return None
     apart = distance(reference, target)
-    for relation in _applied(reference, target):
-        left = distance(relation.made, target)
-        if left <= floor and left <= 0.05 * apart:
+    for relation in _propose_relations(reference, target):
+        residual = distance(relation.made, target)
+        if residual <= floor and residual <= 0.05 * apart:
             return relation
-    for relation in _applied(target, reference):
-        left = distance(relation.made, reference)
-        if is_firm(relation.kind) and left <= floor and left <= 0.05 * apart:
+    for relation in _propose_relations(target, reference):
+        residual = distance(relation.made, reference)
+        if is_unmistakable(relation.kind) and residual <= floor and residual <= 0.05 * apart:
             words = f"lacks the {relation.kind} that the reference applies"
             return Relation(f"{relation.kind}-missing", words, relation.made)
     return None
 
 
-def _applied(one: Values, other: Values) -> Iterator[Relation]:
+def _propose_relations(one: Values, other: Values) -> Iterator[Relation]:
     if one.shape == other.shape:
         for axis in range(one.ndim):
             if one.shape[axis] < 2:
@@ -80,30 +80,30 @@ def _applied(one: Values, other: Values) -> Iterator[Relation]:
     if one.ndim >= 2:
         for a in range(one.ndim):
             for b in range(a + 1, one.ndim):
-                made = np.swapaxes(one, a, b)
+                swapped = np.swapaxes(one, a, b)
                 words = f"has axes {a} and {b} swapped"
-                if made.shape == other.shape:
-                    yield Relation("layout", words, made)
+                if swapped.shape == other.shape:
+                    yield Relation("layout", words, swapped)
                 elif one.shape == other.shape:
                     words += ", in the reference's shape"
-                    yield Relation("layout", words, made.reshape(other.shape))
+                    yield Relation("layout", words, swapped.reshape(other.shape))
 
 
 def _log_softmax(values: Values, axis: int) -> Values:
-    moved = values - values.max(axis=axis, keepdims=True)
-    found: Values = moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True))
-    return found
+    shifted = values - values.max(axis=axis, keepdims=True)
+    logarithms: Values = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return logarithms
 
 
 def output_floor(row: Row) -> float:
-    """How near a predicted output must come: a few hundred roundings of its precision."""
+    """Return the distance up to which an output counts as predicted: a few hundred roundings."""
     coarse = {"f16": "f16", "bf16": "bf16"}.get(row.preset, row.target.dtype)
     kind = DTYPES[coarse]
     unit = kind.unit if kind.kind is Kind.FLOAT else 0.0
     return min(max(1e-4, 64 * unit), 0.05)
 
 
-def left_over(relation: Relation, ours: Values, theirs: Values) -> float:
-    """What a relation leaves of the difference, relative to the output that it predicts."""
-    wanted = theirs if relation.kind.endswith("-missing") else ours
-    return distance(relation.made, wanted)
+def measure_residual(relation: Relation, target: Values, reference: Values) -> float:
+    """Return the distance of a relation's prediction to the output that it predicts."""
+    predicted = reference if relation.kind.endswith("-missing") else target
+    return distance(relation.made, predicted)

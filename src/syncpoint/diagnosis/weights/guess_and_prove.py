@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, against, proof
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
 from syncpoint.diagnosis.weights.relations import Relation, distance, integers, likeness, related
@@ -54,7 +54,7 @@ def hidden(case: Case, experiment: RegionExperiment, edges: list[Edge]) -> Hidde
                 return None
             if guess.kind == "scaled" and drops:
                 continue
-            found = proof(experiment, {edge: guess.made})
+            found = prove_change(experiment, {edge: guess.made})
             if found is not None and found.exact:
                 # Scaling a weight and scaling the result are one and the same to the numbers.
                 doubtful = guess.kind == "scaled"
@@ -197,7 +197,7 @@ def _solved(experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
             continue
         relation = related(weight, found.weight, found.floor)
         relation = relation or related(weight, found.weight, max(1e-3, found.floor))
-        shown = proof(experiment, {found.edge: found.weight})
+        shown = prove_change(experiment, {found.edge: found.weight})
         if shown is None or not shown.explains:
             continue
         # Any linear op can be written as another weight: without a relation that a person can
@@ -219,7 +219,7 @@ def _bias(experiment: RegionExperiment, found: Effective, edges: list[Edge]) -> 
         made = bias + found.added
         if not np.abs(made).max() > 1e-3 * np.abs(bias).max():
             return None
-        shown = proof(experiment, {edge: made})
+        shown = prove_change(experiment, {edge: made})
         if shown is not None and shown.explains:
             relation = related(bias, made, 1e-3)
             kind = relation.kind if relation is not None else "changed"
@@ -244,7 +244,7 @@ def unpaired(
             continue
         for edge in edges:
             for form in _forms(experiment, edge, mine):
-                proven = against(experiment, experiment.fed({edge: form}))
+                proven = prove_result(experiment, experiment.fed({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven
     return None

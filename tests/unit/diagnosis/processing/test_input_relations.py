@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from syncpoint.diagnosis.processing.input_relations import input_relation
+from syncpoint.diagnosis.processing.input_relations import find_input_relation
 from syncpoint.diagnosis.processing.output_relations import output_relation
 
 rng = np.random.default_rng(5)
@@ -63,15 +63,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_known_difference_is_named(case):
     reference, target, kind, words = CASES[case]
-    found = input_relation(np.asarray(reference), np.asarray(target))
+    found = find_input_relation(np.asarray(reference), np.asarray(target))
     assert found is not None and found.kind == kind and words in found.words, found
 
 
 def test_unrelated_pictures_and_ids_have_no_relation():
     noise = np.random.default_rng(9)
-    assert input_relation(X, noise.random(X.shape)) is None
-    assert input_relation(picture(1), picture(2)) is None
-    assert input_relation(IDS, noise.integers(5, 900, IDS.shape).astype(float)) is None
+    assert find_input_relation(X, noise.random(X.shape)) is None
+    assert find_input_relation(picture(1), picture(2)) is None
+    assert find_input_relation(IDS, noise.integers(5, 900, IDS.shape).astype(float)) is None
 
 
 LOGITS = rng.normal(size=(4, 7)) * 3
