@@ -27,7 +27,7 @@ from syncpoint.comparison.storage.comparison_json import (
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.storage.sync_point_table import open_table, read_columns, row_from_table
 from syncpoint.dumps.open_dump import open_recognized
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import make_encodable
@@ -293,7 +293,7 @@ def _instead(path: Path) -> tuple[str, str]:
     """What is at a path that is no comparison, and what to do about it."""
     if not path.exists():
         return f"nothing at {path}", "check the path"
-    recorded = find(path)
+    recorded = find_format(path)
     if recorded is None:
         return str(path), "make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp"
     kind = "a run" if recorded.name == "run" else f"a recording ({recorded.name})"

@@ -166,7 +166,7 @@ def _options(side: SideSpec, folders: Folders) -> dict[str, str]:
 
 
 def _is_recording(folders: Folders, text: str) -> bool:
-    from syncpoint.dumps.registry import find as find_format
+    from syncpoint.dumps.registry import find_format
 
     return find_format(folders.resolve(text)) is not None
 

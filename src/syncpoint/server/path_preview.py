@@ -10,7 +10,7 @@ import ast
 from pathlib import Path
 
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import find as find_format
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.page.schema import Problem
 from syncpoint.run.dtypes import DTYPES, Kind

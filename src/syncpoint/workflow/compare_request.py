@@ -86,7 +86,7 @@ class ComparisonSettings:
             "limits": limits
             if isinstance(limits, str)
             else {f.name: getattr(limits, f.name) for f in fields(limits)},
-            "map": self.map_file and self.map_file.in_words(),
+            "map": self.map_file and self.map_file.as_dict(),
             "introduced": self.introduced,
             "confirm": self.confirm,
             "version": __version__,
@@ -120,7 +120,7 @@ def read_map(
         map_file = MapFile.load(Path(source))
     else:
         map_file = MapFile.of(dict(source))
-    return map_file.ignoring(*ignore)
+    return map_file.with_ignored(*ignore)
 
 
 def _file_of(source: object) -> Path | None:
