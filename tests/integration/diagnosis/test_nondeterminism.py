@@ -72,7 +72,7 @@ def test_self_noise_is_the_cause_where_it_is_as_large_as_the_difference():
     first = found.findings[0]
     assert (first.cause, first.level) == ("nondeterminism", "cause")
     assert "restless" in first.ops[0]
-    assert any("once more" in e for e in found.diagnosis.experiments)
+    assert any("a second run of the target" in e for e in found.diagnosis.experiments)
 
 
 def test_self_noise_is_a_note_beside_a_greater_difference():

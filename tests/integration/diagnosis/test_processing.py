@@ -137,11 +137,11 @@ def test_what_was_asked_for_by_name_and_cannot_be_done_is_an_error(tmp_path, wro
     np.save(tmp_path / "raw.npy", np.ones(3))
     boom = ["--preprocess", f"{models}:boom"] * 2
     said, expected = {
-        "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "a file with a raw sample"),
+        "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "no such file for the raw sample"),
         "function": ([*boom, "--raw", str(tmp_path / "raw.npy")], "division by zero"),
         "target-model": (["--target-model", str(tmp_path / "no.py") + ":x"], "no.py"),
         "other": (["--target-model", f"{models}:other"], "shares 0 of its"),
-        "set": (["--target-set", "foo=1"], "--target-model beside --target-set"),
+        "set": (["--target-set", "foo=1"], "--target-set needs --target-model"),
     }[wrong]
     done = syncpoint("diagnose", path, *said, cwd=tmp_path, code=2)
     assert expected in done.stderr and len(done.stderr.strip().splitlines()) == 1
