@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs.shapes import Shape
-    from syncpoint.server.server_thread import View
+    from syncpoint.server.server_thread import ServedComparison
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
     from syncpoint.workflow.manual_recording import Recording
@@ -43,7 +43,7 @@ def open_comparison(path: str | Path) -> Comparison:
     return Comparison.of(load(Path(path)))
 
 
-def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> View:
+def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> ServedComparison:
     """Look at a saved comparison in the browser; its rows are read as the page asks for them.
 
     The server runs in a thread until `stop()` or the end of the interpreter.

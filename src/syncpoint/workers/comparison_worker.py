@@ -85,17 +85,16 @@ def main() -> None:
     except NoShape as error:
         # The form has a field where the command line has an option.
         cure = f"fill in Shapes, such as {error.example}, or take the inputs from a file"
-        teller.tell("problem", expected=error.expected, found=error.found, cure=cure)
+        teller.tell("problem", problem=error.problem, cure=cure)
     except SyncpointError as error:
-        teller.tell("problem", expected=error.expected, found=error.found, cure=error.cure)
+        teller.tell("problem", problem=error.problem, cure=error.cure)
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:  # models may raise anything, SystemExit too
         from syncpoint.runtimes.exception_text import one_line
 
         traceback.print_exc()
-        found = f"{one_line(error)}"
-        teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+        teller.tell("problem", problem=f"the comparison failed: {one_line(error)}", cure="")
 
 
 def _print_at_once() -> None:
