@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
     from syncpoint.server.server_thread import ServedComparison
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
@@ -199,7 +199,7 @@ def compare(
     confirm: bool = True,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     store: str | Path | None = None,
     resume: bool = False,
@@ -294,7 +294,7 @@ def bisect(
     limits: str | Path | None = None,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     told: Callable[[Cut], None] | None = None,
 ) -> Bisection:
@@ -417,7 +417,7 @@ def analyze(
     model: object,
     inputs: object = None,
     *,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     save_intermediates: bool = True,
     emulate_precision_casts: bool = False,
