@@ -280,7 +280,10 @@ def test_inputs_are_cast_to_what_the_model_declares():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"x": np.ones((2, 4), np.float32)}, r"input x has shape \[2, 4\], but the model declares x f32\[\?, 3\]"),
+        (
+            {"x": np.ones((2, 4), np.float32)},
+            r"input x has shape \[2, 4\], but the model declares x f32\[\?, 3\]",
+        ),
         ({"x": np.ones((2, 3), np.int64)}, "an array of i64"),
         ({"a": X, "b": X}, r"inputs a, b do not fit .*x f32\[\?, 3\]\); it takes: x"),
         ((), r"missing inputs of .*: x \(0 given\)"),
