@@ -207,7 +207,7 @@ def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch
 
 def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path, monkeypatch):
     """Nothing equals it, perhaps since it is damaged: the comparison is not close."""
-    monkeypatch.setattr(reader, "_VERIFIED_AT_ONCE", 1000)
+    monkeypatch.setattr(reader, "_MAX_EAGER_BYTES", 1000)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
     run = Run.open(paths[0])
     tensor = run.tensor(output("c"))

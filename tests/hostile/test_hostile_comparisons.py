@@ -104,7 +104,7 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
         [sys.executable, "-c", abort], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     monkeypatch.setattr(table_probe, "_running", prober)
-    monkeypatch.setattr(table_probe, "_decodable", set())
+    monkeypatch.setattr(table_probe, "_decodable_digests", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
     assert listed.problem.found == (
         "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
@@ -122,7 +122,7 @@ def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):
         stdout=subprocess.PIPE,
     )
     monkeypatch.setattr(table_probe, "_running", prober)
-    monkeypatch.setattr(table_probe, "_decodable", set())
+    monkeypatch.setattr(table_probe, "_decodable_digests", set())
     monkeypatch.setattr(table_probe, "_MAX_SECONDS", 0.1)
     with pytest.raises(FormatError, match="could not be decoded within"):
         sp.open_comparison(older)
@@ -174,7 +174,7 @@ def test_an_overwrite_that_fails_before_its_renames_leaves_the_older_comparison(
     import syncpoint.comparison.storage.comparison_folder as storage
 
     comparison = sp.open_comparison(current)
-    monkeypatch.setattr(storage, "sealed", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(storage, "seal_json", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         comparison.save(current, overwrite=True)
     monkeypatch.undo()

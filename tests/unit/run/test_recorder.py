@@ -211,22 +211,22 @@ def test_nothing_can_be_recorded_after_the_end(path):
 
 def test_the_queue_holds_no_more_than_its_bytes_but_lets_a_larger_tensor_through():
     gate, running = threading.Event(), []
-    pipeline = WriteQueue(idle=lambda: None, in_flight=10_000)
-    pipeline.put(lambda: gate.wait(10), 1_000_000)
-    blocked = threading.Thread(target=lambda: pipeline.put(lambda: running.append(1), 5000))
+    queue = WriteQueue(idle=lambda: None, in_flight=10_000)
+    queue.put(lambda: gate.wait(10), 1_000_000)
+    blocked = threading.Thread(target=lambda: queue.put(lambda: running.append(1), 5000))
     blocked.start()
     blocked.join(0.1)
     assert blocked.is_alive()
     gate.set()
     blocked.join(10)
-    pipeline.drain()
+    queue.drain()
     assert running == [1]
-    pipeline.finish()
+    queue.finish()
 
 
 def test_what_was_recorded_reaches_the_disk_while_the_model_pauses():
     idle = threading.Event()
-    pipeline = WriteQueue(idle=idle.set)
-    pipeline.put(lambda: None)
+    queue = WriteQueue(idle=idle.set)
+    queue.put(lambda: None)
     assert idle.wait(10)
-    pipeline.finish()
+    queue.finish()

@@ -72,8 +72,7 @@ def _refuse_missing_shapes(kind: str, wanted: Mapping[str, Shape], required: Seq
     if not wanted or (missing and not unnamed):
         lacking = missing[0] if missing else "NAME"
         raise NoShape(
-            f"a shape for each input to make {kind} values",
-            f"none for {', '.join(missing) or 'any'}",
+            f"cannot generate {kind} values: no shape for {', '.join(missing) or 'any input'}",
             f"{lacking}=1,3,224,224",
         )
 
