@@ -107,7 +107,7 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     monkeypatch.setattr(table_probe, "_decodable_digests", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
     assert listed.problem.found == (
-        "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
+        "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
     )
     # The next table gets a process of its own.
     assert Opened(older).table.size == 11
@@ -135,7 +135,7 @@ def test_a_table_that_is_none_is_one_line_and_exit_code_2(older):
     data[-8:-4] = (2**31 - 1).to_bytes(4, "little")  # the footer begins in front of the file
     for broken in (bytes(data), bytes(data[:-4]), b"PAR1" * 2, b""):
         table.write_bytes(broken)
-        with pytest.raises(FormatError, match=r"syncpoints.parquet damaged: ") as caught:
+        with pytest.raises(FormatError, match=r"syncpoints.parquet is damaged: ") as caught:
             sp.open_comparison(older)
         assert "\n" not in str(caught.value)
     done = CliRunner().invoke(app, ["report", str(older)])
@@ -156,7 +156,7 @@ def test_a_document_whose_seal_was_cut_off_is_damage(current):
     body = json.loads(file.read_text())
     del body["checksum"]
     file.write_text(json.dumps(body, indent=1))
-    with pytest.raises(FormatError, match=r"comparison.json damaged: its checksum is missing"):
+    with pytest.raises(FormatError, match=r"comparison.json is damaged: its checksum is missing"):
         sp.open_comparison(current)
 
 

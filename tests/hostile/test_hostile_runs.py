@@ -143,12 +143,12 @@ def test_a_newer_schema_is_a_format_error_with_a_cure(path):
 @pytest.mark.parametrize("schema", [0, "1", None, True])
 def test_a_schema_that_never_was_is_damage(path, schema):
     edit_json(path, schema=schema)
-    refused(Run.open, path, match="run.json damaged: its schema is")
+    refused(Run.open, path, match="run.json is damaged: its schema is")
 
 
 def test_counts_that_disagree_with_the_tables_are_a_format_error(path):
     edit_json(path, counts={"ops": 2, "tensors": 3})
-    refused(Run.open, path, match="tensors.parquet damaged: 2 rows instead of 3")
+    refused(Run.open, path, match="tensors.parquet is damaged: 2 rows instead of 3")
 
 
 @pytest.mark.parametrize("table", ["ops.parquet", "tensors.parquet"])
