@@ -29,8 +29,9 @@ from models.transformer import Transformer
 from syncpoint.run.model import Edge, Op, OpKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find, parse_options
+from syncpoint.runtimes.registry import find
 
 PIECE = 4 << 20
 

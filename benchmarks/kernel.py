@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from syncpoint.metrics import Operand, Pair, _kernel, measure, operand
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.metrics.kernel import BULK_BELOW, ROBUST_ABOVE, WINDOW, native_pair
-from syncpoint.metrics.pair import rules_of
 from syncpoint.run.model import Quantization
 
 TIERS = ("base", "relative", "default")

@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from models.gpt import gpt_inputs, make_gpt
 from models.resnet import make_resnet, resnet_inputs
 from syncpoint.run.model import WHOLE, TensorKey
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find, parse_options
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
+from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.torch.ledger import Ledger
 
 MODELS = {"ResNet-18": (make_resnet, resnet_inputs), "GPT-2": (make_gpt, gpt_inputs)}
 

@@ -17,8 +17,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from syncpoint.comparison.build_rows import build_rows
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.measuring import Sides, measured, rows
+from syncpoint.comparison.measuring import measure_rows
+from syncpoint.comparison.sides import Sides
 from syncpoint.dumps.array_store import ArrayStore
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.matching.matcher_chain import chain, match
@@ -64,9 +66,9 @@ def plan(paths, opening):
 def seconds(paths, opening, points):
     """Wall and CPU time of measuring runs that are opened anew: nothing is verified yet."""
     sides = Sides(*map(opening, paths))
-    rows_before = rows(sides, points, set())
+    rows_before = build_rows(sides, points, set())
     wall, cpu = perf_counter(), process_time()
-    rows_after = measured(sides, rows_before)
+    rows_after = measure_rows(sides, rows_before)
     times = perf_counter() - wall, process_time() - cpu
     assert all(row.numbers for row in rows_after)
     return times

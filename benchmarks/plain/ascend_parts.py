@@ -10,7 +10,7 @@ from time import process_time
 
 from ascend_numpy import METRICS, logical, pairs
 
-from syncpoint.ascend.dumps.offline_data_columns import columns
+from syncpoint.ascend.mode.offline_data.metric_columns import columns
 from syncpoint.metrics import Pair, dense, measure, operand
 
 

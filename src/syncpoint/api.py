@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.api_results import Analysis, Bisection, Comparison
-from syncpoint.comparison.events import Progress, Watch, sink_for
+from syncpoint.comparison.event_sinks import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
-    from syncpoint.server.server_thread import View
+    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.server.server_thread import ServedComparison
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
     from syncpoint.workflow.manual_recording import Recording
@@ -43,7 +43,7 @@ def open_comparison(path: str | Path) -> Comparison:
     return Comparison.of(load(Path(path)))
 
 
-def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> View:
+def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> ServedComparison:
     """Show a saved comparison in the browser; its rows are read when the page needs them.
 
     The server runs in a thread until `stop()` or the end of the interpreter.
@@ -177,7 +177,7 @@ def save_intermediates(
 
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch", "save_intermediates")
-    from syncpoint.intermediates.save import save_intermediates as save
+    from syncpoint.intermediates.save_intermediates import save_intermediates as save
 
     return save(
         program, inputs, output_dir, node_filter, coreai_program, enable_autocast, model_name

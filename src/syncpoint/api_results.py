@@ -16,7 +16,7 @@ from syncpoint.workflow.compare_request import choose_limits
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.server.server_thread import View
+    from syncpoint.server.server_thread import ServedComparison
 
 
 class RunReferences:
@@ -75,7 +75,7 @@ class Comparison(Result):
     @property
     def headline(self) -> str:
         """The verdict and the coverage in one line, the last that `--quiet` prints."""
-        from syncpoint.reports.divergence_message import headline
+        from syncpoint.reports.verdict_line import headline
 
         return headline(self)
 
@@ -88,9 +88,9 @@ class Comparison(Result):
     def save_diagnosis(self, path: str | Path) -> bool:
         """Keep the diagnosis in a comparison that is saved already. False where the one in it
         stays: it was made with more models, or this one failed."""
-        from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+        from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 
-        return keep_diagnosis(self, Path(path))
+        return save_diagnosis(self, Path(path))
 
     def to_csv(self, path: str | Path) -> Path:
         """One line a sync point."""
@@ -107,17 +107,16 @@ class Comparison(Result):
     def to_text(self, metric: str = "psnr", sort: str = "similarity", rows: int = 24) -> str:
         """What `syncpoint compare` prints: `sort` is similarity (the worst first) or operation (as
         executed), and 0 `rows` are all."""
-        from syncpoint.reports.terminal import as_text
+        from syncpoint.reports.terminal_report import as_text
 
         return as_text(self, metric=metric, sort=sort, rows=rows)
 
     def quiet_text(self) -> str:
         """What `--quiet` prints: inputs that differ, files that could not be read or verified, and
         the headline."""
-        from syncpoint.foreign_text import make_visible
-        from syncpoint.reports.divergence_message import quiet_lines
+        from syncpoint.reports.terminal_report import quiet_text
 
-        return "\n".join(map(make_visible, quiet_lines(self)))
+        return quiet_text(self)
 
     def diagnosis_text(self) -> str:
         """What `syncpoint diagnose` prints: the symptom, the causes, and what to do next."""
@@ -140,13 +139,13 @@ class Comparison(Result):
     def to_html(self, path: str | Path) -> Path:
         """The page and all it shows in one file, for a browser without network or server. Tensors
         are previewed where the runs are at hand or on disk."""
-        from syncpoint.page.html_report import write
-        from syncpoint.page.open_comparison import Opened, ResultInMemory
+        from syncpoint.page.html_report import write_report
+        from syncpoint.page.open_comparison import OpenComparison, ResultInMemory
 
         source = ResultInMemory(self, Path(path).stem, self.run_references.alive())
-        return write(Opened(source), Path(path))
+        return write_report(OpenComparison(source), Path(path))
 
-    def view(self, port: int | None = None, browser: bool = True) -> View:
+    def view(self, port: int | None = None, browser: bool = True) -> ServedComparison:
         """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
         from syncpoint.page.open_comparison import ResultInMemory
         from syncpoint.server.server_thread import view
@@ -163,7 +162,7 @@ class Comparison(Result):
         return self.to_text()
 
     def __repr__(self) -> str:
-        from syncpoint.reports.divergence_message import verdict_text
+        from syncpoint.reports.verdict_line import verdict_text
 
         coverage = self.coverage
         return (

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from syncpoint.comparison.storage.comparison_folder import load
-from syncpoint.metrics.limits import PRESETS, judge_metric
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import PRESETS
 from syncpoint.run.reader import Run
 
 HIGHER = ("psnr", "sqnr", "cosine")

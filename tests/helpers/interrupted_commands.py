@@ -45,7 +45,7 @@ WARM = (
     "syncpoint.reports.csv_report",
     "syncpoint.reports.diagnosis_report",
     "syncpoint.reports.json_report",
-    "syncpoint.reports.terminal",
+    "syncpoint.reports.terminal_report",
 )
 BUFFER = 512
 """Bytes of a small write; a large one takes a fourth of what is left, so that every file takes
@@ -274,7 +274,7 @@ def serve():
             assert not name.startswith("syncpoint"), error
     from syncpoint.dumps import registry
 
-    for format in registry.formats():
+    for format in registry.iter_formats():
         format.sniff(Path.cwd())
     threads = [Path(p, "comm").read_text() for p in Path("/proc/self/task").iterdir()]
     assert not [name for name in threads if name.startswith("polars-0")], threads

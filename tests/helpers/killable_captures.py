@@ -21,8 +21,9 @@ from syncpoint.run.model import Part, RunInfo
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.shards import ShardWriter
 from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find, parse_options
+from syncpoint.runtimes.registry import find
 
 ShardWriter.__init__.__kwdefaults__["shard_bytes"] = 2 << 20  # so that several are closed
 

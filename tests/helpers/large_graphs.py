@@ -7,7 +7,7 @@ import numpy as np
 from helpers.small_runs import run
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.run.reader import Run
 
 BLOCK = 20

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import syncpoint as sp
 from helpers.device_dump_files import chunk, dump, number, output, shape
-from syncpoint.ascend.mode.offline_data.mode import Outcome
+from syncpoint.ascend.mode.outcome import Outcome
 from syncpoint.cli.app import app
 from syncpoint.errors import SyncpointError
 

@@ -7,8 +7,9 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.open_run import open_run
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Region
-from syncpoint.runtimes.registry import parse_options, runtime
+from syncpoint.runtimes.registry import runtime
 
 
 def opened(model, **options):

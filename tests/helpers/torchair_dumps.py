@@ -12,7 +12,7 @@ import numpy as np
 
 import syncpoint as sp
 from helpers.device_dump_files import dump, input_, output
-from syncpoint.ascend.mode.offline_data.mode import Outcome
+from syncpoint.ascend.mode.outcome import Outcome
 
 TYPES = {"float32": 1, "float16": 2, "int8": 3, "int32": 7, "int64": 8, "bool": 11, "float64": 12}
 

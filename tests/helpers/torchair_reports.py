@@ -10,7 +10,7 @@ import pytest
 
 import syncpoint as sp
 from helpers.paths import ASCEND_DATA
-from syncpoint.ascend.mode.offline_data.mode import Outcome
+from syncpoint.ascend.mode.outcome import Outcome
 
 REPORTS = {
     "torchair": ("msprobe_ge_dump", "msprobe_fx_dump", "expected_fx.csv"),

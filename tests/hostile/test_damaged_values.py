@@ -13,14 +13,15 @@ import syncpoint as sp
 from helpers.reseal_checksums import reseal
 from syncpoint.comparison import checksum_status, measuring
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.result import Lonely
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, load, save
-from syncpoint.dumps.registry import save_dump
+from syncpoint.comparison.storage.comparison_folder import load, save
+from syncpoint.comparison.storage.file_names import JSON_NAME
+from syncpoint.comparison.unmatched import UnmatchedTensor
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
-from syncpoint.reports.terminal import as_text
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -156,7 +157,7 @@ def test_reports_name_run_op_file_and_cure(pair, tmp_path):
     row = next(row for row in saved["sync_points"] if row["target"]["op"] == "b")
     assert row["metrics"] is None
     save(comparison, tmp_path / "c.cmp")
-    page = overview(Opened(tmp_path / "c.cmp"))
+    page = build_overview(OpenComparison(tmp_path / "c.cmp"))
     assert page.summary.startswith("1 tensor is damaged: ")
     trust = {line.what: (line.level, line.text) for line in page.trust}
     assert trust["target bytes"] == ("close", "verified 8 of 8 tensors read")
@@ -181,7 +182,7 @@ def test_a_saved_comparison_keeps_what_was_verified(pair, tmp_path):
 @pytest.mark.parametrize("large", [1, 1 << 40])
 def test_large_tensors_are_checked_while_they_are_measured(tmp_path, monkeypatch, large, threads):
     """In a thread of their own, or mapped a window at a time: the same rows."""
-    monkeypatch.setattr(measuring, "_LARGE", large)
+    monkeypatch.setattr(measuring, "_MIN_FILE_REGION_BYTES", large)
     monkeypatch.setattr(checksum_status, "_DEFERRED_BYTES", 1000)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", 4096)
     paths = write_run(tmp_path / "t.run"), write_run(tmp_path / "r.run")
@@ -219,7 +220,7 @@ def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path
     assert checksum_status.damaged_unmatched(sides, []) == [("target", tensor.key)]
     found = compared(*paths)
     why = Reason(ReasonCode.DAMAGED)
-    alone = Lonely(
+    alone = UnmatchedTensor(
         side="target", op="c", role=Role.OUTPUT, index=0, type="Relu", module="", why=why
     )
     rows = [row for row in found.rows if row.target.label != "c"]
@@ -231,19 +232,19 @@ def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path
 
 def test_inputs_conversion_and_reduction_refuse_damaged_bytes(pair, tmp_path):
     overwrite(pair[0], TensorKey(OpKey("x"), Role.MODEL_INPUT), 9)
-    with pytest.raises(DamagedError, match="recorded bytes of x"):
+    with pytest.raises(DamagedError, match="bytes of x.* do not match their checksum"):
         read_inputs(str(pair[0]))
     for form in ("run", "npz", "safetensors", "npy"):
-        with pytest.raises(DamagedError, match="recorded bytes of x"):
+        with pytest.raises(DamagedError, match="bytes of x.* do not match their checksum"):
             save_dump(Run.open(pair[0]), tmp_path / f"out-{form}", form)
-    with pytest.raises(InputError, match="recorded bytes of x"):
+    with pytest.raises(InputError, match="bytes of x.* do not match their checksum"):
         sp.reduce(pair[0], "statistics", tmp_path / "small.run")
 
 
 def test_a_resumed_comparison_says_the_same_of_what_was_verified(pair, tmp_path, monkeypatch):
     overwrite(pair[1], output("b"))
     straight = compared(*pair)
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 2)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 2)
     measure = measuring._measure_batch
     calls = []
 

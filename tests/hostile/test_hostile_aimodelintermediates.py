@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from helpers.hostile_npy import HOSTILE_NPY, PICKLED, header
 from helpers.refusals import refused
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, SyncpointError
 
 
@@ -90,59 +90,59 @@ KEY = [["mm", 0, "", "", 0], "output", 0]
         (changed("outputs", value=...), "no outputs"),
         (changed("intermediates", value=...), "no intermediates"),
         (changed("inputs", value=[]), "no inputs"),
-        (changed(*MM, value=3), "an object"),
+        (changed(*MM, value=3), "must be a JSON object"),
         (changed("outputs", "mm", value=sound()["intermediates"]["mm"]), "'mm' twice"),
-        (changed("intermediates", "a\nb", value=sound()["inputs"]["x"]), "printable names"),
-        (changed("intermediates", "\ud800", value=sound()["inputs"]["x"]), "printable names"),
-        (changed("intermediates", "", value=sound()["inputs"]["x"]), "printable names"),
-        (changed(*MM, "data_file", value=...), "a data_file"),
-        (changed(*MM, "data_file", value=7), "text as data_file"),
+        (changed("intermediates", "a\nb", value=sound()["inputs"]["x"]), "not printable"),
+        (changed("intermediates", "\ud800", value=sound()["inputs"]["x"]), "not printable"),
+        (changed("intermediates", "", value=sound()["inputs"]["x"]), "not printable"),
+        (changed(*MM, "data_file", value=...), "data_file of .* has 0 characters"),
+        (changed(*MM, "data_file", value=7), "data_file of .* is not printable text"),
         (changed(*MM, "data_file", value="data/none.npy"), "No such file"),
         (changed(*MM, "data_file", value="data"), "a regular file|a directory"),
         (changed(*MM, "data_file", value="/etc/passwd"), "leads out of it"),
         (changed(*MM, "data_file", value="../secret.npy"), "leads out of it"),
         (changed(*MM, "data_file", value="data/../../secret.npy"), "leads out of it"),
-        (changed(*MM, "data_file", value="data/\0.npy"), "text as data_file"),
-        (changed(*MM, "data_file", value="d" * 5000), "a data_file of 1 to"),
-        (changed(*MM, "data_file", value="d" * 300), "a readable file"),
-        (changed(*MM, "data_file", value="metadata.json"), "a .npy header"),
-        (changed(*MM, "shape", value=[5]), r"shape \[5\]"),
-        (changed(*MM, "shape", value=[2, 2]), r"shape \[2, 2\]"),
-        (changed(*MM, "shape", value=[2**62, 2**62]), "as its metadata says"),
-        (changed(*MM, "shape", value=[-4]), "as its metadata says"),
-        (changed(*MM, "shape", value={"a": 1}), "a list as shape"),
-        (changed(*MM, "numel", value=5), "5 elements"),
-        (changed(*MM, "numel", value="4"), "a number as numel"),
+        (changed(*MM, "data_file", value="data/\0.npy"), "data_file of .* is not printable text"),
+        (changed(*MM, "data_file", value="d" * 5000), "has 5000 characters; 1 to"),
+        (changed(*MM, "data_file", value="d" * 300), "cannot read"),
+        (changed(*MM, "data_file", value="metadata.json"), "no valid .npy header"),
+        (changed(*MM, "shape", value=[5]), r"shape mismatch of .*: \[5\] in the metadata"),
+        (changed(*MM, "shape", value=[2, 2]), r"shape mismatch of .*: \[2, 2\] in the metadata"),
+        (changed(*MM, "shape", value=[2**62, 2**62]), "shape mismatch .* in the metadata"),
+        (changed(*MM, "shape", value=[-4]), "shape mismatch .* in the metadata"),
+        (changed(*MM, "shape", value={"a": 1}), "is not a list"),
+        (changed(*MM, "numel", value=5), "numel is 5"),
+        (changed(*MM, "numel", value="4"), "numel of .* is not a number"),
         (changed(*MM, "numel", value=10**4000), "elements"),
-        (changed(*MM, "torch_dtype", value="torch.int32"), "i32 for 'mm'"),
-        (changed(*MM, "torch_dtype", value="torch.float64"), "f64 for 'mm'"),
-        (changed(*MM, "torch_dtype", value=["torch.float32"]), "text as torch_dtype"),
-        (changed(*MM, "node_target", value=5), "text as node_target"),
-        (changed("mappings", value=[]), "an object"),
-        (changed("mappings", value={"sources": 3}), "an object"),
-        (changed("mappings", value={"sources": {"torch": {"1": {}}}}), "an id and identifiers"),
-        (changed("mappings", value={"outputs": {}}), "a list of outputs"),
-        (changed("mappings", value={"outputs": [{}]}), "numbers of operations"),
-        (changed("syncpoint", value=3), "schema 1"),
-        (changed("syncpoint", value={"schema": 2}), "schema 1"),
-        (changed("syncpoint", value={"schema": 1}), "a record of schema 1"),
+        (changed(*MM, "torch_dtype", value="torch.int32"), "i32 in its metadata"),
+        (changed(*MM, "torch_dtype", value="torch.float64"), "f64 in its metadata"),
+        (changed(*MM, "torch_dtype", value=["torch.float32"]), "torch_dtype of .* is not print"),
+        (changed(*MM, "node_target", value=5), "node_target of .* is not printable text"),
+        (changed("mappings", value=[]), "must be a JSON object"),
+        (changed("mappings", value={"sources": 3}), "must be a JSON object"),
+        (changed("mappings", value={"sources": {"torch": {"1": {}}}}), "without id and ident"),
+        (changed("mappings", value={"outputs": {}}), "the outputs in .* are not a list"),
+        (changed("mappings", value={"outputs": [{}]}), "operations are not numbers"),
+        (changed("syncpoint", value=3), "has schema 'int', not 1"),
+        (changed("syncpoint", value={"schema": 2}), "has schema 2, not 1"),
+        (changed("syncpoint", value={"schema": 1}), "a record of the wrong structure"),
         (changed("syncpoint", value={"schema": 1, "info": {"options": 3}}), "a record"),
-        (changed(*OURS, value=[]), "an object under syncpoint"),
-        (changed(*OURS, value={}), "a record of schema 1"),
-        (changed(*OURS, value={"tensor": {}}), "a record of schema 1"),
-        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "i8"}}), "i8 for 'mm'"),
-        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "f64"}}), "f64 for 'mm'"),
-        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "text"}}), "a known dtype"),
-        (changed(*OURS, value={"tensor": {"key": KEY}, "op": {}}), "a record of schema 1"),
+        (changed(*OURS, value=[]), "key syncpoint is not a JSON object"),
+        (changed(*OURS, value={}), "a record of the wrong structure"),
+        (changed(*OURS, value={"tensor": {}}), "a record of the wrong structure"),
+        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "i8"}}), "i8 in its metadata"),
+        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "f64"}}), "f64 in its metadata"),
+        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "text"}}), "unknown dtype 'text'"),
+        (changed(*OURS, value={"tensor": {"key": KEY}, "op": {}}), "a record of the wrong structure"),
         (changed(*OURS, value={"tensor": {"key": KEY, "requires_grad": 3}}), "a record"),
         (changed(*OURS, value={"tensor": {"key": KEY}, "also": [{"key": KEY}]}), "mm twice"),
         (changed(*OURS, value={"tensor": {"key": [["relu", 0, "", "", 0], "output", 0]}}), "twice"),
         (
             changed(*OURS, value={"tensor": {"key": KEY, "quantization": {"scale": [1, 2],
                     "zero_point": [0], "axis": 0, "block": 0, "table": []}}}),
-            "a quantization that fits",
+            "does not fit its shape",
         ),
-        (changed(*OURS, value={"same_as": 3}), "a record of schema 1"),
+        (changed(*OURS, value={"same_as": 3}), "a record of the wrong structure"),
         (changed(*OURS, value={"same_as": "nobody"}), "'nobody'"),
         (changed(*OURS, value={"same_as": "relu"}), "'relu'"),
         (changed(*OURS, value={"same_as": "mm"}), "'mm'"),
@@ -185,7 +185,7 @@ def test_metadata_of_absurd_size_is_refused_before_it_is_read(tmp_path, monkeypa
     path = write(tmp_path, sound())
     os.truncate(path / "metadata.json", 1 << 40)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(open_dump, path, match="at most")
+    refused(open_dump, path, match="more than the limit of")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -193,7 +193,7 @@ def test_a_shape_that_the_file_cannot_hold_takes_no_memory(tmp_path):
     text = f"{{'descr': '<f4', 'fortran_order': True, 'shape': ({2**20}, {2**20})}}"
     path = write(tmp_path, changed(*MM, "shape", value=[2**20, 2**20]))
     (path / "data" / "mm_0001.npy").write_bytes(header(text, b"few"))
-    refused(open_dump, path, match="bytes of data")
+    refused(open_dump, path, match="bytes of data, but its header")
 
 
 def test_a_file_that_shrinks_after_opening_is_an_error_of_its_tensor(tmp_path):

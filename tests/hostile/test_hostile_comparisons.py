@@ -18,9 +18,9 @@ import syncpoint as sp
 from helpers.paths import OLDER_DATA
 from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import TABLE_NAME
+from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage import table_probe
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.past_comparisons import PastList
@@ -98,30 +98,29 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     """Polars aborts on few tables, and on others in the next version; so the process that decodes
     aborts here whatever it is given."""
     abort = "import os, sys; sys.stdin.readline(); os.abort()"
-    prober = table_probe._Prober()
+    prober = table_probe._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", abort], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    monkeypatch.setattr(table_probe, "_running", prober)
+    monkeypatch.setattr(table_probe, "_current_process", prober)
     monkeypatch.setattr(table_probe, "_decodable_digests", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
-    assert listed.problem.found == (
-        "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
-    )
+    damage = "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
+    assert damage in listed.problem.problem
     # The next table gets a process of its own.
-    assert Opened(older).table.size == 11
+    assert OpenComparison(older).table.size == 11
 
 
 def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):
-    prober = table_probe._Prober()
+    prober = table_probe._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    monkeypatch.setattr(table_probe, "_running", prober)
+    monkeypatch.setattr(table_probe, "_current_process", prober)
     monkeypatch.setattr(table_probe, "_decodable_digests", set())
     monkeypatch.setattr(table_probe, "_MAX_SECONDS", 0.1)
     with pytest.raises(FormatError, match="could not be decoded within"):

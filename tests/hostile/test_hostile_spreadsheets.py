@@ -18,7 +18,7 @@ from syncpoint.api import Comparison
 from syncpoint.ascend.msprobe.write_table import write_msprobe_csv, write_msprobe_xlsx
 from syncpoint.ascend.sheets import Colour, write_sheet
 from syncpoint.comparison.engine import compare
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.spreadsheet_text import CsvWriter, escape_cell
 
 FORMULAS = [

@@ -27,7 +27,8 @@ import pytest
 import syncpoint as sp
 from helpers.interrupted_commands import Forks
 from helpers.small_disk import small_disk
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, load
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 
 KILLS = int(os.environ.get("SYNCPOINT_KILLS", "12"))
 FEW = max(2, KILLS // 10)

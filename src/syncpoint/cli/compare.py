@@ -17,7 +17,7 @@ from syncpoint.cli.show_comparison import exit_with_verdict, explain_exit_code, 
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED, InputError
 
 if TYPE_CHECKING:
-    from syncpoint.ascend.mode.offline_data.mode import Outcome
+    from syncpoint.ascend.mode.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ def demo(
 ) -> None:
     """Compare a trained model with a good and with a faulty half-precision copy of itself."""
     from syncpoint.reports.console import Console
-    from syncpoint.reports.divergence_message import headline
-    from syncpoint.reports.terminal import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison
+    from syncpoint.reports.verdict_line import headline
 
     if find_spec("silero_vad") is None:
         raise MissingExtra("silero-vad", "demo", "the demo")

@@ -12,7 +12,7 @@ from syncpoint.cli.parse import check_choice, parse_bytes, parse_settings, parse
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 INPUTS = "Inputs"
 PAIRING = "Pairing"

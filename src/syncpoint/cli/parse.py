@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 _UNITS = {
     "": 1,
@@ -39,7 +39,7 @@ def parse_shapes(texts: list[str] | None) -> dict[str, Shape]:
     """Read the NAME=1,3,224,224[:dtype] of `--shape`."""
     if not texts:
         return {}
-    from syncpoint.runtimes.inputs.generate import parse_shape
+    from syncpoint.runtimes.inputs.shapes import parse_shape
 
     return dict(parse_shape(text) for text in texts)
 

@@ -24,8 +24,7 @@ def show_comparison(
     a file from being written.
     """
     from syncpoint.reports.console import Console
-    from syncpoint.reports.divergence_message import quiet_lines
-    from syncpoint.reports.terminal import print_comparison
+    from syncpoint.reports.terminal_report import print_comparison, quiet_lines
 
     written = [] if saved is None else [f"comparison {saved}"]
     if files.csv is not None:
@@ -48,11 +47,11 @@ def show_comparison(
 def explain_exit_code(result: Result, fail_on: str) -> int:
     """Return the exit code of a comparison, and print why if too little was compared."""
     from syncpoint.errors import EXIT_UNCOVERED
-    from syncpoint.reports.divergence_message import uncovered
+    from syncpoint.reports.coverage_text import uncovered_text
 
     code = result.exit_code(fail_on)
     if code == EXIT_UNCOVERED:
-        echo(f"syncpoint: {uncovered(result)}", err=True)
+        echo(f"syncpoint: {uncovered_text(result)}", err=True)
     return code
 
 

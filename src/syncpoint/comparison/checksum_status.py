@@ -22,7 +22,7 @@ from syncpoint.run.model import Kept, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.measuring import Sides
+    from syncpoint.comparison.sides import Sides
 
 SIDES = ("target", "reference")
 _CURE = "copy the file again or record the run again"
@@ -55,7 +55,7 @@ def failed_row(sides: Sides, row: Row, error: SyncpointError) -> Row:
 def _damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
     """Its reason names every side that is damaged."""
     places = []
-    for side, run, tensor in _ends(sides, row):
+    for side, run, tensor in _row_tensors(sides, row):
         try:
             run.verify(tensor)
         except DamagedError as damage:
@@ -138,12 +138,12 @@ def count_verified(
     states: dict[str, dict[TensorKey, str]] = {side: {} for side in SIDES}
     for row in rows:
         if is_damaged(row):
-            for side, run, tensor in _ends(sides, row):
+            for side, run, tensor in _row_tensors(sides, row):
                 state = _state_of_damaged(run, tensor)
                 if state:
                     states[side][tensor.key] = state
         elif row.numbers is not None and row.basis != Kept.DIGEST:
-            for side, run, tensor in _ends(sides, row):
+            for side, run, tensor in _row_tensors(sides, row):
                 if tensor.kept is Kept.VALUES:
                     verified = run.has_checksum(tensor)
                     states[side][tensor.key] = "verified" if verified else "unverified"
@@ -174,7 +174,7 @@ def damaged_unmatched(sides: Sides, rows: Iterable[Row]) -> list[tuple[str, Tens
     return damaged
 
 
-def _ends(sides: Sides, row: Row) -> list[tuple[str, Run, Tensor]]:
+def _row_tensors(sides: Sides, row: Row) -> list[tuple[str, Run, Tensor]]:
     """Both tensors of a row with their runs."""
     ends = zip(SIDES, (sides.target, sides.reference), (row.target, row.reference), strict=True)
     return [

@@ -1,15 +1,25 @@
 """The coverage rule: what share of each side was compared, and whether that is enough.
 
-METRICS.md states it. Which tensors without a partner are missing is decided by `accounting`.
+METRICS.md states it. Which unmatched tensors are missing is decided in `unmatched.py`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.result import Result
+    from syncpoint.comparison.unmatched import UnmatchedTensor
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from syncpoint.comparison.rows import Row
+from syncpoint.metrics.verdict import ReasonCode, Verdict
+from syncpoint.run.model import Role
 
 TARGET, REFERENCE = "target", "reference"
 
@@ -121,3 +131,82 @@ def count_missing(accounts: Iterable[Account], others_left: int) -> int:
     """
     counts = Counter(accounts)
     return counts[Account.MISSING] + min(counts[Account.DOWNSTREAM], others_left)
+
+
+_COMPUTED_ROLES = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
+
+
+_UNCOUNTED_REASONS = frozenset(
+    {ReasonCode.EXCLUDED, ReasonCode.RANDOM, ReasonCode.EMPTY, ReasonCode.ALL_MASKED}
+)
+"""No verdict for these reasons does not lower the coverage."""
+
+
+def _is_out_of_count(row: Row) -> bool:
+    return row.verdict is Verdict.NONE and row.why.code in _UNCOUNTED_REASONS
+
+
+def compute_coverage(comparison: Result) -> Coverage:
+    """Compared tensors over those that carry a value, for both runs; and how many are missing
+    by the rule of METRICS.md."""
+    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
+    counted = [row for row in rows if not _is_out_of_count(row)]
+    compared = sum(row.verdict is not Verdict.NONE for row in counted)
+    unjudged = len(counted) - compared
+    lonely = [u for u in comparison.unmatched if u.counted]
+    totals = {
+        side: len(counted) + sum(u.side == side for u in lonely) for side in ("target", "reference")
+    }
+    return Coverage(
+        target=compared / totals["target"] if totals["target"] else 0.0,
+        reference=compared / totals["reference"] if totals["reference"] else 0.0,
+        target_tensors=totals["target"],
+        reference_tensors=totals["reference"],
+        paired=len(rows),
+        compared=compared,
+        target_missing=unjudged + _count_missing_on(comparison, TARGET, REFERENCE),
+        reference_missing=unjudged + _count_missing_on(comparison, REFERENCE, TARGET),
+        outputs_missing=len(comparison.uncompared_outputs),
+        unseen=unjudged + sum(_count_unseen(comparison, side) for side in (TARGET, REFERENCE)),
+        target_required=required_share("target", comparison.partial, comparison.min_coverage),
+        reference_required=required_share("reference", comparison.partial, comparison.min_coverage),
+    )
+
+
+def _count_missing_on(comparison: Result, side: str, other: str) -> int:
+    """How many tensors without a partner are missing on one side."""
+    others = [u for u in comparison.unmatched if u.counted and u.side == other]
+    left = sum(account_of(comparison, u) is not Account.INSIDE for u in others)
+    return count_missing(_accounts(comparison, side), left + comparison.unkept.get(other, 0))
+
+
+def _count_unseen(comparison: Result, side: str) -> int:
+    """How many of these would have shown an error nowhere else, or were lost."""
+    other = "reference" if side == "target" else "target"
+    return count_missing(_accounts(comparison, side), comparison.unkept.get(other, 0))
+
+
+def _accounts(comparison: Result, side: str) -> list[Account]:
+    return [account_of(comparison, u) for u in comparison.unmatched if u.counted and u.side == side]
+
+
+def account_of(comparison: Result, lonely: UnmatchedTensor) -> Account:
+    """What became of a tensor without a partner. Older comparisons do not say; there a
+    target that shows its graph is taken to hide tensors of the reference."""
+    if lonely.account:
+        return Account(lonely.account)
+    hides = lonely.side == "reference" and any(comparison.edges.values())
+    return Account.INSIDE if hides else Account.MISSING
+
+
+def missing_names(comparison: Result, side: str) -> list[str]:
+    """Names of tensors of one side that were not compared, those first whose errors would
+    not have shown elsewhere."""
+    left = [u for u in comparison.unmatched if u.side == side and u.counted]
+    left = [u for u in left if account_of(comparison, u) is not Account.INSIDE]
+    left.sort(key=lambda u: account_of(comparison, u) is not Account.MISSING)
+    rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
+    unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _is_out_of_count(r)]
+    names = [f"{u.op}:{u.index}" if u.index else u.op for u in left]
+    names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
+    return list(dict.fromkeys(names))

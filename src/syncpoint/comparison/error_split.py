@@ -14,12 +14,12 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.run.model import TensorKey
 
-_CLEARLY = 2.0
+_MIN_FACTOR = 2.0
 """By this factor one part must exceed the other to be called the greater."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ErrorParts:
     """One sync point, its error in two parts. The two need not add up: they may cancel."""
 
     target: str
@@ -41,9 +41,9 @@ class Part:
             return ""
         if not self.compression and not self.runtime:
             return "equal"
-        if self.compression >= _CLEARLY * self.runtime:
+        if self.compression >= _MIN_FACTOR * self.runtime:
             return "compression"
-        return "runtime" if self.runtime >= _CLEARLY * self.compression else "both"
+        return "runtime" if self.runtime >= _MIN_FACTOR * self.compression else "both"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -51,11 +51,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Through:
+class ErrorSplit:
     """What a run in between says of every sync point."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[ErrorParts, ...]
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,37 +67,13 @@ class Through:
         }
 
     @classmethod
-    def of_dict(cls, said: dict[str, Any]) -> Through:
+    def of_dict(cls, said: dict[str, Any]) -> ErrorSplit:
         """Back from `as_dict`."""
         parts = [{k: v for k, v in p.items() if k != "mostly"} for p in said["sync_points"]]
-        return cls(said["run"], tuple(Part(**p) for p in parts), tuple(said["warnings"]))
-
-    def lines(self) -> list[str]:
-        """In words: the count, then every output of the model."""
-        known = [p for p in self.parts if p.mostly]
-        counts = [
-            f"{sum(p.mostly == name for p in known)} {word}"
-            for name, word in (
-                ("compression", "mostly compression"),
-                ("runtime", "mostly runtime"),
-                ("both", "both"),
-                ("equal", "equal"),
-            )
-        ]
-        lines = [
-            f"through {self.label}: {len(known)} of {len(self.parts)} sync points split:"
-            f" {', '.join(counts)}"
-        ]
-        for part in self.parts:
-            if part.output:
-                lines.append(
-                    f"  {part.target}: rmse {_text(part.total)}, of compression"
-                    f" {_text(part.compression)}, of the runtime {_text(part.runtime)}"
-                )
-        return [*lines, *(f"  {warning}" for warning in self.warnings)]
+        return cls(said["run"], tuple(ErrorParts(**p) for p in parts), tuple(said["warnings"]))
 
 
-def through(label: str, total: Result, runtime: Result, compression: Result) -> Through:
+def split_errors(label: str, total: Result, runtime: Result, compression: Result) -> ErrorSplit:
     """Join target-reference, target-through and through-reference at the reference's tensor."""
     by_reference = {row.reference.key: row for row in compression.rows}
     by_pair: dict[tuple[TensorKey, TensorKey], Row] = {
@@ -108,7 +84,7 @@ def through(label: str, total: Result, runtime: Result, compression: Result) -> 
         middle = by_reference.get(row.reference.key)
         last = by_pair.get((row.target.key, middle.target.key)) if middle else None
         parts.append(
-            Part(
+            ErrorParts(
                 target=row.target.label,
                 reference=row.reference.label,
                 through=middle.target.label if middle else "",
@@ -123,7 +99,7 @@ def through(label: str, total: Result, runtime: Result, compression: Result) -> 
         for side, found in (("the target", runtime), ("the reference", compression))
         if found.inputs_differ
     ]
-    return Through(label, tuple(parts), tuple(warnings))
+    return ErrorSplit(label, tuple(parts), tuple(warnings))
 
 
 def _rmse(row: Row | None) -> float | None:
@@ -133,7 +109,3 @@ def _rmse(row: Row | None) -> float | None:
         return None
     found = row.numbers["rmse"]
     return None if found is None else float(found)
-
-
-def _text(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from syncpoint.comparison.judging import Choice, judge_row
+from syncpoint.comparison.judge_rows import Choice
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics import Pair
-from syncpoint.run.events import NULL_SINK, Event, EventSink, FanOut, OpsRecorded
-
-_PIECES = 160
-_PAUSE = 0.5
-"""Seconds between two drawings of the drift."""
-_WORST = "lmcn."
-"""First letters of the verdicts, the worst first; a dot is none yet."""
+from syncpoint.run.events import Event
 
 
 class Stage(StrEnum):
@@ -32,7 +25,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Drift:
+class ErrorDrift:
     """How far the two are apart over the execution order of the target, in at most 160 pieces."""
 
     levels: str
@@ -60,7 +53,7 @@ class Step(Event):
     """While measuring: sync points by their total error so far, before it is known which of them
     only inherited it."""
 
-    drift: Drift | None = None
+    drift: ErrorDrift | None = None
     """While measuring, now and then."""
 
 
@@ -99,133 +92,3 @@ class MeasuringFinished(Event):
     """Every sync point is measured."""
 
     total: int
-
-
-Progress = Callable[[int, int], None]
-"""Public callback: the sync points measured so far, and all of them."""
-
-Watch = Callable[[Step], None]
-"""Public callback: every step of every stage."""
-
-
-def sink_for(progress: Progress | None, watch: Watch | None) -> EventSink:
-    """The event sink for the public callbacks of a comparison, as far as there are some."""
-    sinks: list[EventSink] = []
-    if watch is not None:
-        sinks.append(WatchSink(watch))
-    if progress is not None:
-        sinks.append(ProgressSink(progress))
-    return FanOut(*sinks) if sinks else NULL_SINK
-
-
-class CaptureSteps:
-    """Makes steps of a stage of the ops that are recorded in it."""
-
-    def __init__(self, events: EventSink, stage: Stage) -> None:
-        self._events = events
-        self._stage = stage
-
-    def send(self, event: Event) -> None:
-        """Send a step on for every op."""
-        if isinstance(event, OpsRecorded):
-            self._events.send(Step(stage=self._stage, done=event.count))
-
-
-class ProgressSink:
-    """Tells a callback how many sync points are measured."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def send(self, event: Event) -> None:
-        """Report the number after each batch."""
-        if isinstance(event, BatchMeasured):
-            self._progress(event.done, event.total)
-
-
-class WatchSink:
-    """Tells a callback of every step, with the verdicts so far while rows are measured."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._tally: Tally | None = None
-
-    def send(self, event: Event) -> None:
-        """Pass a step on, or make one of what was measured."""
-        if isinstance(event, Step):
-            self._watch(event)
-        elif isinstance(event, MeasuringStarted):
-            self._tally = Tally(self._watch, event.choice, event.target_ops)
-            self._tally.tell(0, event.total)
-        elif self._tally is not None:
-            self._send_to_tally(self._tally, event)
-
-    def _send_to_tally(self, tally: Tally, event: Event) -> None:
-        if isinstance(event, RowsRestored):
-            tally.add(event.rows)
-        elif isinstance(event, BatchMeasured):
-            tally.add(event.rows)
-            tally.tell(event.done, event.total)
-        elif isinstance(event, MeasuringFinished):
-            tally.finish(event.total)
-            self._tally = None
-
-
-class Tally:
-    """Counts sync points by their total error while they are measured."""
-
-    def __init__(self, watch: Watch, choice: Choice, ops: int) -> None:
-        """`ops` is how many the target has."""
-        self._watch = watch
-        self._choice = choice
-        self._counts: dict[str, int] = {}
-        self._ops = max(ops, 1)
-        self._levels = ["."] * min(self._ops, _PIECES)
-        self._psnr = [-1] * len(self._levels)
-        self._drawn = 0.0
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Take rows that have just been measured."""
-        for row in rows:
-            verdict = judge_row(row, self._choice).verdict.value
-            self._counts[verdict] = self._counts.get(verdict, 0) + 1
-            if row.target.order >= 0:
-                self._draw(row, verdict[0])
-
-    def tell(self, done: int, total: int) -> None:
-        """Say how far it is."""
-        drift = None
-        if self._counts and time.monotonic() - self._drawn >= _PAUSE:
-            self._drawn, drift = time.monotonic(), self._drift()
-        self._watch(
-            Step(
-                stage=Stage.MEASURE, done=done, total=total, counts=dict(self._counts), drift=drift
-            )
-        )
-
-    def finish(self, total: int) -> None:
-        """Say that all are measured."""
-        text = f"{total} sync points"
-        self._watch(
-            Step(
-                stage=Stage.MEASURE,
-                done=total,
-                total=total,
-                finished=True,
-                text=text,
-                counts=dict(self._counts),
-                drift=self._drift(),
-            )
-        )
-
-    def _draw(self, row: Row, level: str) -> None:
-        at = row.target.order * len(self._levels) // self._ops
-        if _WORST.index(level) < _WORST.index(self._levels[at]):
-            self._levels[at] = level
-        psnr = (row.numbers or {}).get("psnr")
-        if psnr is not None and psnr == psnr:
-            least = round(min(max(psnr, 0.0), 120.0))
-            self._psnr[at] = least if self._psnr[at] < 0 else min(least, self._psnr[at])
-
-    def _drift(self) -> Drift:
-        return Drift("".join(self._levels), tuple(self._psnr))

@@ -31,9 +31,9 @@ _INDEX_OUTPUT = {
 """Which output of an op holds indices into its first input."""
 
 
-_PIECE = 1 << 24
+_MAX_PIECE_SCORES = 1 << 24
 """Scores that are looked at in one piece, in float64: 128 MiB."""
-_DISTINCT = frozenset({"topk", "sort", "argsort"})
+_OPS_WITHOUT_REPEATS = frozenset({"topk", "sort", "argsort"})
 """Ops that choose no place twice; a target that does is wrong, however good its scores."""
 
 
@@ -48,7 +48,7 @@ class Scores:
     """Greatest distance of a score from the mean of those it competed with."""
     greatest: float
 
-    def agreed(self, limits: Limits) -> tuple[Operand, Operand]:
+    def as_operands(self, limits: Limits) -> tuple[Operand, Operand]:
         """Both sides as numbers that are equal where a choice is as good as the reference's:
         by no more worse than what the limits call close for a single score."""
         allowed = 6 * self.spread * 10 ** (-limits.psnr[0] / 20) + self.greatest * unit_of(limits)
@@ -61,7 +61,7 @@ class Scores:
         )
 
 
-def chosen_scores(
+def select_scores(
     run: Run, key: TensorKey, target: NDArray[Any], reference: NDArray[Any]
 ) -> Scores | None:
     """The scores behind two index tensors that stand at the op output `key` of the reference.
@@ -80,11 +80,13 @@ def chosen_scores(
     axis = op.attributes.get("dim")
     if axis is not None and not (isinstance(axis, int) and -scores.ndim <= axis < scores.ndim):
         return None
-    pick = _pick_pooled if "pool" in op.type else _pick
+    pick = _pick_pooled_scores if "pool" in op.type else _pick_scores
     mine, theirs = (pick(scores, index, op.attributes) for index in (target, reference))
     if mine is None or theirs is None:
         return None
-    if op_kind(op.type) in _DISTINCT and _repeats(target, -1 if axis is None else axis):
+    if op_kind(op.type) in _OPS_WITHOUT_REPEATS and _has_repeats(
+        target, -1 if axis is None else axis
+    ):
         return None
     extent = _extent(scores, axis)
     if extent is None:
@@ -112,26 +114,30 @@ def _recorded_scores(run: Run, edge: Edge, part: Part) -> tuple[NDArray[Any], st
 def _extent(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
     """How far scores lie from the mean of their slice, and how large they are, at most; None
     where none is finite."""
-    sizes = [size for piece in _pieces(scores, axis) if (size := _sizes(piece, axis)) is not None]
+    sizes = [
+        size
+        for piece in _split_scores(scores, axis)
+        if (size := _piece_extent(piece, axis)) is not None
+    ]
     if not sizes:
         return None
     return max(spread for spread, _ in sizes), max(greatest for _, greatest in sizes)
 
 
-def _pieces(scores: NDArray[Any], axis: int | None) -> Iterator[NDArray[Any]]:
+def _split_scores(scores: NDArray[Any], axis: int | None) -> Iterator[NDArray[Any]]:
     """The scores in pieces of bounded size, each of which has whole slices along `axis`: a copy of
     all logits of a language model in float64 takes gigabytes."""
     others = [a for a in range(scores.ndim) if axis is not None and a != axis % scores.ndim]
-    if scores.size <= _PIECE or not others:
+    if scores.size <= _MAX_PIECE_SCORES or not others:
         yield scores
         return
     longest = max(others, key=lambda a: scores.shape[a])
-    step = max(_PIECE * scores.shape[longest] // scores.size, 1)
+    step = max(_MAX_PIECE_SCORES * scores.shape[longest] // scores.size, 1)
     for start in range(0, scores.shape[longest], step):
         yield scores[(*[slice(None)] * longest, slice(start, start + step))]
 
 
-def _sizes(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
+def _piece_extent(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
     """The extent of one piece."""
     wide = scores.astype(np.float64)
     finite = np.where(np.isfinite(wide), wide, np.nan)
@@ -143,14 +149,14 @@ def _sizes(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None
         return float(spread), float(np.nanmax(np.abs(finite)))
 
 
-def _repeats(index: NDArray[Any], axis: int) -> bool:
+def _has_repeats(index: NDArray[Any], axis: int) -> bool:
     if not index.ndim:
         return False
     ordered = np.sort(index, axis)
     return bool((np.diff(ordered, axis=axis) == 0).any())
 
 
-def _pick(
+def _pick_scores(
     scores: NDArray[Any], index: NDArray[Any], attributes: Mapping[str, Any]
 ) -> NDArray[Any] | None:
     axis = attributes.get("dim", -1 if index.ndim == scores.ndim else None)
@@ -161,10 +167,10 @@ def _pick(
         return None
     elif index.ndim == scores.ndim - 1:
         index = np.expand_dims(index, axis)
-    return _taken(scores, index, axis)
+    return _take_along_axis(scores, index, axis)
 
 
-def _pick_pooled(
+def _pick_pooled_scores(
     scores: NDArray[Any], index: NDArray[Any], attributes: Mapping[str, Any]
 ) -> NDArray[Any] | None:
     """Pooling counts its indices within the plane of one channel."""
@@ -175,10 +181,10 @@ def _pick_pooled(
     planes = scores.shape[:-spatial]
     flat = scores.reshape(*planes, prod(scores.shape[-spatial:]))
     places = index.reshape(*index.shape[:-spatial], prod(index.shape[-spatial:]))
-    return _taken(flat, places, -1)
+    return _take_along_axis(flat, places, -1)
 
 
-def _taken(scores: NDArray[Any], index: NDArray[Any], axis: int) -> NDArray[Any] | None:
+def _take_along_axis(scores: NDArray[Any], index: NDArray[Any], axis: int) -> NDArray[Any] | None:
     size = scores.shape[axis]
     if index.ndim != scores.ndim or index.size == 0:
         return None

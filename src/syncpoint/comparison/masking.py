@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import as_real
+from syncpoint.comparison.operands import undo_quantization
 from syncpoint.comparison.rows import End, Row
 from syncpoint.errors import InputError
 from syncpoint.matching.masks import Mask
@@ -34,19 +34,21 @@ class Masks:
     def __init__(self, masks: Sequence[Mask], target: Run, reference: Run) -> None:
         self._masks = masks
         self._told: dict[tuple[str, Part], NDArray[Any]] = {}
-        names = {name for run in (target, reference) for name in _names_in(run)}
+        names = {name for run in (target, reference) for name in _run_names(run)}
         # All at once: what is wrong with a map is known before anything is measured.
         self._masked = [{n for n in names if mask.pattern.fullmatch(n)} for mask in masks]
         for mask in masks:
             if mask.tensor:
                 self._read(mask.tensor, (reference, target))
 
-    def kept(self, row: Row) -> NDArray[np.bool_] | None:
+    def counted_elements(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
         fit."""
         found: NDArray[np.bool_] | None = None
         for mask in self._masks_of(row):
-            one = mask.kept(row.reference.shape, self._values(mask, row.reference.key.part))
+            one = mask.counted_elements(
+                row.reference.shape, self._values(mask, row.reference.key.part)
+            )
             found = one if found is None else found & one
         return found
 
@@ -54,7 +56,7 @@ class Masks:
         """The masks that speak of a row."""
         if row.target.key.role not in JUDGED_ROLES:
             return []
-        names = _names(row.target) | _names(row.reference)
+        names = _end_names(row.target) | _end_names(row.reference)
         pairs = zip(self._masks, self._masked, strict=True)
         return [mask for mask, masked in pairs if masked & names]
 
@@ -77,7 +79,7 @@ class Masks:
 
     def _read(self, name: str, runs: tuple[Run, Run]) -> None:
         for run in runs:
-            found = [t for t in run.tensors if _is_called(t, name) and t.kept is Kept.VALUES]
+            found = [t for t in run.tensors if _has_name(t, name) and t.kept is Kept.VALUES]
             for tensor in found:
                 values = run.values(tensor)
                 if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
@@ -95,13 +97,13 @@ class Masks:
         )
 
 
-def _is_called(tensor: Tensor, name: str) -> bool:
+def _has_name(tensor: Tensor, name: str) -> bool:
     if tensor.key.role is Role.MODEL_INPUT:
         return name in (tensor.name, tensor.key.op.op)
     return tensor.key.role is Role.OUTPUT and not tensor.key.index and name == str(tensor.key.op)
 
 
-def _names_in(run: Run) -> Iterator[str]:
+def _run_names(run: Run) -> Iterator[str]:
     """The names under which a map may speak of the ops and tensors of a run."""
     for op in run.ops:
         yield from (op.key.op, str(op.key), op.module)
@@ -109,22 +111,22 @@ def _names_in(run: Run) -> Iterator[str]:
         yield from (tensor.key.op.op, str(tensor.key.op), tensor.name)
 
 
-def _names(end: End) -> set[str]:
+def _end_names(end: End) -> set[str]:
     return {end.key.op.op, str(end.key.op), end.module, end.name} - {""}
 
 
-def without_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Row, Pair | None]:
+def remove_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Row, Pair | None]:
     """The pair without the positions that do not count; not measured where none is left."""
     try:
-        kept = masks.kept(row) if masks is not None else None
+        kept = masks.counted_elements(row) if masks is not None else None
     except ValueError as error:
-        return _unmeasured(row, f"a mask that fits is needed, found {error}"), None
+        return _mark_unmeasured(row, f"the mask does not fit: {error}"), None
     if kept is None or row.unmeasured:
         return row, pair
     if pair is None:
-        return _unmeasured(row, f"a mask needs values, found {row.basis}"), None
+        return _mark_unmeasured(row, f"a mask needs values, found {row.basis}"), None
     if not kept.any():
-        return _unmeasured(row, "every position"), None
+        return _mark_unmeasured(row, "every position"), None
     return row, select_counted(pair, kept)
 
 
@@ -132,24 +134,24 @@ def select_counted(pair: Pair, kept: NDArray[np.bool_]) -> Pair:
     """The pair of the elements that count alone, in one row."""
     return replace(
         pair,
-        target=_counted(pair.target, kept),
-        reference=_counted(pair.reference, kept),
+        target=_select_elements(pair.target, kept),
+        reference=_select_elements(pair.reference, kept),
     )
 
 
-def _unmeasured(row: Row, detail: str) -> Row:
+def _mark_unmeasured(row: Row, detail: str) -> Row:
     return replace(row, numbers=None, unmeasured=Reason(ReasonCode.MASKED, detail))
 
 
-def _counted(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
+def _select_elements(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
     """The elements that count, one after the other. One scale serves all of them wherever they
     are; several belong to places, so that the numbers they stand for are taken."""
     if operand.quantization is not None and operand.quantization.axis is not None:
-        operand = as_real(operand)
+        operand = undo_quantization(operand)
     return replace(operand, data=operand.array[kept])
 
 
-def told(row: Row, kept: NDArray[np.bool_]) -> Row:
+def restore_indices(row: Row, kept: NDArray[np.bool_]) -> Row:
     """A row that was measured without what is masked: indices are those of the whole again."""
     numbers = dict(row.numbers or {})
     at = numbers.get("max_abs_index")
@@ -160,7 +162,7 @@ def told(row: Row, kept: NDArray[np.bool_]) -> Row:
     return replace(row, numbers=numbers, notes=(*row.notes, note))
 
 
-def blanked(
+def blank_masked(
     operand: Operand, truth: NDArray[Any], kept: NDArray[np.bool_]
 ) -> tuple[Operand, NDArray[Any]] | None:
     """Both with the mark of a masked position where one is, which the kernel passes over; None

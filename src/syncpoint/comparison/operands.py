@@ -35,7 +35,7 @@ def logical_shape(operand: Operand) -> tuple[int, ...]:
     return operand.shape if operand.shape is not None else operand.array.shape
 
 
-def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
+def fit_view(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
     """The target seen through its view; axes of length one may come and go on their own, since
     they change neither the order nor the meaning of any value.
 
@@ -43,23 +43,23 @@ def fitted(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operan
     """
     data = operand.array
     if view:
-        operand = as_real(operand)
+        operand = undo_quantization(operand)
         return replace(operand, data=view.apply(operand.array)), view
-    if data.shape != shape and without_ones(data.shape) == without_ones(shape):
-        operand = as_real(operand)
+    if data.shape != shape and drop_unit_axes(data.shape) == drop_unit_axes(shape):
+        operand = undo_quantization(operand)
         view = View(f"reshape({','.join(map(str, shape))})")
         return replace(operand, data=operand.array.reshape(shape)), view
     return operand, view
 
 
-def as_real(operand: Operand) -> Operand:
+def undo_quantization(operand: Operand) -> Operand:
     """The operand with its quantization undone, for the few places that need plain numbers."""
     if operand.quantization is None:
         return operand
-    return Operand(dequantized(operand), "f64")
+    return Operand(dequantize(operand), "f64")
 
 
-def dequantized(operand: Operand) -> NDArray[Any]:
+def dequantize(operand: Operand) -> NDArray[Any]:
     """The real numbers, in float64, that an operand stands for."""
     stored = operand.array
     quantization = operand.quantization
@@ -69,7 +69,8 @@ def dequantized(operand: Operand) -> NDArray[Any]:
     zero = np.asarray(quantization.zero_point, np.float64)
     if quantization.axis is not None:
         scale, zero = (
-            _along(x, quantization.axis, quantization.block, stored) for x in (scale, zero)
+            _align_with_axis(x, quantization.axis, quantization.block, stored)
+            for x in (scale, zero)
         )
     if quantization.table:
         table = np.asarray([*quantization.table, np.nan], np.float64)
@@ -79,17 +80,19 @@ def dequantized(operand: Operand) -> NDArray[Any]:
     return (stored.astype(np.float64) - zero) * scale
 
 
-def steps_of(operand: Operand) -> NDArray[Any]:
+def quantization_steps(operand: Operand) -> NDArray[Any]:
     """The quantization step at every element."""
     quantization = operand.quantization
     if quantization is None:
         return np.zeros(operand.array.shape)
     ones = replace(operand, data=np.ones(operand.array.shape), dtype="f64")
     plain = replace(quantization, zero_point=(0,), table=())
-    return dequantized(replace(ones, quantization=plain))
+    return dequantize(replace(ones, quantization=plain))
 
 
-def _along(values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]) -> NDArray[Any]:
+def _align_with_axis(
+    values: NDArray[Any], axis: int, block: int, stored: NDArray[Any]
+) -> NDArray[Any]:
     if values.size == 1:
         return values
     if block:
@@ -109,6 +112,6 @@ def view_reason(view: str, shape: tuple[int, ...]) -> Reason:
     return Reason(ReasonCode.SHAPE, f"the view {view} does not fit {format_shape(shape)}")
 
 
-def without_ones(shape: tuple[int, ...]) -> list[int]:
+def drop_unit_axes(shape: tuple[int, ...]) -> list[int]:
     """The axes that matter for the order of the elements."""
     return [n for n in shape if n != 1]

@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.limits import PRESETS, Limits, preset_of
-from syncpoint.metrics.verdict import NO_REASON, Reason, Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role
-
-_FEW_DIGITS = 0.1
-"""Relative error from which correctly rounded values are worth a look."""
 
 
 def is_correctly_rounded(row: Row, limits: Limits) -> bool:
@@ -35,21 +31,7 @@ def is_correctly_rounded(row: Row, limits: Limits) -> bool:
     return distance is not None and distance <= 0.5 and not numbers["mismatched"]
 
 
-def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:
-    """Close, unless the type has hardly a digit left for these values: a model that divides by a
-    value which is now zero, or which has doubled, breaks however correct the rounding was."""
-    vanished = numbers["target_zero"] - numbers["reference_zero"]
-    rounded = f"correctly rounded to {dtype}"
-    if vanished > 0:
-        zeroed = f"{vanished:,} too small for {dtype} became 0"
-        return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
-    if numbers["rel_l2"] is None or numbers["rel_l2"] > _FEW_DIGITS:
-        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
-        return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
-    return Verdict.CLOSE, NO_REASON
-
-
-def rounded(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
+def round_inputs(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
     """Values as they are after a cast to a type and back; parameters are left as they are."""
     kind = DTYPES[dtype].numpy
     with np.errstate(over="ignore", invalid="ignore"):

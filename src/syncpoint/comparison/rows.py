@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncpoint.metrics import Measurement
-from syncpoint.metrics.verdict import NO_REASON, Reason, Verdict
-from syncpoint.run.model import TensorKey
+from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, Verdict
+from syncpoint.run.model import Kept, Role, TensorKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,3 +136,45 @@ class Row:
     def guilty(self) -> bool:
         """Whether error is made here, as far as is known."""
         return self.introduced_verdict.severity > 0 or self.first_non_finite
+
+
+def has_same_bytes(row: Row) -> bool:
+    """Whether digests show that both sides of a row have the same bytes."""
+    return row.basis != Kept.VALUES and bool((row.numbers or {}).get("same_bytes"))
+
+
+def is_unproven(row: Row) -> bool:
+    """Whether a row is close only as far as statistics tell."""
+    close = row.verdict is Verdict.CLOSE
+    return close and (row.ends_only or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
+
+
+_RANK = {
+    Verdict.LARGE: 0,
+    Verdict.AMPLIFIED: 0,
+    Verdict.MODERATE: 1,
+    Verdict.INHERITED: 2,
+    Verdict.CLOSE: 3,
+    Verdict.NONE: 4,
+}
+
+
+def worst_first_key(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
+    """Sorts the worst first: what failed without a verdict, then by verdict, guilt and metric."""
+    from syncpoint.metrics import CATALOGUE
+
+    failing = row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS
+    value = (row.numbers or {}).get(metric)
+    better = CATALOGUE[metric].better if metric in CATALOGUE else None
+    if value is None or value != value:
+        value = float("inf")
+    elif better == "one":
+        value = -abs(value - 1)
+    elif better != "higher":
+        value = -value
+    return (-1 if failing else _RANK[row.verdict], not row.guilty, value, row.target.order)
+
+
+def is_computed(row: Row) -> bool:
+    """Whether an op computed the tensor of this row, as against being given it."""
+    return row.target.key.role is Role.OUTPUT

@@ -18,12 +18,12 @@ from syncpoint.run.reader import Run
 JUDGED_AS = "judged_as"
 """Attribute of an op whose results are coarser than their type: integers of unknown scale, or
 numbers decoded from a type that nothing else knows. The value is the name of a preset."""
-_FAR = 256
+_MAX_VISITED_OPS = 256
 """Ops that are looked at between one sync point and those before it."""
 
 
 @dataclass(frozen=True)
-class Between:
+class PrecisionBetween:
     """The coarsest precisions between an op and the sync points before it."""
 
     results: str
@@ -32,11 +32,11 @@ class Between:
     """Of the parameters of the op and of the ops that made those tensors."""
 
 
-_BITS = 64
+_MIN_ROUNDED_INTEGER = 64
 """Numbers with fewer bits are written by people: 0.5, 0.75, 1.25."""
 
 
-def _literals(op: Op, upstream: str) -> list[str]:
+def _literal_precision(op: Op, upstream: str) -> list[str]:
     """The precision of the numbers written into an op, where they were rounded on the way: a
     constant of a 16-bit model that a fusion made an attribute has all the bits of that type and
     none beyond, whatever the type that the op itself computes in. A divisor becomes a factor."""
@@ -54,7 +54,7 @@ def _is_rounded(whole: int, number: float) -> bool:
     """Whether a number that a 16-bit type holds is likely to have been rounded to it. Seven in
     eight need the last three bits of the type; of the others those that people do not write."""
     odd = whole // (whole & -whole)
-    return bool(whole % 8) or (odd >= _BITS and bool((2 * number) % 1))
+    return bool(whole % 8) or (odd >= _MIN_ROUNDED_INTEGER and bool((2 * number) % 1))
 
 
 class Precisions:
@@ -89,7 +89,7 @@ class Precisions:
                     upstream += own_presets
                     if edge.role is Role.PARAMETER:
                         parameters += own_presets
-            parameters += _literals(op, coarsest(upstream))
+            parameters += _literal_precision(op, coarsest(upstream))
             self._parameters[op.key] = coarsest(parameters)
             own_outputs = self._own.get((op.key, Role.OUTPUT), [])
             said = op.attributes.get(JUDGED_AS)
@@ -114,7 +114,7 @@ class Precisions:
         own = preset_of(dtype, quantized)
         return coarsest([own, self._parameters.get(key.op, "exact")])
 
-    def between(self, key: TensorKey, paired: Container[TensorKey]) -> Between:
+    def between(self, key: TensorKey, paired: Container[TensorKey]) -> PrecisionBetween:
         """What lies between an op and the sync points before it: a target may cast, its
         parameters too, where nobody compares."""
         results: list[str] = []
@@ -132,10 +132,10 @@ class Precisions:
                 if TensorKey(edge.op, edge.role, edge.index, key.part) in paired:
                     continue
                 results += self._own.get((edge.op, Role.OUTPUT), [])
-                if edge.op not in seen and len(seen) < _FAR:
+                if edge.op not in seen and len(seen) < _MAX_VISITED_OPS:
                     seen.add(edge.op)
                     waiting.append(edge.op)
-        return Between(coarsest(results), coarsest(parameters))
+        return PrecisionBetween(coarsest(results), coarsest(parameters))
 
     def through(self, op: OpKey) -> str:
         """The coarsest precision on the way to an op, whatever the type of its own output."""

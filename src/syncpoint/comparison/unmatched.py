@@ -10,20 +10,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from syncpoint.comparison.coverage import REFERENCE, TARGET, Account, count_missing
 from syncpoint.comparison.rows import Row
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
-from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Unmatched
-from syncpoint.metrics.verdict import Verdict
+from syncpoint.matching.protocol import JUDGED_ROLES, Matching, Side, Unmatched
+from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.run.model import Edge, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
 
 _SAME_NAMES_SHARE = 0.9
 """From this share of names that the other side has too, both were dumped by the same code."""
-_GIVEN, _UNLISTED = -2, -1
+_MODEL_INPUT, _UNLISTED = -2, -1
 """In place of a position: what the model was given, and an op that the run does not list."""
 
 
@@ -31,14 +32,16 @@ _GIVEN, _UNLISTED = -2, -1
 class Accounts:
     """What became of every tensor without a partner, and of ops whose values were not kept."""
 
-    of: Mapping[tuple[str, TensorKey], Account]
+    by_tensor: Mapping[tuple[str, TensorKey], Account]
     unkept: Mapping[str, int]
     """By side: results that ops of the run computed and that are not in it."""
     partial: tuple[str, ...]
     """Sides that are known to lack tensors which they computed."""
 
 
-def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]) -> Accounts:
+def decide_accounts(
+    matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[Row]
+) -> Accounts:
     """Decide about each counted tensor without a partner, given what was compared."""
     left: dict[str, list[TensorKey]] = {TARGET: [], REFERENCE: []}
     for one in unmatched:
@@ -50,13 +53,13 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
     graphs = {TARGET: _Graph(matching.target.run), REFERENCE: _Graph(matching.reference.run)}
     inside = set(matching.hidden)
     if left[REFERENCE]:
-        inside |= _inside_compared(graphs[TARGET], compared, left)
+        inside |= _find_inside_compared(graphs[TARGET], compared, left)
     decided: dict[tuple[str, TensorKey], Account] = {}
     unkept, partial = {TARGET: 0, REFERENCE: 0}, []
     for side, other in ((TARGET, REFERENCE), (REFERENCE, TARGET)):
         if not left[side]:
             continue
-        decided |= _decide(side, graphs, compared, left[side], inside)
+        decided |= _decide_side(side, graphs, compared, left[side], inside)
         unkept[other] = sum(graphs[other].unkept.values())
         lacking = [key for key in left[side] if key.role is Role.OUTPUT]
         accounts = (decided[side, key] for key in lacking)
@@ -67,7 +70,7 @@ def account(matching: Matching, unmatched: Sequence[Unmatched], rows: Sequence[R
     return Accounts(decided, unkept, tuple(partial))
 
 
-def _decide(
+def _decide_side(
     side: str,
     graphs: Mapping[str, _Graph],
     compared: Iterable[Row],
@@ -79,7 +82,7 @@ def _decide(
     if side == REFERENCE:
         ends = [(theirs, mine) for mine, theirs in ends]
     other = graphs[REFERENCE if side == TARGET else TARGET]
-    shown = _shown(keys, side, graphs[side], other, ends)
+    shown = _find_shown(keys, side, graphs[side], other, ends)
     decided = {}
     for key in keys:
         flows = Account.DOWNSTREAM if key in shown else Account.MISSING
@@ -139,7 +142,7 @@ class _Graph:
         ]
 
     def _place(self, edge: Edge) -> int:
-        return self.position.get(edge.op, _UNLISTED) if edge.role is Role.OUTPUT else _GIVEN
+        return self.position.get(edge.op, _UNLISTED) if edge.role is Role.OUTPUT else _MODEL_INPUT
 
     @cached_property
     def unlisted(self) -> set[OpKey]:
@@ -186,7 +189,7 @@ class _Graph:
         return lacking
 
 
-def _shown(
+def _find_shown(
     left: Collection[TensorKey],
     side: str,
     own: _Graph,
@@ -296,7 +299,7 @@ class _Flow:
         return key.index in reached or (is_op_shown and is_unread)
 
 
-def _inside_compared(
+def _find_inside_compared(
     target: _Graph, compared: Iterable[Row], left: Mapping[str, Collection[TensorKey]]
 ) -> set[tuple[str, TensorKey]]:
     """Tensors of the reference that compared ops of the target were made from, unless another op
@@ -328,7 +331,110 @@ def role_of_name(key: TensorKey) -> Role:
     return Role(named[1]) if named else key.role
 
 
-def is_other_name(key: TensorKey, paired: Collection[str]) -> bool:
+def is_output_alias(key: TensorKey, paired: Collection[str]) -> bool:
     """Whether such a name is that of a model output whose op has a partner: the same values."""
     named = _ROLE_IN_NAME.search(key.op.op)
     return named is not None and key.op.op[: named.start()] in paired
+
+
+def list_unmatched(
+    matching: Matching,
+    without_partner: list[Unmatched],
+    accounts: Accounts,
+    damaged: AbstractSet[tuple[str, TensorKey]] = frozenset(),
+) -> list[UnmatchedTensor]:
+    """What has no partner; `damaged` are tensors of which that may be the reason."""
+    left = []
+    runs = {"target": matching.target.run, "reference": matching.reference.run}
+    orders = {side: {op.key: op for op in run.ops} for side, run in runs.items()}
+    seen_through = find_stand_ins(matching)
+    paired = {
+        "target": {str(pair.target) for pair in matching.pairs},
+        "reference": {str(pair.reference) for pair in matching.pairs},
+    }
+    for unmatched in without_partner:
+        key = unmatched.key
+        op = orders[unmatched.side].get(key.op)
+        code = unmatched.reason.code
+        if op is not None and op.random and code is ReasonCode.NO_COUNTERPART:
+            code = ReasonCode.RANDOM
+        if (unmatched.side, key) in damaged:
+            code = ReasonCode.DAMAGED
+        role = role_of_name(key)
+        counted = role in JUDGED_ROLES and code not in (ReasonCode.EXCLUDED, ReasonCode.RANDOM)
+        counted = counted and unmatched.counted
+        counted = counted and not is_output_alias(key, paired[unmatched.side])
+        other = matching.reference if unmatched.side == "target" else matching.target
+        if (unmatched.side, key) in seen_through and not _names_outputs(other):
+            # A dump of intermediates has no model outputs of its own; a model that has some,
+            # but not this one, is another matter.
+            counted = False
+        left.append(
+            UnmatchedTensor(
+                side=unmatched.side,
+                op=str(key.op),
+                role=role,
+                index=key.index,
+                type=op.type if op else "",
+                module=op.module if op else "",
+                why=replace(unmatched.reason, code=code),
+                counted=counted,
+                account=accounts.by_tensor.get((unmatched.side, key), Account.UNKNOWN)
+                if counted
+                else "",
+                inside=unmatched.inside,
+            )
+        )
+    return left
+
+
+def find_stand_ins(matching: Matching) -> dict[tuple[str, TensorKey], TensorKey]:
+    """Model outputs without a partner, each with the target tensor that is compared in its
+    place, at the op that made it."""
+    found = {}
+    by_reference = {pair.reference: pair.target for pair in matching.pairs}
+    by_target = {pair.target: pair.target for pair in matching.pairs}
+    for name, side, paired in (
+        ("target", matching.target, by_target),
+        ("reference", matching.reference, by_reference),
+    ):
+        by_text = {str(key): at for key, at in paired.items()}
+        for tensor in side.others:
+            unpaired = tensor.key.role is Role.MODEL_OUTPUT and tensor.key not in paired
+            if unpaired and tensor.alias_of in by_text:
+                found[name, tensor.key] = by_text[tensor.alias_of]
+    return found
+
+
+def _names_outputs(side: Side) -> bool:
+    return any(tensor.key.role is Role.MODEL_OUTPUT for tensor in side.others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnmatchedTensor:
+    """A tensor without a partner, as it is shown."""
+
+    side: str
+    op: str
+    role: str
+    index: int
+    type: str
+    module: str
+    why: Reason
+    """Why it has no partner."""
+    counted: bool = True
+    """Whether it carries a value that could have been compared."""
+    account: str = Account.UNKNOWN
+    """Whether it is missing, or an error in it would have shown elsewhere."""
+    inside: str = ""
+    """The op that it is a piece of, where that is known."""
+
+    @property
+    def reason(self) -> str:
+        """Why it has no partner, in one word: the code."""
+        return self.why.code or ""
+
+    @property
+    def detail(self) -> str:
+        """The rest of the reason in words."""
+        return str(replace(self.why, code=None))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.errors import SyncpointError
 from syncpoint.run.model import Kept, Tensor, TensorKey
 from syncpoint.run.reader import Run
@@ -83,7 +83,7 @@ def real_values(run: Run, tensor: Tensor | None) -> Values | None:
     if tensor is None or not _is_readable(tensor):
         return None
     try:
-        return np.asarray(dequantized(operand_of(run, tensor)), np.float64)
+        return np.asarray(dequantize(operand_of(run, tensor)), np.float64)
     except (SyncpointError, ValueError, TypeError):
         return None
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
-from syncpoint.comparison.introduced_error.local_calculation import Introducer
+from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
 from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
-from syncpoint.comparison.measuring import Sides, build_sides
-from syncpoint.comparison.operands import dequantized, fitted, operand_of
+from syncpoint.comparison.operands import dequantize, fit_view, operand_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
+from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget
@@ -246,7 +246,7 @@ class Case:
         if tensor.quantization is not None:
             return None  # its scales would be undone first, all of them
         operand = operand_of(self.target, tensor)
-        operand, _ = fitted(operand, View(row.view), row.reference.shape)
+        operand, _ = fit_view(operand, View(row.view), row.reference.shape)
         if operand.array.shape != row.reference.shape:
             return None
         return samples.sampled(operand, places)
@@ -269,8 +269,8 @@ class Case:
         try:
             operand = operand_of(run, tensor)
             if side == "target":
-                operand, _ = fitted(operand, View(row.view), row.reference.shape)
-            values = np.asarray(dequantized(operand), np.float64)
+                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+            values = np.asarray(dequantize(operand), np.float64)
             return self._hide_masked(row, values) if side == "target" else values
         except (SyncpointError, ValueError, TypeError):
             return None
@@ -306,7 +306,11 @@ class Case:
     def kept(self, row: Row) -> NDArray[np.bool_] | None:
         """Which elements of a row count; None where all do. ValueError where a mask does not
         fit."""
-        return self.sides.kept(row) if self.result.masks and self.sides is not None else None
+        return (
+            self.sides.counted_elements(row)
+            if self.result.masks and self.sides is not None
+            else None
+        )
 
     def count_elements(self, row: Row) -> int:
         """How many elements of a row count."""
@@ -323,11 +327,11 @@ class Case:
         return NumpyEvaluator(self.reference)
 
     @cached_property
-    def introducer(self) -> Introducer | None:
+    def introducer(self) -> LocalCalculation | None:
         """Finds the region behind a row and runs it on the target's values."""
         if self.sides is None or self.evaluator is None:
             return None
-        return Introducer(
+        return LocalCalculation(
             self.sides,
             self.rows,
             self.evaluator,
@@ -375,7 +379,7 @@ class Case:
             budget.note_too_large(tensor.key, tensor.count)
             return None
         try:
-            exact = introducer.exact(at.op, [at.index], at.part, through)
+            exact = introducer.evaluate_exactly(at.op, [at.index], at.part, through)
         except RegionTooLarge as error:
             budget.note_too_large(row.target.key, error.elements)
             return None
@@ -429,7 +433,7 @@ class Case:
             if other == edge or row is None or own is None:
                 continue
             if row.reference.shape == own.reference.shape:
-                found[other] = introducer.fed(other, part)
+                found[other] = introducer.target_value(other, part)
         return found
 
     # What can be run again

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.diagnosis.budget import MAX_ELEMENTS, check_time
 from syncpoint.metrics import Operand
 from syncpoint.run.dtypes import DTYPES
@@ -68,7 +68,7 @@ def sampled(operand: Operand, places: Places) -> Values:
         length = operand.array.shape[known.axis]
         known = _of_indices(known, places[known.axis], length)
     part = replace(operand, data=stored, quantization=known, shape=None)
-    return np.asarray(dequantized(part), np.float64)
+    return np.asarray(dequantize(part), np.float64)
 
 
 def sampled_tensor(run: Run | None, tensor: Tensor, places: Places) -> Values | None:

@@ -8,7 +8,7 @@ from syncpoint.errors import InputError
 from syncpoint.metrics import _kernel
 
 VARIABLE = "SYNCPOINT_ISA"
-KNOWN = ("avx2", "baseline")
+KNOWN_ISAS = ("avx2", "baseline")
 
 
 def check_isa() -> None:
@@ -16,10 +16,10 @@ def check_isa() -> None:
     asked = os.environ.get(VARIABLE)
     if not asked or _kernel.isa() == asked:
         return
-    if asked in KNOWN:
+    if asked in KNOWN_ISAS:
         raise InputError(
             f"a processor that can do what {VARIABLE}={asked} asks for",
             f"one that can do {_kernel.isa()}",
             f"unset {VARIABLE}",
         )
-    raise InputError(f"{VARIABLE} to be {' or '.join(KNOWN)}, or unset", repr(asked))
+    raise InputError(f"{VARIABLE} to be {' or '.join(KNOWN_ISAS)}, or unset", repr(asked))

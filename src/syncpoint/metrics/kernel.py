@@ -12,8 +12,9 @@ import numpy as np
 
 from syncpoint.errors import FormatError
 from syncpoint.metrics import _kernel
-from syncpoint.metrics.measurement import Measurement, measured
-from syncpoint.metrics.pair import FileRegion, Operand, Pair, Rules, rules_of
+from syncpoint.metrics.dtype_rules import Rules, rules_of
+from syncpoint.metrics.measurement import Measurement, build_measurement
+from syncpoint.metrics.pair import FileRegion, Operand, Pair
 from syncpoint.run.dtypes import parse_dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 
@@ -71,7 +72,9 @@ def measure_each(
     native = [native_pair(pair, rules_of(pair)) for pair in pairs]
     below = inf if bulk else BULK_BELOW
     rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE, below)
-    return [_unreadable(row) if isinstance(row, str) else measured(row) for row in rows]
+    return [
+        _unreadable_error(row) if isinstance(row, str) else build_measurement(row) for row in rows
+    ]
 
 
 def statistics(operand: Operand) -> Statistics:
@@ -82,7 +85,7 @@ def statistics(operand: Operand) -> Statistics:
     """
     found = _kernel.describe(native_operand(operand, -inf))
     if isinstance(found, str):
-        raise _unreadable(found)
+        raise _unreadable_error(found)
     count, mean, std, least, greatest, l2, nans, infs, zeros = found
     return Statistics(
         count=count,
@@ -97,7 +100,7 @@ def statistics(operand: Operand) -> Statistics:
     )
 
 
-def _unreadable(why: str) -> FormatError:
+def _unreadable_error(why: str) -> FormatError:
     return FormatError("a file that holds the whole tensor", why, "record or copy it again")
 
 
@@ -163,12 +166,12 @@ def _check_data(side: Operand) -> None:
         if data.size < dtype.nbytes(prod(side.shape)):
             raise ValueError(f"{data.size} bytes are too few for shape {side.shape}")
         return
-    if not _holds(data.dtype, side.dtype):
+    if not _can_hold(data.dtype, side.dtype):
         raise ValueError(f"data of NumPy type {data.dtype} does not hold {side.dtype}")
 
 
 @lru_cache(maxsize=256)
-def _holds(stored: np.dtype, name: str) -> bool:
+def _can_hold(stored: np.dtype, name: str) -> bool:
     """Whether an array of this NumPy type has elements of the type `name`, in any byte order."""
     wanted = dtype_of(name).numpy
     raw = stored.kind == "u" or stored.type is np.void

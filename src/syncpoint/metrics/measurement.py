@@ -76,7 +76,7 @@ _NAMES = tuple(field.name for field in fields(Measurement))
 _SETTERS = tuple(getattr(Measurement, name).__set__ for name in _NAMES)
 
 
-def measured(row: tuple[Any, ...]) -> Measurement:
+def build_measurement(row: tuple[Any, ...]) -> Measurement:
     """A measurement of the kernel's numbers.
 
     The slots are set directly: the constructor of a frozen class takes twice as long, which shows

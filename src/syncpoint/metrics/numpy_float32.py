@@ -20,7 +20,7 @@ from syncpoint.metrics.kernel import native_operand
 from syncpoint.metrics.pair import operand
 
 _EPSILON = float(np.finfo(np.float64).eps)
-_STRETCH = 1 << 15
+_MAX_LOG_ELEMENTS = 1 << 15
 """Elements whose logarithms NumPy is asked for at once."""
 
 
@@ -59,7 +59,7 @@ def float32_metrics(
     """
     sides = (operand(target), operand(reference))
     with np.errstate(all="ignore"):
-        return _Looks(
+        return _KernelPasses(
             native_operand(sides[0], -inf), native_operand(sides[1], -inf), target.size
         ).metrics(decimals)
 
@@ -72,7 +72,7 @@ def bool_cosine(target: np.ndarray, reference: np.ndarray) -> float:
     return _kernel.compat_both(sides[0], sides[1], float(term))
 
 
-class _Looks:
+class _KernelPasses:
     """The looks at one pair, each with what the ones before it found."""
 
     def __init__(self, x: _kernel.Operand, y: _kernel.Operand, count: int) -> None:
@@ -99,7 +99,7 @@ class _Looks:
             x_norm=float(norms[0]),
             y_norm=float(norms[1]),
             cosine=second.cosine,
-            max_abs=_greatest(first.greatest_error, first.errors),
+            max_abs=_propagate_nan(first.greatest_error, first.errors),
             acc_rel=first.ratios,
             rel_euclid=_rel_euclid(first),
             kl=self._kl((*ranges[0], second.x_shares), (*ranges[1], second.y_shares), decimals),
@@ -109,7 +109,7 @@ class _Looks:
             y_std=stds[1],
             mae=float(_mean(first.errors, count)),
             rmse=float(np.sqrt(_mean(first.error_squares, count))),
-            max_rel=_greatest(first.greatest_ratio, first.ratios),
+            max_rel=_propagate_nan(first.greatest_ratio, first.ratios),
             mean_rel=float(_mean(first.ratios, count)),
         )
 
@@ -155,7 +155,7 @@ class _Looks:
         count: int,
     ) -> np.float32:
         """Along NumPy's tree, the logarithms from NumPy."""
-        if count > _STRETCH:
+        if count > _MAX_LOG_ELEMENTS:
             half = count // 2 - count // 2 % 8
             left = self._numpy_kl(x, y, begin, half)
             return np.float32(left + self._numpy_kl(x, y, begin + half, count - half))
@@ -174,7 +174,7 @@ def _range(least: float, greatest: float, squares: float) -> tuple[float, float]
     return (0.0, 1.0) if span == 0 else (least, float(span))
 
 
-def _greatest(found: float, total: float) -> float:
+def _propagate_nan(found: float, total: float) -> float:
     """NaN is the greatest of all for NumPy; a sum of magnitudes is NaN where one of them is."""
     return total if isnan(total) else found
 

@@ -14,8 +14,9 @@ from math import isinf, prod
 import numpy as np
 
 from syncpoint.metrics import _kernel
+from syncpoint.metrics.dtype_rules import rules_of
 from syncpoint.metrics.kernel import native_pair
-from syncpoint.metrics.pair import Operand, Pair, rules_of
+from syncpoint.metrics.pair import Operand, Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class TopK:
 
 def worst_slice(pair: Pair, axis: int) -> Slice | None:
     """The worst slice along an axis, the lowest index of several; None where rel_l2 is n/a."""
-    found = _worst(pair, [_axis(pair, axis)])
+    found = _find_worst_slices(pair, [_normalize_axis(pair, axis)])
     return found[0] if found else None
 
 
@@ -96,7 +97,7 @@ def worst_slices(pair: Pair) -> list[Slice]:
     if len(shape) < 2:
         return []
     axes = dict.fromkeys((1, len(shape) - 1))
-    return _worst(pair, [axis for axis in axes if shape[axis] > 1])
+    return _find_worst_slices(pair, [axis for axis in axes if shape[axis] > 1])
 
 
 def value_histograms(pair: Pair, bins: int = 64) -> Histograms:
@@ -105,7 +106,7 @@ def value_histograms(pair: Pair, bins: int = 64) -> Histograms:
         raise ValueError(f"{bins} bins; at least 1 is needed")
     native = native_pair(pair, rules_of(pair))
     found = _kernel.value_range(native)
-    edges = [] if isinf(found.least) else _edges(found.least, found.greatest, bins)
+    edges = [] if isinf(found.least) else _histogram_edges(found.least, found.greatest, bins)
     counts = _kernel.value_histograms(native, edges)
     target, reference = counts.target, counts.reference
     return Histograms(
@@ -126,7 +127,7 @@ def kl(pair: Pair, axis: int = -1) -> float | None:
 
 def kl_rows(pair: Pair, axis: int = -1) -> RowKl:
     """KL(softmax r ‖ softmax t) along an axis of logits; masked places have probability 0."""
-    rows, length = _rows(pair, axis)
+    rows, length = _rows_along_axis(pair, axis)
     found = _kernel.softmax_divergence(native_pair(rows, rules_of(rows)), length)
     if not found.rows:
         return RowKl(None, None, None, 0, found.undefined)
@@ -155,14 +156,14 @@ def topk_agreement(pair: Pair, k: int = 5, axis: int = -1) -> TopK:
     """
     if k < 1:
         raise ValueError(f"the {k} first places; at least 1 is needed")
-    rows, length = _rows(pair, axis)
+    rows, length = _rows_along_axis(pair, axis)
     found = _kernel.rank_agreement(native_pair(rows, rules_of(rows)), length, k)
     if not found.rows:
         return TopK(None, None, 0, found.undefined)
     return TopK(found.first / found.rows, found.overlap / found.rows, found.rows, found.undefined)
 
 
-def _worst(pair: Pair, axes: Sequence[int]) -> list[Slice]:
+def _find_worst_slices(pair: Pair, axes: Sequence[int]) -> list[Slice]:
     shape = pair.target.logical_shape
     spans = [(shape[axis], prod(shape[axis + 1 :])) if shape else (1, 1) for axis in axes]
     found = _kernel.worst_slices(native_pair(pair, rules_of(pair)), spans)
@@ -173,7 +174,7 @@ def _worst(pair: Pair, axes: Sequence[int]) -> list[Slice]:
     ]
 
 
-def _axis(pair: Pair, axis: int) -> int:
+def _normalize_axis(pair: Pair, axis: int) -> int:
     """The axis counted from the front; a scalar has one of length 1, as a vector of one."""
     rank = max(len(pair.target.logical_shape), 1)
     if not -rank <= axis < rank:
@@ -181,7 +182,7 @@ def _axis(pair: Pair, axis: int) -> int:
     return axis % rank
 
 
-def _edges(least: float, greatest: float, bins: int) -> list[float]:
+def _histogram_edges(least: float, greatest: float, bins: int) -> list[float]:
     if least == greatest:
         half = max(0.5, abs(least) * 1e-12)
         limit = float(np.finfo(np.float64).max)
@@ -194,19 +195,19 @@ def _edges(least: float, greatest: float, bins: int) -> list[float]:
     return [float(x) for x in np.maximum.accumulate(edges)]
 
 
-def _rows(pair: Pair, axis: int) -> tuple[Pair, int]:
+def _rows_along_axis(pair: Pair, axis: int) -> tuple[Pair, int]:
     """The pair seen with an axis last, so that its rows follow each other, and their length."""
-    axis = _axis(pair, axis)
-    turned = Pair(_axis_last(pair.target, axis), _axis_last(pair.reference, axis))
+    axis = _normalize_axis(pair, axis)
+    turned = Pair(_move_axis_last(pair.target, axis), _move_axis_last(pair.reference, axis))
     return turned, (*pair.target.logical_shape, 1)[axis]
 
 
-def _axis_last(side: Operand, axis: int) -> Operand:
+def _move_axis_last(side: Operand, axis: int) -> Operand:
     rank = len(side.logical_shape)
     if axis >= rank - 1:
         return side
     if side.shape is not None:
-        side = _unpacked(side)
+        side = _unpack_nibbles(side)
     quantization = side.quantization
     if quantization is not None and quantization.axis is not None:
         at = quantization.axis % rank
@@ -215,7 +216,7 @@ def _axis_last(side: Operand, axis: int) -> Operand:
     return replace(side, data=np.moveaxis(side.array, axis, -1), quantization=quantization)
 
 
-def _unpacked(side: Operand) -> Operand:
+def _unpack_nibbles(side: Operand) -> Operand:
     """One byte an element: nibbles have no strides. The only copy here, of half-byte tensors."""
     assert side.shape is not None
     count = prod(side.shape)

@@ -6,12 +6,16 @@ import numpy as np
 
 from syncpoint.metrics import _kernel
 
-_SIZES = (1, 2, 4, 8, 16)
+_COPYABLE_ITEM_BYTES = (1, 2, 4, 8, 16)
 
 
 def dense(array: np.ndarray) -> np.ndarray:
     """The array itself where it is row-major without gaps, else a copy that is."""
-    if array.flags.c_contiguous or array.itemsize not in _SIZES or array.dtype.hasobject:
+    if (
+        array.flags.c_contiguous
+        or array.itemsize not in _COPYABLE_ITEM_BYTES
+        or array.dtype.hasobject
+    ):
         return np.ascontiguousarray(array) if array.ndim else array
     copy = np.empty(array.shape, array.dtype)
     _kernel.dense(array, copy)

@@ -105,3 +105,7 @@ _SEVERITY = {
 
 FAILING_REASONS = frozenset({ReasonCode.DAMAGED, ReasonCode.UNREADABLE, ReasonCode.SHAPE})
 """No verdict for these reasons is a divergence all the same."""
+
+
+REASON_PARTS = ("code", "detail", "cure")
+"""Ends of the names of the columns that hold the parts of a reason."""

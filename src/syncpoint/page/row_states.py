@@ -12,18 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.metrics.limits import (
-    HIGHER_IS_BETTER,
-    LARGEST_SHARE,
-    Limits,
-    bound,
-    limits_in_force,
-)
+from syncpoint.metrics.judge_numbers import HIGHER_IS_BETTER, MAX_PROBABILITY
+from syncpoint.metrics.limits import Limits, limits_in_force, metric_bound
 from syncpoint.page.encoding import pack_array
 from syncpoint.page.schema import Guilt, Level, RowStates
 
 if TYPE_CHECKING:
-    from syncpoint.page.open_comparison import Opened
+    from syncpoint.page.open_comparison import OpenComparison
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
 CLOSE, MODERATE, LARGE, NONE = range(4)
@@ -85,7 +80,7 @@ def code_guilts(frame: pl.DataFrame) -> NDArray[np.int8]:
 
 
 class LevelJudge:
-    """Judges every row by one metric: `metrics.limits.judge_metric` on whole columns."""
+    """Judges every row by one metric: `metrics.judge_numbers.judge_metric` on whole columns."""
 
     def __init__(
         self, frame: pl.DataFrame, limits: Limits | None, guilts: NDArray[np.int8]
@@ -99,7 +94,7 @@ class LevelJudge:
     def judge(self, metric: str) -> NDArray[np.int8]:
         """Return the level of every row, as an index into LEVELS.
 
-        A test compares it with `metrics.limits.judge_metric`.
+        A test compares it with `metrics.judge_numbers.judge_metric`.
         """
         verdict_levels = (
             self._frame["verdict"]
@@ -152,10 +147,10 @@ class LevelJudge:
             at_one, at_zero = ({"peak": x, "outliers_from": x} for x in (1.0, 0.0))
             for level, column in ((0, close), (1, moderate)):
                 # Every limit is a + b * peak or, for mse, b * peak^2.
-                limit_at_one = bound(metric, at_one, limits, level)
+                limit_at_one = metric_bound(metric, at_one, limits, level)
                 if limit_at_one is None:
                     continue
-                limit_at_zero = bound(metric, at_zero, limits, level) or 0.0
+                limit_at_zero = metric_bound(metric, at_zero, limits, level) or 0.0
                 power = 2 if metric == "mse" else 1
                 slope = limit_at_one - limit_at_zero
                 column[rows] = limit_at_zero + slope * peak[rows] ** power
@@ -192,14 +187,14 @@ class LevelJudge:
 
     @cached_property
     def _has_hidden_bulk(self) -> NDArray[np.bool_]:
-        """Which rows have elements that outliers hide; as in `metrics.limits`."""
+        """Which rows have elements that outliers hide; as in `metrics.judge_numbers`."""
         peak, minimum = self._numbers("peak"), self._numbers("reference_min")
-        are_shares = (minimum >= 0) & (peak > 0.5) & (peak <= LARGEST_SHARE)
+        are_shares = (minimum >= 0) & (peak > 0.5) & (peak <= MAX_PROBABILITY)
         return ~np.isnan(self._numbers("bulk_sqnr")) & ~are_shares
 
     @cached_property
     def _hidden_levels(self) -> NDArray[np.int8]:
-        """`metrics.limits.bulk_level` on whole columns."""
+        """`metrics.judge_numbers.bulk_level` on whole columns."""
         close, moderate = self.limit_columns("bulk_sqnr")
         levels = _levels_within(self._numbers("bulk_sqnr"), close, moderate, higher_is_better=True)
         close, moderate = self.limit_columns("bulk_max_abs")
@@ -226,7 +221,7 @@ def _levels_within(
 # ---- for the page --------------------------------------------------------------------------------
 
 
-def pack_states(opened: Opened, metric: str) -> RowStates:
+def pack_states(opened: OpenComparison, metric: str) -> RowStates:
     """Return level, guilt and score of every row by one metric, a few bytes a row."""
     table = opened.table
     scores, is_bound = table.scores_or_bounds(metric)

@@ -9,51 +9,46 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.nearer_to_float64 import OutputTruth
-from syncpoint.analysis.result import NEARER, AnalysisResult
-from syncpoint.comparison.judging import is_excused
-from syncpoint.comparison.result import badness
-from syncpoint.comparison.rows import Row
+from syncpoint.analysis.float64_distances import NEARER, OutputErrors
+from syncpoint.analysis.result import AnalysisResult
+from syncpoint.comparison.judge_rows import is_excused
+from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.files.outputs import write_output
+from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
-from syncpoint.reports.json_report import SCHEMA, as_json, strict
-from syncpoint.reports.number_format import (
-    counted_more,
-    metric_text,
-    ratio_text,
-    run_text,
-    short_source,
-)
-from syncpoint.reports.terminal import COLOURS
+from syncpoint.reports.json_report import SCHEMA, as_json, to_strict_json
+from syncpoint.reports.name_format import run_text, short_source
+from syncpoint.reports.number_format import metric_text, more_text
+from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 
-_NAMED = 6
+_MAX_NAMES = 6
 
 
 def print_analysis(analysis: AnalysisResult, console: Console, rows: int = 24) -> None:
     """Everything a person needs to see first."""
     result = analysis.result
     console.print(Text(f"compiled   {run_text(result.target)}"), soft_wrap=True)
-    for line in [*_facts(analysis), *result.warnings, *analysis.notes]:
+    for line in [*_run_notes(analysis), *result.warnings, *analysis.notes]:
         console.print(Text(f"note       {line}", style="yellow"), soft_wrap=True)
-    for line in _steadiness(analysis):
+    for line in _steadiness_lines(analysis):
         console.print(Text(line), soft_wrap=True)
     console.print()
-    console.print(_outputs(analysis.outputs))
-    for line in _on_outputs(analysis):
+    console.print(_outputs_table(analysis.outputs))
+    for line in _output_lines(analysis):
         console.print(Text(line), soft_wrap=True)
     console.print()
     console.print(_table(analysis, rows))
-    hidden = len(_shown(analysis)) - rows
+    hidden = len(_buffer_rows(analysis)) - rows
     if rows and hidden > 0:
-        more = f"… {counted_more(hidden, 'row')}; --rows 0 shows all, --csv writes all"
+        more = f"… {more_text(hidden, 'row')}; --rows 0 shows all, --csv writes all"
         console.print(Text(more, "dim"))
-    for line in _after_table(analysis):
+    for line in _lines_after_table(analysis):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    for line in _guilty(analysis):
+    for line in _guilty_lines(analysis):
         console.print(Text(line, style=COLOURS[Verdict.LARGE]), soft_wrap=True)
     console.print()
     console.print(Text(headline(analysis), style=COLOURS[analysis.verdict]), soft_wrap=True)
@@ -71,8 +66,8 @@ def headline(analysis: AnalysisResult) -> str:
     why = ""
     if verdict is Verdict.LARGE:
         if analysis.guilty:
-            kernels = dict.fromkeys(_kernel(analysis, row) for row in analysis.guilty)
-            why = f"error is made in {_names(list(kernels))}; "
+            kernels = dict.fromkeys(_kernel_name(analysis, row) for row in analysis.guilty)
+            why = f"error is made in {_list_names(list(kernels))}; "
         elif analysis.lowering:
             why = "the compiled graph is not the model; "
         else:
@@ -80,7 +75,7 @@ def headline(analysis: AnalysisResult) -> str:
     return f"{verdict.glyph} {verdict.value}: {why}{seen}"
 
 
-def _facts(analysis: AnalysisResult) -> Iterator[str]:
+def _run_notes(analysis: AnalysisResult) -> Iterator[str]:
     for name in ("eager", "compiled"):
         run = getattr(analysis.runs, name)
         if run is None:
@@ -89,15 +84,15 @@ def _facts(analysis: AnalysisResult) -> Iterator[str]:
             yield f"{name}: {note}"
 
 
-def _steadiness(analysis: AnalysisResult) -> Iterator[str]:
+def _steadiness_lines(analysis: AnalysisResult) -> Iterator[str]:
     shaky = {name: ops for name, ops in analysis.runs.unsteady.items() if ops}
     if not shaky:
         yield f"steady     {', '.join(analysis.runs.unsteady)}: the same bits in two runs each"
     for name, ops in shaky.items():
-        yield f"unsteady   {name} gives other bits the second time at {_names(ops)}"
+        yield f"unsteady   {name} gives other bits the second time at {_list_names(ops)}"
 
 
-def _outputs(found: tuple[OutputTruth, ...]) -> Table:
+def _outputs_table(found: tuple[OutputErrors, ...]) -> Table:
     table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):
@@ -121,7 +116,7 @@ def _outputs(found: tuple[OutputTruth, ...]) -> Table:
     return table
 
 
-def _on_outputs(analysis: AnalysisResult) -> Iterator[str]:
+def _output_lines(analysis: AnalysisResult) -> Iterator[str]:
     for output in analysis.outputs:
         if output.truth.nearer == "compiled":
             yield f"{output.path}: {NEARER}"
@@ -132,7 +127,7 @@ def _on_outputs(analysis: AnalysisResult) -> Iterator[str]:
 
 
 def _table(analysis: AnalysisResult, count: int) -> Table:
-    chosen = sorted(_shown(analysis), key=lambda row: badness(row, "psnr"))
+    chosen = sorted(_buffer_rows(analysis), key=lambda row: worst_first_key(row, "psnr"))
     if count:
         chosen = chosen[:count]
     table = Table()
@@ -149,7 +144,7 @@ def _table(analysis: AnalysisResult, count: int) -> Table:
     return table
 
 
-def _shown(analysis: AnalysisResult) -> list[Row]:
+def _buffer_rows(analysis: AnalysisResult) -> list[Row]:
     roles = (Role.OUTPUT, Role.INPUT)
     return [row for row in analysis.result.rows if row.target.key.role in roles]
 
@@ -169,17 +164,17 @@ def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
         Text(ratio_text(made.ratio) if made else "", style=COLOURS[row.introduced_verdict]),
         Text(metric_text("rmse", truth.compiled if truth else None)),
         Text(metric_text("rmse", truth.eager if truth else None)),
-        Text(_kernel(analysis, row), style="dim"),
+        Text(_kernel_name(analysis, row), style="dim"),
         Text(f"{format_shape(row.target.shape)} {row.target.dtype}", style="dim"),
         Text(row.target.module),
         Text(short_source(row.target.source), style="dim"),
     ]
 
 
-def _after_table(analysis: AnalysisResult) -> Iterator[str]:
+def _lines_after_table(analysis: AnalysisResult) -> Iterator[str]:
     left = [u for u in analysis.result.unmatched if u.side == "target" and u.counted]
     if left:
-        yield f"no op of the graph has the value of {_names([u.op for u in left])}"
+        yield f"no op of the graph has the value of {_list_names([u.op for u in left])}"
     hidden = analysis.hidden()
     if hidden:
         kernels = len(set(hidden.values()))
@@ -195,29 +190,29 @@ def _after_table(analysis: AnalysisResult) -> Iterator[str]:
         )
 
 
-def _guilty(analysis: AnalysisResult) -> Iterator[str]:
+def _guilty_lines(analysis: AnalysisResult) -> Iterator[str]:
     shares = {c.op: c for c in analysis.contributions}
     inside = analysis.hidden()
-    for row in analysis.guilty[:_NAMED]:
-        kernel = _kernel(analysis, row)
+    for row in analysis.guilty[:_MAX_NAMES]:
+        kernel = _kernel_name(analysis, row)
         where = ", ".join(p for p in (row.target.module, row.target.source) if p)
         yield ""
         yield f"■ {row.target.label} in {kernel} ({where or 'no source'})"
-        yield f"  makes {_made(row)}"
+        yield f"  makes {_introduced_text(row)}"
         hidden = [op for op, owner in inside.items() if owner == kernel]
         if hidden:
-            yield f"  the kernel also computes {_names(hidden)}, which have no buffer"
+            yield f"  the kernel also computes {_list_names(hidden)}, which have no buffer"
         if row.target.label in shares:
             found = shares[row.target.label]
             yield (
                 f"  with eager's value in its place the final error falls by {found.share:.0%}"
                 f" ({found.before:.2g} to {found.after:.2g} relative L2)"
             )
-    if len(analysis.guilty) > _NAMED:
-        yield f"… and {len(analysis.guilty) - _NAMED} more that make error"
+    if len(analysis.guilty) > _MAX_NAMES:
+        yield f"… and {len(analysis.guilty) - _MAX_NAMES} more that make error"
 
 
-def _made(row: Row) -> str:
+def _introduced_text(row: Row) -> str:
     if row.introduced is None:
         return "an error of unknown size"
     if row.introduced.ratio == inf:
@@ -225,14 +220,14 @@ def _made(row: Row) -> str:
     return f"{ratio_text(row.introduced.ratio)} the error that its precision allows"
 
 
-def _kernel(analysis: AnalysisResult, row: Row) -> str:
+def _kernel_name(analysis: AnalysisResult, row: Row) -> str:
     op = analysis.runs.compiled.op(row.target.key.op)
     return str(op.attributes.get("kernel", op.type)) if op is not None else ""
 
 
-def _names(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def _list_names(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def as_text(analysis: AnalysisResult, rows: int = 24) -> str:
@@ -265,7 +260,8 @@ def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
         "lowering": analysis.lowering or None,
         "emulate_precision_casts": analysis.emulated or None,
         "guilty": [
-            {"op": row.target.label, "kernel": _kernel(analysis, row)} for row in analysis.guilty
+            {"op": row.target.label, "kernel": _kernel_name(analysis, row)}
+            for row in analysis.guilty
         ],
         "contributions": [
             {"op": c.op, "before": c.before, "after": c.after, "share": c.share}
@@ -279,7 +275,7 @@ def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
         "hidden": analysis.hidden(),
         "comparison": as_json(analysis.result),
     }
-    found = strict(data)
+    found = to_strict_json(data)
     return found if isinstance(found, dict) else {}
 
 

@@ -26,7 +26,7 @@ def as_lines(made: Bisected) -> list[str]:
     verdicts = ", ".join(f"{name} {verdict}" for name, verdict in made.outputs.items())
     lines.append(f"outputs    {verdicts or 'none could be compared'}")
     for culprit in made.culprits:
-        lines += ["", *_culprit(culprit)]
+        lines += ["", *_culprit_lines(culprit)]
     if not made.culprits and made.outputs:
         lines += ["", "no output is off: there is nothing to look for"]
     lines.append("")
@@ -41,7 +41,7 @@ def as_lines(made: Bisected) -> list[str]:
 def cut_line(cut: Cut) -> str:
     """One run, while it goes on."""
     kind = f" ({cut.type})" if cut.type else ""
-    return f"{cut.state:8} {_decibels(cut.psnr):>10}  {cut.op}{kind}"
+    return f"{cut.state:8} {_decibels_text(cut.psnr):>10}  {cut.op}{kind}"
 
 
 def write_json(made: Bisected, path: Path) -> Path:
@@ -52,11 +52,11 @@ def write_json(made: Bisected, path: Path) -> Path:
     return write_output(path, text)
 
 
-def _culprit(culprit: Culprit) -> list[str]:
+def _culprit_lines(culprit: Culprit) -> list[str]:
     place = ", ".join(part for part in (culprit.module, culprit.source) if part)
     lines = [f"first bad op  {culprit.op} ({culprit.type}){f'  {place}' if place else ''}"]
     lines.append(
-        f"  {_decibels(culprit.before)} before it, {_decibels(culprit.after)} after it"
+        f"  {_decibels_text(culprit.before)} before it, {_decibels_text(culprit.after)} after it"
         f" against {culprit.reference}"
     )
     if culprit.reason:
@@ -67,7 +67,7 @@ def _culprit(culprit: Culprit) -> list[str]:
     return [*lines, *(f"  {note}" for note in culprit.notes)]
 
 
-def _decibels(value: float | None) -> str:
+def _decibels_text(value: float | None) -> str:
     return "not known" if value is None else f"{value:.1f} dB"
 
 

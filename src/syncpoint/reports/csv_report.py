@@ -12,7 +12,7 @@ from syncpoint.spreadsheet_text import FORMULA, escape_cell
 if TYPE_CHECKING:
     import polars as pl
 
-_FIRST = (
+_FIRST_COLUMNS = (
     "verdict",
     "reason",
     "basis",
@@ -39,8 +39,8 @@ def write_csv(result: Result, path: Path) -> Path:
     that a spreadsheet would run as a formula has an apostrophe before it."""
     import polars as pl
 
-    rest = [name for name in result.table.columns if name not in _FIRST]
-    table = result.table.select(*_FIRST, *rest)
+    rest = [name for name in result.table.columns if name not in _FIRST_COLUMNS]
+    table = result.table.select(*_FIRST_COLUMNS, *rest)
     table = table.with_columns(
         [
             pl.col(name).cast(pl.List(pl.String)).list.join("x" if name.endswith("_shape") else " ")
@@ -49,12 +49,12 @@ def write_csv(result: Result, path: Path) -> Path:
         ]
     )
     table = table.with_columns(
-        [_as_cells(table[name]) for name, kind in table.schema.items() if kind == pl.String]
+        [_escape_column(table[name]) for name, kind in table.schema.items() if kind == pl.String]
     )
     return write_output(path, table.write_csv())
 
 
-def _as_cells(column: pl.Series) -> pl.Series:
+def _escape_column(column: pl.Series) -> pl.Series:
     import polars as pl
 
     if not column.str.contains(FORMULA).any():

@@ -9,9 +9,10 @@ from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Lev
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Text
-from syncpoint.reports.divergence_message import unreadable_lines
-from syncpoint.reports.number_format import counted_more, run_text, short_source
-from syncpoint.reports.terminal_layout import print_wrapped, say
+from syncpoint.reports.name_format import run_text, short_source
+from syncpoint.reports.number_format import more_text
+from syncpoint.reports.terminal_layout import print_line, print_wrapped
+from syncpoint.reports.warning_lines import unreadable_lines
 
 PIPED_WIDTH = 100
 """Columns where the output has no width of its own: sentences are read, not compared."""
@@ -19,29 +20,29 @@ Line = tuple[Text, int, int]
 """A line, its indent, and how much further in it goes on where it is too long."""
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
 _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
-_EVIDENCE = 4
+_MAX_EVIDENCE = 4
 """Sentences of evidence a finding; the JSON has all."""
-_AROUND = (
+_PROCESSING_ADVICE = (
     "If results in service differ all the same, look at what is done before and after the models:",
     "  --preprocess ours.py:prepare --preprocess theirs.py:prepare --raw SAMPLE",
 )
 """For those whose task goes wrong though the models agree."""
-_LABEL = len("reference  ")
-_NOTES = 3
-_FIRST = 3
+_LABEL_WIDTH = len("reference  ")
+_MAX_NOTES = 3
+_MAX_CAUSES = 3
 """Findings at the end of a comparison."""
 
 
 def print_diagnosis(result: Result, console: Console) -> None:
     """The symptom first, then the findings in order, then what was run to find out."""
-    say(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL)
-    say(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL)
+    print_line(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL_WIDTH)
+    print_line(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL_WIDTH)
     for line in unreadable_lines(result):
         print_wrapped(Text(line, style=_STYLES[Level.CAUSE]), console, hang=2)
     if result.diagnosis is None:
         console.print(Text(NOT_DIAGNOSED, "yellow"))
         return
-    print_lines(lines(result.diagnosis), console)
+    print_lines(diagnosis_lines(result.diagnosis), console)
 
 
 def as_text(result: Result) -> str:
@@ -57,7 +58,7 @@ def print_lines(said: Iterable[Line], console: Console) -> None:
         print_wrapped(text, console, hang, indent)
 
 
-def lines(diagnosis: Diagnosis) -> Iterator[Line]:
+def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[Line]:
     """All that there is to say."""
     yield Text(), 0, 0
     symptom = diagnosis.symptom.value
@@ -65,14 +66,14 @@ def lines(diagnosis: Diagnosis) -> Iterator[Line]:
     shown = [f for f in diagnosis.findings if f.level is not Level.NOTE]
     notes = [f for f in diagnosis.findings if f.level is Level.NOTE]
     if not shown and diagnosis.symptom is Symptom.NONE:
-        yield from ((Text(line), 0, 2) for line in _AROUND)
+        yield from ((Text(line), 0, 2) for line in _PROCESSING_ADVICE)
     elif not shown:
         yield Text("No cause was found."), 0, 2
-    for number, finding in enumerate([*shown, *notes[:_NOTES]], start=1):
+    for number, finding in enumerate([*shown, *notes[:_MAX_NOTES]], start=1):
         yield Text(), 0, 0
-        yield from _finding(number, finding)
-    if len(notes) > _NOTES:
-        yield Text(f"{counted_more(len(notes) - _NOTES, 'note')}; --json has all", "dim"), 0, 2
+        yield from _finding_lines(number, finding)
+    if len(notes) > _MAX_NOTES:
+        yield Text(f"{more_text(len(notes) - _MAX_NOTES, 'note')}; --json has all", "dim"), 0, 2
     if diagnosis.experiments or diagnosis.troubles or diagnosis.absent:
         yield Text(), 0, 0
     if diagnosis.experiments:
@@ -80,24 +81,24 @@ def lines(diagnosis: Diagnosis) -> Iterator[Line]:
     for line in diagnosis.trouble_lines:
         yield Text(line, "yellow"), 0, 2
     if diagnosis.absent:
-        yield Text(f"not at hand: {_absent(diagnosis.absent)}", "yellow"), 0, 2
+        yield Text(f"not at hand: {_absent_text(diagnosis.absent)}", "yellow"), 0, 2
 
 
-def _absent(absent: Mapping[str, str]) -> str:
+def _absent_text(absent: Mapping[str, str]) -> str:
     """Which runs could not be looked into and why, with the cure."""
     gone = " and ".join(f"the {side}'s run ({why})" for side, why in absent.items())
     them = "it" if len(absent) == 1 else "them"
     return f"{gone}; bring {them} back, or compare again and keep both runs, to look deeper"
 
 
-def causes(result: Result) -> Iterator[Line]:
+def cause_lines(result: Result) -> Iterator[Line]:
     """The first causes, and what the diagnosis could not do, for the end of a longer report."""
     found = [f for f in result.findings if f.level is not Level.NOTE]
-    for number, finding in enumerate(found[:_FIRST], start=1):
+    for number, finding in enumerate(found[:_MAX_CAUSES], start=1):
         yield Text(), 0, 0
-        yield from _finding(number, finding)
-    if len(found) > _FIRST:
-        more = counted_more(len(found) - _FIRST, "finding")
+        yield from _finding_lines(number, finding)
+    if len(found) > _MAX_CAUSES:
+        more = more_text(len(found) - _MAX_CAUSES, "finding")
         yield Text(f"{more}: syncpoint diagnose", "dim"), 0, 2
     if result.diagnosis is None and result.verdict is not Verdict.CLOSE:
         yield Text(), 0, 0
@@ -107,7 +108,7 @@ def causes(result: Result) -> Iterator[Line]:
         yield from ((Text(line, "yellow"), 0, 2) for line in result.diagnosis.trouble_lines)
 
 
-def _finding(number: int, finding: Finding) -> Iterator[Line]:
+def _finding_lines(number: int, finding: Finding) -> Iterator[Line]:
     head = Text(f"{number} {_GLYPHS[finding.level]} ", style=_STYLES[finding.level])
     lead = len(head)
     head.append(finding.title, style=_STYLES[finding.level])
@@ -116,7 +117,7 @@ def _finding(number: int, finding: Finding) -> Iterator[Line]:
     where = ", ".join(p for p in (finding.module, short_source(finding.source)) if p)
     if where:
         yield Text(f"at {where}", style="dim"), 4, 2
-    for sentence in finding.evidence[:_EVIDENCE]:
+    for sentence in finding.evidence[:_MAX_EVIDENCE]:
         yield Text(f"- {sentence}"), 4, 2
     if finding.next:
         yield Text(f"next: {finding.next}", style="bold"), 4, 2

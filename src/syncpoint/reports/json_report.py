@@ -12,7 +12,7 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import Reason
-from syncpoint.reports.divergence_message import headline
+from syncpoint.reports.verdict_line import headline
 
 SCHEMA = 1
 
@@ -53,7 +53,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }
     if result.through is not None:
         data["through"] = result.through.as_dict()
-    found = strict(data)
+    found = to_strict_json(data)
     return found if isinstance(found, dict) else {}
 
 
@@ -114,14 +114,14 @@ def _end(end: End) -> dict[str, Any]:
     }
 
 
-def strict(value: Any) -> Any:
+def to_strict_json(value: Any) -> Any:
     """The value with non-finite numbers as strings."""
     if isinstance(value, float) and not isfinite(value):
         return "nan" if isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
-        return {str(k): strict(v) for k, v in value.items()}
+        return {str(k): to_strict_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(v) for v in value]
+        return [to_strict_json(v) for v in value]
     return value
 
 

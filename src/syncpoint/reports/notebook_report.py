@@ -14,19 +14,16 @@ from syncpoint.comparison.rows import Row
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.checksum_text import verified_line
-from syncpoint.reports.divergence_message import (
-    divergence,
-    headline,
-    inputs_lines,
-    unreadable_lines,
-    unverified_lines,
-)
-from syncpoint.reports.number_format import metric_text, ratio_text, run_text
+from syncpoint.reports.divergence_message import divergence_lines
+from syncpoint.reports.name_format import run_text
+from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.verdict_line import headline
+from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
 from syncpoint.run.model import Role
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16
-_MOST_POINTS = 2000
-_SHOWN = 8
+_MAX_POINTS = 2000
+_MAX_ROWS = 8
 _COLOURS = {
     Verdict.CLOSE: "#3b9680",
     Verdict.MODERATE: "#b57a00",
@@ -42,7 +39,7 @@ def notebook_html(result: Result) -> str:
     red = [*inputs_lines(result), *unreadable_lines(result)]
     red += unverified_lines(result)
     parts = [
-        _picture(result),
+        _drift_svg(result),
         f"<div><b>target</b> {escape(run_text(result.target))} &nbsp; "
         f"<b>reference</b> {escape(run_text(result.reference))}</div>",
         *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in red),
@@ -51,7 +48,7 @@ def notebook_html(result: Result) -> str:
         f"<div style='color:{_COLOURS[Verdict.NONE]}'>"
         f"verified {escape(verified_line(result))}</div>",
     ]
-    parts += [_cause(finding) for finding in result.findings[:3] if finding.level != "note"]
+    parts += [_finding_html(finding) for finding in result.findings[:3] if finding.level != "note"]
     if result.diagnosis is not None:
         parts += [
             f"<div style='color:{_COLOURS[Verdict.MODERATE]}'>{escape(line)}</div>"
@@ -60,9 +57,9 @@ def notebook_html(result: Result) -> str:
     elif result.verdict is not Verdict.CLOSE:
         parts.append(f"<div style='color:{_COLOURS[Verdict.NONE]}'>{escape(NOT_DIAGNOSED)}</div>")
     for row in result.first_divergence[:3]:
-        lines = "\n".join(map(escape, divergence(row, result)))
+        lines = "\n".join(map(escape, divergence_lines(row, result)))
         parts.append(f"<pre style='margin:4px 0;white-space:pre-wrap'>{lines}</pre>")
-    parts.append(_table(result))
+    parts.append(_worst_rows_table(result))
     body = "".join(parts)
     return f"<div style='font:12px/1.45 system-ui,sans-serif;max-width:{_WIDTH}px'>{body}</div>"
 
@@ -72,7 +69,7 @@ def escape(text: str) -> str:
     return html_escape(make_visible(text))
 
 
-def _cause(finding: Finding) -> str:
+def _finding_html(finding: Finding) -> str:
     evidence = "".join(f"<li>{escape(sentence)}</li>" for sentence in finding.evidence[:4])
     advice = f"<div><b>next</b> {escape(finding.next)}</div>" if finding.next else ""
     return (
@@ -83,38 +80,38 @@ def _cause(finding: Finding) -> str:
     )
 
 
-def _in_order(result: Result) -> list[Row]:
+def _rows_in_order(result: Result) -> list[Row]:
     rows = [r for r in result.rows if r.target.key.role is not Role.PARAMETER]
-    return sorted(rows, key=_place)
+    return sorted(rows, key=_order_key)
 
 
-def _place(row: Row) -> tuple[bool, bool, int]:
+def _order_key(row: Row) -> tuple[bool, bool, int]:
     """What the model was given comes first, what has no place in the execution last."""
     given = row.target.key.role is Role.MODEL_INPUT
     return (not given, row.target.order < 0, row.target.order)
 
 
-def _thinned(rows: list[Row]) -> list[tuple[int, Row]]:
+def _thin_points(rows: list[Row]) -> list[tuple[int, Row]]:
     """At most so many points: the worst of each stretch, and every guilty one."""
-    step = -(-len(rows) // _MOST_POINTS) if rows else 1
+    step = -(-len(rows) // _MAX_POINTS) if rows else 1
     chosen: dict[int, Row] = {}
     for start in range(0, len(rows), step):
         piece = list(enumerate(rows[start : start + step], start))
-        at, row = min(piece, key=lambda one: _decibels(one[1]))
+        at, row = min(piece, key=lambda one: _psnr_or_inf(one[1]))
         chosen[at] = row
     chosen.update({at: row for at, row in enumerate(rows) if row.guilty and row.verdict.severity})
     return sorted(chosen.items())
 
 
-def _decibels(row: Row) -> float:
+def _psnr_or_inf(row: Row) -> float:
     value = (row.numbers or {}).get("psnr")
     return float("inf") if value is None or value != value else float(value)
 
 
-def _picture(result: Result) -> str:
+def _drift_svg(result: Result) -> str:
     """PSNR over execution order, the rows that are off marked by shape as well as by colour."""
-    rows = _in_order(result)
-    points = [(at, row, _decibels(row)) for at, row in _thinned(rows)]
+    rows = _rows_in_order(result)
+    points = [(at, row, _psnr_or_inf(row)) for at, row in _thin_points(rows)]
     finite = [value for _, _, value in points if isfinite(value)]
     if not finite:
         return ""
@@ -129,7 +126,7 @@ def _picture(result: Result) -> str:
 
     line = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, _, value in points if isfinite(value))
     marks = "".join(
-        _mark(row, x(at), y(value if isfinite(value) else low))
+        _mark_svg(row, x(at), y(value if isfinite(value) else low))
         for at, row, value in points
         if row.verdict not in (Verdict.CLOSE, Verdict.NONE)
     )
@@ -148,7 +145,7 @@ def _picture(result: Result) -> str:
     )
 
 
-def _mark(row: Row, x: float, y: float) -> str:
+def _mark_svg(row: Row, x: float, y: float) -> str:
     colour = _COLOURS[row.verdict]
     title = f"<title>{escape(f'{row.target.label}: {row.verdict}')}</title>"
     hollow = row.verdict in (Verdict.INHERITED, Verdict.AMPLIFIED)
@@ -159,8 +156,8 @@ def _mark(row: Row, x: float, y: float) -> str:
     return f"<rect x='{x - 3:.1f}' y='{y - 3:.1f}' width='6' height='6' {fill}>{title}</rect>"
 
 
-def _table(result: Result) -> str:
-    rows = [row for row in result.worst(_SHOWN) if row.verdict is not Verdict.CLOSE]
+def _worst_rows_table(result: Result) -> str:
+    rows = [row for row in result.worst(_MAX_ROWS) if row.verdict is not Verdict.CLOSE]
     if not rows:
         return ""
     head = "".join(

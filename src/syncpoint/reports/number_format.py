@@ -6,7 +6,7 @@ from math import isinf
 from typing import Any
 
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.ratios import ratio_text as ratio_text
+from syncpoint.metrics.ratio_text import ratio_text as ratio_text
 
 
 def metric_text(metric: str, value: Any) -> str:
@@ -26,19 +26,6 @@ def metric_text(metric: str, value: Any) -> str:
     return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 or value == 0 else f"{value:.2e}"
 
 
-def counted_more(count: int, what: str) -> str:
+def more_text(count: int, what: str) -> str:
     """3 more rows; 1 more row."""
     return f"{count} more {what}{'' if count == 1 else 's'}"
-
-
-def short_source(source: str) -> str:
-    """`file.py:12` without its folders, for tables; the files have it whole."""
-    return source.replace("\\", "/").rsplit("/", 1)[-1]
-
-
-def run_text(about: Any) -> str:
-    """A run in a few words: what, by what, where, in what precision."""
-    name = about["model"] or about["path"] or "in memory"
-    runtime = " ".join(p for p in (about["runtime"], about["runtime_version"]) if p)
-    facts = ", ".join(p for p in (runtime, about["device"], about["precision"]) if p)
-    return f"{name} ({facts})" if facts else str(name)

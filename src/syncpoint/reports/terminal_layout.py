@@ -14,9 +14,9 @@ from rich.cells import cell_len
 
 from syncpoint.reports.console import Console, RichText, Table, Text, as_cell
 
-_GAP = 2
+_COLUMN_GAP = 2
 """Blanks between two columns."""
-_LEAST = 8
+_MIN_COLUMN_WIDTH = 8
 """Where nothing else helps, every column is cut to so much."""
 
 
@@ -46,16 +46,16 @@ class Column:
         return min(self.width, max(self.least, cell_len(self.header))) if self.least else self.width
 
 
-Step = Callable[[list[Column]], list[Column]]
+NarrowingStep = Callable[[list[Column]], list[Column]]
 """One way to make a table narrower."""
 
 
-def without(header: str) -> Step:
+def drop_column(header: str) -> NarrowingStep:
     """Leave a column out."""
     return lambda columns: [c for c in columns if c.header != header]
 
 
-def shortened(header: str, short: Callable[[str], str], least: int) -> Step:
+def shorten_column(header: str, short: Callable[[str], str], least: int) -> NarrowingStep:
     """Say the same in a column with fewer letters; what is still long may then be cut."""
 
     def step(columns: list[Column]) -> list[Column]:
@@ -69,35 +69,39 @@ def shortened(header: str, short: Callable[[str], str], least: int) -> Step:
     return step
 
 
-def fitted(columns: list[Column], width: int, steps: Iterable[Step]) -> list[Column]:
+def fit_columns(columns: list[Column], width: int, steps: Iterable[NarrowingStep]) -> list[Column]:
     """The columns with every row in one line: as they are where there is room; else those with
     nothing in them go, the first step is taken, and the others one by one until the rest fits with
     its long cells cut."""
-    if _taken(c.width for c in columns) <= width:
+    if _total_width(c.width for c in columns) <= width:
         return columns
-    columns = _narrowed(columns, width, steps)
+    columns = _narrow_columns(columns, width, steps)
     return [
-        replace(c, cells=[_cut(cell, column_width, c.cut) for cell in c.cells])
-        for c, column_width in zip(columns, _shared_widths(columns, width), strict=True)
+        replace(c, cells=[_cut_cell(cell, column_width, c.cut) for cell in c.cells])
+        for c, column_width in zip(columns, _share_width(columns, width), strict=True)
     ]
 
 
-def _narrowed(columns: list[Column], width: int, steps: Iterable[Step]) -> list[Column]:
+def _narrow_columns(
+    columns: list[Column], width: int, steps: Iterable[NarrowingStep]
+) -> list[Column]:
     """The columns that remain after as many steps as it takes for their floors to fit."""
     columns = [c for c in columns if any(cell.plain for cell in c.cells)]
     for index, step in enumerate(steps):
-        if index and _taken(c.floor for c in columns) <= width:
+        if index and _total_width(c.floor for c in columns) <= width:
             break
         columns = step(columns)
-    if _taken(c.floor for c in columns) > width:
-        columns = [replace(c, least=min(c.least or _LEAST, _LEAST)) for c in columns]
+    if _total_width(c.floor for c in columns) > width:
+        columns = [
+            replace(c, least=min(c.least or _MIN_COLUMN_WIDTH, _MIN_COLUMN_WIDTH)) for c in columns
+        ]
     return columns
 
 
-def _shared_widths(columns: list[Column], width: int) -> list[int]:
+def _share_width(columns: list[Column], width: int) -> list[int]:
     """The width of each column: its floor, and a share of the rest, the narrowest first."""
     widths = [c.floor for c in columns]
-    for _ in range(width - _taken(widths)):
+    for _ in range(width - _total_width(widths)):
         cut_columns = [index for index, c in enumerate(columns) if widths[index] < c.width]
         if not cut_columns:
             break
@@ -105,12 +109,12 @@ def _shared_widths(columns: list[Column], width: int) -> list[int]:
     return widths
 
 
-def _taken(widths: Iterable[int]) -> int:
+def _total_width(widths: Iterable[int]) -> int:
     every = list(widths)
-    return sum(every) + _GAP * (len(every) - 1)
+    return sum(every) + _COLUMN_GAP * (len(every) - 1)
 
 
-def _cut(cell: RichText, room: int, side: Literal["start", "end"]) -> RichText:
+def _cut_cell(cell: RichText, room: int, side: Literal["start", "end"]) -> RichText:
     text = cell.plain
     if cell_len(text) <= room:
         return cell
@@ -119,7 +123,7 @@ def _cut(cell: RichText, room: int, side: Literal["start", "end"]) -> RichText:
     return Text(f"…{text}" if side == "start" else f"{text}…", cell.style)
 
 
-def table_of(columns: list[Column], one_line: bool) -> Table:
+def build_table(columns: list[Column], one_line: bool) -> Table:
     """The columns as a table; where a row need not be one line, what could be cut is wrapped."""
     table = Table()
     for column in columns:
@@ -134,11 +138,11 @@ def table_of(columns: list[Column], one_line: bool) -> Table:
     return table
 
 
-def say(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
+def print_line(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
     """A line; on a terminal a long one breaks between words, and goes on `hang` places further in.
     Words that are longer than a line, as paths may be, stay whole: they are there to be copied."""
     if not console.is_terminal:
-        console.print(_behind(indent, text), soft_wrap=True)
+        console.print(_indent_text(indent, text), soft_wrap=True)
         return
     print_wrapped(text, console, hang, indent)
 
@@ -147,12 +151,12 @@ def print_wrapped(text: RichText, console: Console, hang: int = 0, indent: int =
     """The same for whatever the console writes to."""
     lead = len(text.plain) - len(text.plain.lstrip())
     text, indent = text[lead:], indent + lead
-    for at, line in enumerate(text.divide(_breaks(text.plain, console.width - indent, hang))):
+    for at, line in enumerate(text.divide(_line_starts(text.plain, console.width - indent, hang))):
         line.rstrip()
-        console.print(_behind(indent + hang if at else indent, line), soft_wrap=True)
+        console.print(_indent_text(indent + hang if at else indent, line), soft_wrap=True)
 
 
-def _breaks(text: str, width: int, hang: int) -> list[int]:
+def _line_starts(text: str, width: int, hang: int) -> list[int]:
     """Where the lines after the first begin."""
     found: list[int] = []
     begun = 0
@@ -164,5 +168,5 @@ def _breaks(text: str, width: int, hang: int) -> list[int]:
     return found
 
 
-def _behind(indent: int, text: RichText) -> RichText:
+def _indent_text(indent: int, text: RichText) -> RichText:
     return Text(" " * indent) + text if indent else text

@@ -11,12 +11,12 @@ import importlib
 import importlib.util
 import re
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from syncpoint.errors import CaptureError, InputError
+from syncpoint.runtimes.exception_text import one_line
 
 _REFERENCE = re.compile(
     r"^(?P<where>[^:]+(?:\.py)?):(?P<attribute>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
@@ -49,35 +49,6 @@ def load_object(reference: str) -> Any:  # whatever the user has there
             )
         found = getattr(found, name)
     return found
-
-
-def one_line(error: BaseException) -> str:
-    """Type and message of an exception, and where in the user's code it was raised."""
-    message = " ".join(str(error).strip().partition("\n\n")[0].split())
-    if len(message) > 300:
-        message = message[:300] + "..."
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    place = raised_at(error)
-    return f"{text} (at {place})" if place else text
-
-
-def raised_at(error: BaseException) -> str:
-    """`file:line` of the innermost frame of the user's code, else of an installed package."""
-    installed = ""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        name = frame.filename
-        if name.startswith(("<", _OWN)) or _TORCH in name:
-            continue
-        place = f"{name}:{frame.lineno}"
-        if "site-packages" not in name and not name.startswith(_STANDARD):
-            return place
-        installed = installed or place
-    return installed
-
-
-_OWN = str(Path(__file__).parents[1])
-_STANDARD = str(Path(traceback.__file__).parent)
-_TORCH = str(Path("site-packages", "torch")) + "/"
 
 
 def _make_importable(folder: Path, first: bool) -> None:

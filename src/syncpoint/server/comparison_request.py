@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.errors import InputError
-from syncpoint.metrics.limits import PRESETS, coarser, coarsest
-from syncpoint.page.overview import CHOOSABLE
+from syncpoint.metrics.limits import PRESETS, coarsest, is_coarser
+from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.inputs.generate import parse_shape
-from syncpoint.runtimes.registry import find, parse_options, runtimes_accepting
+from syncpoint.runtimes.inputs.shapes import parse_shape
+from syncpoint.runtimes.options import parse_options
+from syncpoint.runtimes.registry import find, runtimes_accepting
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import as_text, look
-from syncpoint.server.session_schema import Seen, SessionSpec, SideSpec
+from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec
 
 _MADE = re.compile(r"random(:\d+)?|zeros|ones")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ComparisonPlan:
     """A comparison that may be made: every path in it lies where it may."""
 
     target: str
@@ -44,10 +45,12 @@ class Plan:
         return path is not None and not runtimes_accepting(path)
 
     @classmethod
-    def of(cls, spec: SessionSpec, folders: Folders) -> Plan:
+    def of(cls, spec: SessionSpec, folders: Folders) -> ComparisonPlan:
         """Check what was asked; the first thing that cannot be used is an InputError."""
-        if spec.metric not in CHOOSABLE:
-            raise InputError("a metric", repr(spec.metric), f"one of {', '.join(CHOOSABLE)}")
+        if spec.metric not in CHOOSABLE_METRICS:
+            raise InputError(
+                "a metric", repr(spec.metric), f"one of {', '.join(CHOOSABLE_METRICS)}"
+            )
         if spec.preset != "auto" and spec.preset not in PRESETS:
             raise InputError("a preset", repr(spec.preset), f"auto, {', '.join(PRESETS)}")
         for text in spec.shapes:
@@ -112,15 +115,15 @@ class Plan:
         return f"{_stem(self.target)}_against_{_stem(self.reference)}"
 
 
-def warnings(target: Seen, reference: Seen) -> list[str]:
+def warnings(target: PathPreview, reference: PathPreview) -> list[str]:
     """What looks wrong before anything is run."""
     sides = [_coarsest(seen.precision) for seen in (target, reference)]
-    if all(sides) and coarser(sides[1], sides[0]):
+    if all(sides) and is_coarser(sides[1], sides[0]):
         return [f"B, the reference, is {sides[1]} and A, the target, {sides[0]}: are they swapped?"]
     return []
 
 
-def said_precision(folders: Folders, side: SideSpec) -> Seen:
+def said_precision(folders: Folders, side: SideSpec) -> PathPreview:
     """What is at a side's path, with the precision that its options ask for."""
     seen = look(folders, side.path)
     asked = side.options.get("dtype", "")
@@ -165,7 +168,7 @@ def _options(side: SideSpec, folders: Folders) -> dict[str, str]:
 
 
 def _is_recording(folders: Folders, text: str) -> bool:
-    from syncpoint.dumps.registry import find as find_format
+    from syncpoint.dumps.registry import find_format
 
     return find_format(folders.resolve(text)) is not None
 

@@ -7,7 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.storage.comparison_folder import is_comparison, is_comparison_file
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import SyncpointError
 from syncpoint.files.write_errors import write_errors
@@ -39,7 +40,11 @@ def clear_output_folder(folder: Path) -> bool:
     """Delete the folder of an unfinished comparison unless it is worth keeping; return whether the
     comparison can be resumed."""
     keep = is_worth_keeping(folder)
-    if not keep and folder.is_dir() and all(is_own(entry) for entry in folder.iterdir()):
+    if (
+        not keep
+        and folder.is_dir()
+        and all(is_comparison_file(entry) for entry in folder.iterdir())
+    ):
         shutil.rmtree(folder, ignore_errors=True)
     return keep and (folder / PROGRESS_LOG).is_file()
 

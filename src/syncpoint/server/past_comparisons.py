@@ -14,30 +14,24 @@ from typing import Any
 import polars as pl
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    PROGRESS_LOG,
-    RESTORE,
-    TABLE_NAME,
-    load,
-    open_table,
-    read_about,
-)
-from syncpoint.comparison.storage.sync_point_table import COLUMNS
+from syncpoint.comparison.storage.comparison_folder import load
+from syncpoint.comparison.storage.comparison_json import read_comparison_json
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE, TABLE_NAME
+from syncpoint.comparison.storage.sync_point_table import COLUMNS, open_table
 from syncpoint.errors import InputError, SyncpointError, describe_error
 from syncpoint.files.file_checksums import DamagedFileError
 from syncpoint.files.sealed_json import Document
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.page.encoding import json_number
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.page.schema import Level, Number, Problem
-from syncpoint.reports.divergence_message import qualified
+from syncpoint.reports.verdict_line import qualify_verdict
 from syncpoint.run.storage.journal import read_first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.output_folders import has_measurements
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
 _HEAD = 1 << 20
@@ -77,7 +71,7 @@ class PastList:
 
     folders: Folders
     out: Path
-    memory: Memory | None = None
+    memory: SessionMemory | None = None
     _read: dict[Path, tuple[list[_Stamp], PastComparison]] = field(default_factory=dict)
     _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
@@ -125,7 +119,7 @@ class PastList:
         spec = self.memory.asked(path) if self.memory is not None else None
         said = (spec.target.path, spec.reference.path) if spec else _asked(path)
         cure = "go on with it" if spec else "go on with it by its command and --resume"
-        problem = Problem(expected="a finished comparison", found="interrupted", cure=cure)
+        problem = Problem(problem="interrupted before it was finished", cure=cure)
         return self._broken(path, problem).model_copy(
             update={
                 "target": _label({"model": said[0]}) if said[0] else "",
@@ -185,7 +179,7 @@ class PastList:
             target, reference = about["target"], about["reference"]
             coverage = Coverage.of_saved(about)
             return PastComparison(
-                id=name_of(path),
+                id=comparison_id(path),
                 name=path.name.removesuffix(".cmp"),
                 path=self.folders.text_of(path),
                 when=_when(about, modified),
@@ -195,7 +189,7 @@ class PastList:
                 ),
                 reference=_label(reference),
                 verdict=verdict,
-                verdict_text=qualified(verdict, coverage),
+                verdict_text=qualify_verdict(verdict, coverage),
                 level="large" if verdict == "amplified" else level,
                 guilt="amplified" if verdict == "amplified" else "",
                 first=_first(path, frame, verdict),
@@ -237,7 +231,7 @@ def _asked(path: Path) -> tuple[str, str]:
 def _document(path: Path) -> Document:
     """The facts of comparison.json; of a long one those that stand before its lists."""
     is_long = (path / JSON_NAME).stat().st_size > _HEAD
-    return read_about(path, before=_LISTS if is_long else b"")
+    return read_comparison_json(path, before=_LISTS if is_long else b"")
 
 
 def _when(about: dict[str, Any], modified: float) -> float:

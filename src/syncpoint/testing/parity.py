@@ -23,7 +23,7 @@ def assert_parity(
     (or whatever `fail_on` names)."""
     comparison = compare(target, reference, preset=preset, min_coverage=min_coverage, **options)
     if comparison.exit_code(fail_on):
-        from syncpoint.reports.divergence_message import summary
+        from syncpoint.reports.assertion_message import assertion_text
 
-        raise AssertionError(summary(comparison, fail_on))
+        raise AssertionError(assertion_text(comparison, fail_on))
     return comparison

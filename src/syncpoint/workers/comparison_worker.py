@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.errors import NoShape, SyncpointError
-from syncpoint.runtimes.inputs.generate import Shape
+from syncpoint.runtimes.inputs.shapes import Shape
 
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
@@ -85,17 +85,16 @@ def main() -> None:
     except NoShape as error:
         # The form has a field where the command line has an option.
         cure = f"fill in Shapes, such as {error.example}, or take the inputs from a file"
-        teller.tell("problem", expected=error.expected, found=error.found, cure=cure)
+        teller.tell("problem", problem=error.problem, cure=cure)
     except SyncpointError as error:
-        teller.tell("problem", expected=error.expected, found=error.found, cure=error.cure)
+        teller.tell("problem", problem=error.problem, cure=error.cure)
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:  # models may raise anything, SystemExit too
-        from syncpoint.runtimes.import_path import one_line
+        from syncpoint.runtimes.exception_text import one_line
 
         traceback.print_exc()
-        found = f"{one_line(error)}"
-        teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+        teller.tell("problem", problem=f"the comparison failed: {one_line(error)}", cure="")
 
 
 def _print_at_once() -> None:
@@ -110,8 +109,9 @@ def _print_at_once() -> None:
 
 def _check(order: dict[str, Any], teller: Teller) -> None:
     """Open a model, run nothing, and say what it takes."""
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import parse_options, runtime
+    from syncpoint.runtimes.registry import runtime
 
     began = time.monotonic()
     chosen = runtime(order["runtime"])
@@ -134,7 +134,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint.workflow.resolve_sides import open_recording
 
     folder, call = Path(order["folder"]), order["call"]
-    log = ProgressLog.glimpse(folder)
+    log = ProgressLog.open_read_only(folder)
     target, reference = (
         open_recording(call[side]) or open_run(folder / f"{side}.run")
         for side in ("target", "reference")
@@ -147,7 +147,7 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
 
 def _compare(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint import api
-    from syncpoint.reports.divergence_message import verdict_line
+    from syncpoint.reports.verdict_line import verdict_line
 
     call = dict(order["call"])
     shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}

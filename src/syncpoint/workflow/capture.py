@@ -13,7 +13,7 @@ from syncpoint.supervision.scratch_folder import scratch_folder
 if TYPE_CHECKING:
     from syncpoint.run.events import EventSink
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
     from syncpoint.runtimes.protocol import Inputs
 
 GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
@@ -21,7 +21,7 @@ GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 def open_run(path: str | Path) -> Run:
     """Open a run, or a dump of any supported format, by its path."""
-    from syncpoint.dumps.registry import open_dump
+    from syncpoint.dumps.open_dump import open_dump
 
     return open_dump(path)
 
@@ -89,8 +89,9 @@ def capture_model(
     from syncpoint.run.storage.folder import check_new_run_path
     from syncpoint.run.storage.writer import RunWriter
     from syncpoint.runtimes.inputs.read_inputs import read_inputs
+    from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import RUNTIMES, find, parse_options
+    from syncpoint.runtimes.registry import RUNTIMES, find
 
     if inputs is None:
         raise InputError("there are no inputs to run the model with", cure=GIVE_INPUTS)
@@ -148,6 +149,6 @@ def describe_model(model: object) -> str:
 
 def inputs_of(run: Run | None) -> list[Inputs] | None:
     """The inputs that a run was recorded with, one per sample; None if it has none."""
-    from syncpoint.runtimes.inputs import read_inputs
+    from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
 
-    return (read_inputs.inputs_of(run) or None) if run is not None else None
+    return (recorded_inputs(run) or None) if run is not None else None

@@ -15,8 +15,8 @@ from syncpoint.workflow.second_input import prepare_second_runs
 from syncpoint.workflow.third_run import add_third_run
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.comparison.storage.progress_log import ProgressLog
     from syncpoint.workflow.compare_request import ComparisonRequest, ComparisonSettings
 
@@ -74,7 +74,7 @@ def _measure(
 ) -> tuple[Result, Sides]:
     """Run the engine; returns its result, and both runs as the engine read them."""
     from syncpoint.comparison.engine import Options, compare_through
-    from syncpoint.comparison.measuring import build_sides
+    from syncpoint.comparison.sides import build_sides
 
     samples = target.samples if settings.introduced == "replay" else None
     options = Options(
@@ -102,7 +102,7 @@ def _save_and_diagnose(
 ) -> Result:
     """Save before the diagnosis, which may fail or be killed. The log is removed after it, so that
     `resume` can see that the diagnosis is missing."""
-    from syncpoint.comparison.storage.comparison_folder import is_comparison, keep_diagnosis, save
+    from syncpoint.comparison.storage.comparison_folder import is_comparison, save, save_diagnosis
 
     if settings.out is not None and not is_comparison(settings.out):
         save(result, settings.out)
@@ -111,7 +111,7 @@ def _save_and_diagnose(
         models = Models.of(target, reference)
         result = diagnose_result(result, target.run, reference.run, models, sides=sides)
         if settings.out is not None:
-            keep_diagnosis(result, settings.out)
+            save_diagnosis(result, settings.out)
         count = len(result.findings)
         text = f"{count} finding{'' if count == 1 else 's'}"
         events.send(Step(stage=Stage.DIAGNOSIS, done=count, total=count, finished=True, text=text))

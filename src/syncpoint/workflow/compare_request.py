@@ -12,9 +12,9 @@ from syncpoint.version import __version__
 from syncpoint.workflow.capture import describe_model
 
 if TYPE_CHECKING:
-    from syncpoint.comparison.judging import Choice
+    from syncpoint.comparison.judge_rows import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.generate import Shape
+    from syncpoint.runtimes.inputs.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class ComparisonRequest:
     def as_names(self) -> dict[str, Any]:
         """All parts by name, for files also their modification time: two requests with the same
         names are requests for the same comparison."""
-        from syncpoint.comparison.storage.progress_log import stamp
+        from syncpoint.comparison.storage.run_identity import file_stamp
 
         names: dict[str, Any] = {}
         for field in fields(self):
@@ -45,7 +45,7 @@ class ComparisonRequest:
             names[part] = str(value) if isinstance(value, str | Path) else describe_model(value)
             file = _file_of(value)
             if file is not None:
-                names[f"file of the {part}"] = stamp(file)
+                names[f"file of the {part}"] = file_stamp(file)
         return names
 
     def can_reuse_run(self, role: str) -> bool:
@@ -86,7 +86,7 @@ class ComparisonSettings:
             "limits": limits
             if isinstance(limits, str)
             else {f.name: getattr(limits, f.name) for f in fields(limits)},
-            "map": self.map_file and self.map_file.in_words(),
+            "map": self.map_file and self.map_file.as_dict(),
             "introduced": self.introduced,
             "confirm": self.confirm,
             "version": __version__,
@@ -95,7 +95,7 @@ class ComparisonSettings:
 
 def choose_limits(preset: str, limits: str | Path | None = None) -> Choice:
     """Choose the limits for verdicts: those of a preset, or of a file."""
-    from syncpoint.comparison.judging import AUTO
+    from syncpoint.comparison.judge_rows import AUTO
     from syncpoint.metrics.limits import load_limits
     from syncpoint.metrics.limits import preset as find_preset
 
@@ -122,7 +122,7 @@ def read_map(
         map_file = MapFile.load(Path(source))
     else:
         map_file = MapFile.of(dict(source))
-    return map_file.ignoring(*ignore)
+    return map_file.with_ignored(*ignore)
 
 
 def _file_of(source: object) -> Path | None:

@@ -23,7 +23,7 @@ class Conversion:
 
 def convert(run: Run, path: Path, to: str) -> Conversion:
     """Write a run in the format called `to`."""
-    from syncpoint.dumps.registry import save_dump
+    from syncpoint.dumps.save_dump import save_dump
     from syncpoint.run.model import Kept
 
     save_dump(run, path, to)

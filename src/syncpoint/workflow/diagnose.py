@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from syncpoint.comparison.findings import Diagnosis
-    from syncpoint.comparison.measuring import Sides
     from syncpoint.comparison.result import Result
+    from syncpoint.comparison.sides import Sides
     from syncpoint.diagnosis.case import Subject
     from syncpoint.run.model import TensorKey
     from syncpoint.run.reader import Run
@@ -218,8 +218,8 @@ def _replay_outputs(
     """Compute the outputs of the model on the recorded inputs with some tensors replaced."""
     import numpy as np
 
-    from syncpoint.comparison.introduced_error.replay_calculation import replayed
-    from syncpoint.comparison.operands import dequantized, operand_of
+    from syncpoint.comparison.introduced_error.replay_calculation import replay_with_values
+    from syncpoint.comparison.operands import dequantize, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays
 
@@ -228,12 +228,15 @@ def _replay_outputs(
     samples = inputs_of(run)
     if not isinstance(run.session, Replays) or samples is None:
         raise Unsupported(f"the runtime {run.info.runtime} cannot run a model with replaced values")
-    with replayed(run.session, samples, lambda key, _: values.get(key)) as (replay, refused):
+    with replay_with_values(run.session, samples, lambda key, _: values.get(key)) as (
+        replay,
+        refused,
+    ):
         if any(key.op in refused for key in values):
             reason = next(iter(refused.values()))
             raise Unsupported(f"an op cannot be run on its own: {reason}")
         return {
-            t.key: np.array(dequantized(operand_of(replay, t)))
+            t.key: np.array(dequantize(operand_of(replay, t)))
             for t in replay.tensors
             if t.key.role is Role.MODEL_OUTPUT and t.kept is Kept.VALUES
         }

@@ -74,7 +74,7 @@ def describe_installation() -> Installation:
 
 def _describe() -> Installation:
     from syncpoint.dumps.protocol import Saves
-    from syncpoint.dumps.registry import formats
+    from syncpoint.dumps.registry import iter_formats
     from syncpoint.metrics import _kernel
     from syncpoint.runtimes.registry import installation_of, runtimes
 
@@ -91,7 +91,7 @@ def _describe() -> Installation:
         platform=platform.platform(),
         kernel=_kernel.isa(),
         runtimes=tuple(runtime_infos),
-        formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in formats()),
+        formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in iter_formats()),
         plugins=plugins,
         left_out=left_out,
     )

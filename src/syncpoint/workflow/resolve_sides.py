@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.comparison.events import CaptureSteps, Stage, Step
+from syncpoint.comparison.event_sinks import CaptureSteps
+from syncpoint.comparison.events import Stage, Step
 from syncpoint.errors import InputError, NoShape
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, inputs_of, open_run
@@ -95,7 +96,8 @@ def _records_steps(side: OpenedSide) -> bool:
         return has_steps(side.recording)
     if "steps" not in side.options:
         return False
-    from syncpoint.runtimes.registry import find, parse_options
+    from syncpoint.runtimes.options import parse_options
+    from syncpoint.runtimes.registry import find
 
     runtime = find(side.source, side.options.get("runtime"))
     return parse_options(runtime, runtime_options(side.options)).get("steps") is True
@@ -176,7 +178,7 @@ def _open_stored(
     """Open the run of a model that an interrupted attempt has captured completely."""
     if not settings.resume or settings.store is None or not request.can_reuse_run(side.role):
         return None
-    from syncpoint.dumps.registry import open_recognized
+    from syncpoint.dumps.open_dump import open_recognized
 
     run = open_recognized(_stored_path(settings.store, side.role))
     if run is None or not run.info.complete:
@@ -271,7 +273,7 @@ def open_recording(source: object) -> Run | None:
         return source
     if not isinstance(source, str | Path):
         return None
-    from syncpoint.dumps.registry import open_recognized
+    from syncpoint.dumps.open_dump import open_recognized
     from syncpoint.runtimes.registry import runtimes_accepting
 
     run = open_recognized(Path(source))

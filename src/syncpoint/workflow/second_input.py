@@ -51,7 +51,8 @@ def _session_of(side: ResolvedSide) -> Session:
     """The session that produced the run, or a new session of its model."""
     if side.run.session is not None:
         return cast("Session", side.run.session)
-    from syncpoint.runtimes.registry import find, parse_options
+    from syncpoint.runtimes.options import parse_options
+    from syncpoint.runtimes.registry import find
 
     runtime = find(side.model, side.options.get("runtime"))
     return runtime.open(side.model, parse_options(runtime, runtime_options(side.options)))

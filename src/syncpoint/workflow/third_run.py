@@ -34,7 +34,7 @@ def add_third_run(
     """Return the result with every error split at the run in between."""
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
-    from syncpoint.comparison.error_split import through
+    from syncpoint.comparison.error_split import split_errors
 
     middle = find_recording(request.through, opened)
     if middle is None:
@@ -42,7 +42,7 @@ def add_third_run(
     options = Options(choice=settings.choice, map_file=settings.map_file, introduced="off")
     by_path = isinstance(request.through, str | Path) and middle.path
     label = middle.path.name if by_path and middle.path else ""
-    parts = through(
+    parts = split_errors(
         label or middle.info.model,
         result,
         compare_runs(target.run, middle, options),

@@ -18,15 +18,11 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest as digest_of_bytes
 
-from syncpoint.comparison.storage.comparison_folder import (
-    JSON_NAME,
-    PROGRESS_LOG,
-    TABLE_NAME,
-    is_comparison,
-    load,
-    read_about,
-)
-from syncpoint.dumps.registry import find, open_dump
+from syncpoint.comparison.storage.comparison_folder import is_comparison, load
+from syncpoint.comparison.storage.comparison_json import read_comparison_json
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.registry import find_format
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,
@@ -159,7 +155,7 @@ def verify(path: str | Path) -> Verification:
             f"the comparison {path} was interrupted and is not finished",
             cure="continue it with: syncpoint compare ... --resume",
         )
-    dump_format = find(path)
+    dump_format = find_format(path)
     kind = dump_format.name if dump_format is not None else ""
     result = Verification(path=path, kind=kind or "unknown")
     if kind == "run":
@@ -171,7 +167,7 @@ def verify(path: str | Path) -> Verification:
 
 def _verify_comparison(path: Path, result: Verification) -> None:
     try:
-        document = read_about(path)
+        document = read_comparison_json(path)
         _count_document(path / JSON_NAME, document.is_verified, result, JSON_NAME)
         _verify_files(path, document.files, result, "")
         if not document.is_verified:
@@ -192,7 +188,7 @@ def _verify_runs_inside(path: Path, result: Verification) -> None:
     for name, run in sorted(runs.items()):
         _verify_run(run, result, f"{name}/")
     with suppress(SyncpointError):
-        body = read_about(path).body
+        body = read_comparison_json(path).body
         for side in ("target", "reference"):
             name = str(body[side].get("path") or "")
             if name and "/" not in name and name not in runs:

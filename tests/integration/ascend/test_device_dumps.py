@@ -10,7 +10,8 @@ import pytest
 import syncpoint as sp
 from helpers.paths import ASCEND_DATA
 from syncpoint.cli import main
-from syncpoint.dumps.registry import open_dump, save_dump
+from syncpoint.dumps.open_dump import open_dump
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.run.model import OpKey, Role
 
 

@@ -11,7 +11,7 @@ import pytest
 import syncpoint as sp
 from helpers.offline_data_sets import FOLDERS, SETS
 from helpers.paths import ASCEND_DATA
-from syncpoint.ascend.mode.offline_data.mode import Outcome
+from syncpoint.ascend.mode.outcome import Outcome
 
 KNOWN = {
     ("offline_mixed", "hif8"): "its decoding of hifloat8 is not the published one: the golden"

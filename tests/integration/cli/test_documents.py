@@ -163,12 +163,12 @@ def test_the_example_files_of_the_documents_are_valid(tmp_path):
 
 
 def test_the_limits_page_has_the_presets_of_the_code():
-    from syncpoint.metrics.limits import PRESETS, bound
+    from syncpoint.metrics.limits import PRESETS, metric_bound
 
     text = (ROOT / "docs" / "limits.md").read_text()
     for name, limits in PRESETS.items():
         if not limits.exact:
-            bulk = [bound("bulk_sqnr", {"peak": 1.0}, limits, level) for level in (0, 1)]
+            bulk = [metric_bound("bulk_sqnr", {"peak": 1.0}, limits, level) for level in (0, 1)]
             pairs = (limits.psnr, limits.sqnr, bulk, limits.introduced)
             cells = [f"{a:g} / {b:g}" for a, b in pairs]
             assert f"| {name} | {' | '.join(cells)} |" in text

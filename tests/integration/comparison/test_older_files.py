@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import syncpoint as sp
 from helpers.paths import OLDER_DATA
 from syncpoint.cli.app import app
-from syncpoint.comparison.storage.comparison_folder import keep_diagnosis
+from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 from syncpoint.errors import FormatError
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
 from syncpoint.run.model import Kept
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.past_comparisons import PastList
@@ -94,7 +94,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
     line = "this comparison is unverified: it was written before files had checksums"
     assert line in as_text(comparison)
     assert as_json(comparison)["unverified"] == "it was written before files had checksums"
-    assert line in overview(Opened(path)).warnings
+    assert line in build_overview(OpenComparison(path)).warnings
     assert line in comparison._repr_html_()
     for arguments in (["report", str(path)], ["report", str(path), "-q"]):
         assert line in CliRunner().invoke(app, arguments).stdout
@@ -107,7 +107,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
 def test_a_diagnosis_kept_in_an_older_comparison_gives_it_no_checksum(older):
     path = older / "pair.cmp"
     comparison = sp.open_comparison(path)
-    assert keep_diagnosis(comparison, path)
+    assert save_diagnosis(comparison, path)
     again = sp.open_comparison(path)
     assert again.unverified
     assert as_json(again) == as_json(comparison)
@@ -143,7 +143,7 @@ def test_a_column_that_the_older_schema_did_not_have_is_null(older, monkeypatch)
         sp.open_comparison(older / "pair.cmp")
     monkeypatch.setitem(storage.ADDED_COLUMNS, "later", 2)
     assert sp.open_comparison(older / "pair.cmp").rows
-    frame = Opened(older / "pair.cmp").table.frame
+    frame = OpenComparison(older / "pair.cmp").table.frame
     assert frame["later"].null_count() == frame.height
 
 

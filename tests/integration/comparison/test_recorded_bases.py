@@ -22,8 +22,8 @@ from models.mlp import make_mlp, mlp_inputs
 from syncpoint.cli.app import app
 from syncpoint.comparison.storage.comparison_folder import load
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.divergence_message import headline
-from syncpoint.reports.terminal import as_text
+from syncpoint.reports.terminal_report import as_text
+from syncpoint.reports.verdict_line import headline
 from syncpoint.run.model import Kept, Role
 
 RUNTIMES = ("export", "dispatch", "inductor", "onnxruntime", "coreai", "record")

@@ -8,7 +8,7 @@ import pytest
 import syncpoint as sp
 from models.coreai_compressed import compressed, compressed_asset
 from models.coreai_files import NETS, decomposed, save
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.runtimes.coreai.quantization import meaning, rows
@@ -115,7 +115,7 @@ def test_stored_integers_mean_the_weight_that_the_kernel_made(folder, scheme, dt
             made = target.tensor(TensorKey(op.key, Role.OUTPUT))
             stored = target.tensor(TensorKey(op.inputs[0].op, Role.PARAMETER))
             assert stored.dtype == dtype and stored.quantization is not None
-            real = dequantized(operand_of(target, stored)).reshape(made.shape)
+            real = dequantize(operand_of(target, stored)).reshape(made.shape)
             np.testing.assert_allclose(real, target.values(made), rtol=1e-6)
             found += 1
     assert found == count
@@ -174,7 +174,7 @@ def test_activations_that_are_quantized_are_known_as_such(folder):
         assert stored.dtype == "i8" and stored.quantization is not None
         number = op.key.op.removeprefix("quantize")
         made = [o for o in target.ops if o.origins == (f"dequantize{number}",)][-1]
-        real = dequantized(operand_of(target, stored))
+        real = dequantize(operand_of(target, stored))
         np.testing.assert_allclose(real, target.values(target.tensor(TensorKey(made.key))), 1e-6)
         assert made.attributes["part_of"] == "dequantize"
         found += 1
@@ -230,7 +230,7 @@ def test_a_meaning_is_taken_only_if_it_gives_what_the_kernel_gave():
     _, found = meaning("blockwise_shift_scale", two_axes, made)
     assert (found.axis, found.block, len(found.scale)) == (0, 0, 12)
     kept = rows(stored, found)
-    np.testing.assert_allclose(dequantized(Operand(kept, "i8", found)).reshape(6, 8), made)
+    np.testing.assert_allclose(dequantize(Operand(kept, "i8", found)).reshape(6, 8), made)
     assert meaning("blockwise_shift_scale", two_axes, made[:, ::-1]) is None
     along = rng.uniform(0.5, 1.5, (1, 2)).astype(np.float32)
     made = np.repeat(along, 4, 1) * stored
@@ -251,6 +251,6 @@ def test_indices_mean_the_entries_of_their_table():
     made = np.concatenate([table.reshape(-1)[stored[:3]], 1 + table.reshape(-1)[stored[3:]]])
     _, found = meaning("lut_to_dense", [several, axis, stored], made)
     assert (found.axis, found.block, found.zero_point) == (0, 3, (0, -16))
-    np.testing.assert_array_equal(dequantized(Operand(stored, "u8", found)), made)
+    np.testing.assert_array_equal(dequantize(Operand(stored, "u8", found)), made)
     found = measure([Pair(Operand(stored, "u8", found), Operand(made, "f32"))])[0]
     assert found.max_abs == 0

@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, leaky_relu, linear
 
 import syncpoint as sp
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.measuring import Sides
+from syncpoint.comparison.sides import Sides
 from syncpoint.diagnosis.case import Case, Subject
 from syncpoint.diagnosis.experiments.unfused_target import unfused
 from syncpoint.diagnosis.findings_by_cause.fusion import Fusion

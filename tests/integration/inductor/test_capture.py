@@ -16,8 +16,9 @@ from models.resnet import make_resnet, make_small_resnet, resnet_inputs, small_r
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Role
 from syncpoint.runtimes import registry
-from syncpoint.runtimes.inductor import hooks
+from syncpoint.runtimes.inductor import codegen_hooks
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
+from syncpoint.runtimes.options import parse_options
 
 BUG = "cpp.inject_relu_bug_TESTING_ONLY=accuracy"
 NETS = {
@@ -216,19 +217,19 @@ def test_another_torch_is_refused_with_a_way_around(monkeypatch):
 
     monkeypatch.delattr(cpp.KernelGroup, "call_kernel")
     with pytest.raises(Unsupported, match=r"no .*KernelGroup.call_kernel.*backend=aot_eager"):
-        hooks.probe()
+        codegen_hooks.probe()
     for way in ({"backend": "aot_eager"}, {"fusion": "unfused"}):
         assert _watching(way)
     with pytest.raises(Unsupported, match="KernelGroup"):
         _watching({})
     monkeypatch.undo()
-    hooks.probe()
+    codegen_hooks.probe()
 
 
 def _watching(way):
     """What a model would be compiled with; compiling itself needs all of inductor."""
     runtime = registry.runtime("inductor")
-    return Compilation(make_mlp(), registry.parse_options(runtime, way))
+    return Compilation(make_mlp(), parse_options(runtime, way))
 
 
 def test_a_model_that_raises_says_so_in_one_line():

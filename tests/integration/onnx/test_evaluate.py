@@ -10,8 +10,9 @@ import syncpoint as sp
 from models.onnx_files import NETS, feeds, onnx_file
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role, TensorKey
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Declares, Evaluates, Prepares, Region
-from syncpoint.runtimes.registry import parse_options, runtime
+from syncpoint.runtimes.registry import runtime
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from helpers.matching_oracle import Twins, share_paired, stripped
 from models import onnx_files
 from models.resnet import make_resnet, resnet_inputs
 from models.transformer import block_inputs, make_block
-from syncpoint.comparison.reordered import NOTE
+from syncpoint.comparison.row_notes import REORDERED_NOTE
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 
@@ -260,9 +260,9 @@ def test_a_fault_is_not_matched_away(fault, dtype):
 def test_permuted_channels_are_named():
     target = onnx_exports.run(*faulty("permuted channels", "f32"), "unfused")
     comparison = sp.compare(target, reference_of("cnn"))
-    noted = {r.reference.label for r in comparison.rows if NOTE in r.notes}
+    noted = {r.reference.label for r in comparison.rows if REORDERED_NOTE in r.notes}
     assert noted == {"batch_norm_1"}
-    assert not any(NOTE in r.notes for r in clean("cnn", "f32", "unfused").rows)
+    assert not any(REORDERED_NOTE in r.notes for r in clean("cnn", "f32", "unfused").rows)
 
 
 class Unbound(nn.Module):

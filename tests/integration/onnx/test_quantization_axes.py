@@ -9,7 +9,7 @@ from torch import nn
 import syncpoint as sp
 from helpers import onnx_exports
 from models.onnx_files import quiet
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.run.model import Role
 
 SIZE = 32
@@ -53,6 +53,6 @@ def test_a_weight_that_a_gemm_transposes_has_its_scales_along_the_first_axis(tmp
     (gemm,) = (op for op in run.ops if op.type == "com.microsoft.QGemm")
     assert gemm.attributes["transB"] == 1
     (weight,) = (t for t in run.tensors if t.key.role is Role.PARAMETER and t.shape == (SIZE, SIZE))
-    off = dequantized(operand_of(run, weight)) - net.weight.detach().numpy()
+    off = dequantize(operand_of(run, weight)) - net.weight.detach().numpy()
     steps = np.array(weight.quantization.scale)
     assert (np.abs(off) <= 0.501 * steps[:, None]).all()

@@ -15,8 +15,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import syncpoint as sp
+from helpers.model_sources import tanh_stack
 from syncpoint.comparison import measuring
-from syncpoint.comparison.storage.comparison_folder import JSON_NAME, PROGRESS_LOG, TABLE_NAME
+from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
@@ -26,30 +27,7 @@ from syncpoint.run.storage.writer import RunWriter
 KILLS = min(int(os.environ.get("SYNCPOINT_KILLS", "5")), 50)
 OPS = 120
 
-MODEL = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
-
-def reference():
-    return Net().eval()
-
-def faulty():
-    model = reference()
-    with torch.no_grad():
-        model.layers[4].weight *= 1.5
-    return model
-"""
+MODEL = tanh_stack(8)
 
 
 def record(path, scale):
@@ -82,7 +60,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def in_steps(monkeypatch):
     """Batches of a few pairs, so that there is something between nothing and all."""
-    monkeypatch.setattr(measuring, "_BATCH_PAIRS", 10)
+    monkeypatch.setattr(measuring, "_MAX_BATCH_PAIRS", 10)
 
 
 def assert_same(path, straight):
@@ -181,7 +159,7 @@ def test_without_resume_an_unfinished_comparison_is_an_error_that_names_it(
     interrupted(place, out)
     with pytest.raises(InputError, match="interrupted; add --resume"):
         sp.compare(place / "t.run", place / "r.run", out=out)
-    with pytest.raises(InputError, match=r"interrupted; go on with it by: .*--resume"):
+    with pytest.raises(InputError, match=r"interrupted .*; continue it with: .*--resume"):
         sp.open_comparison(out)
     assert frames(out)[-1] == "measured"
 
@@ -276,8 +254,8 @@ from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4
 real = measuring._measure_batch
 measuring._measure_batch = lambda *a: (time.sleep(0.02), real(*a))[1]
-group = local_calculation.Introducer._group
-local_calculation.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
+group = local_calculation.LocalCalculation._evaluate_group
+local_calculation.LocalCalculation._evaluate_group = lambda *a: (time.sleep(0.02), group(*a))[1]
 main()
 """
 
@@ -341,10 +319,10 @@ def test_models_captured_on_the_way_are_captured_once(place, tmp_path, monkeypat
     straight, out = tmp_path / "straight.cmp", tmp_path / "a.cmp"
     one = {"threads": "1"}
     sp.compare(
-        "net.py:faulty", "net.py:reference", inputs="x.npz", out=straight, store=straight,
+        "net.py:shipped", "net.py:reference", inputs="x.npz", out=straight, store=straight,
         target_options=one, reference_options=one,
     )  # fmt: skip
-    words = ("net.py:faulty", "net.py:reference", "--inputs", "x.npz")
+    words = ("net.py:shipped", "net.py:reference", "--inputs", "x.npz")
     words += ("--target-set", "threads=1", "--reference-set", "threads=1")
     process = started(place, out, *words)
     while process.poll() is None:

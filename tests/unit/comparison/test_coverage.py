@@ -12,7 +12,8 @@ from helpers.reseal_checksums import reseal
 from syncpoint.comparison.coverage import Account, Coverage
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage.comparison_folder import load, save
-from syncpoint.reports.divergence_message import headline, uncovered
+from syncpoint.reports.coverage_text import uncovered_text
+from syncpoint.reports.verdict_line import headline
 from syncpoint.run.model import Op, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import in_memory
 
@@ -53,7 +54,7 @@ def test_a_run_that_lost_values_is_partial_however_its_graph_looks(step, with_op
     assert result.verdict == "close"
     assert result.coverage.reference_missing == len(every(step, reference))
     assert result.exit_code() == 3
-    assert "record all of them" in uncovered(result)
+    assert "record all of them" in uncovered_text(result)
 
 
 @pytest.mark.parametrize("with_ops", [False, True], ids=["values lost", "ops lost"])
@@ -88,7 +89,7 @@ def test_a_model_output_of_the_reference_is_never_left_out_in_silence():
     assert result.uncompared_outputs == ["reference head:0"]
     assert result.exit_code(min_coverage=0.0) == 3
     assert "as far as compared" in headline(result)
-    assert "model output" in uncovered(result)
+    assert "model output" in uncovered_text(result)
 
 
 def in_samples(source, samples):
@@ -124,7 +125,7 @@ def test_arrays_that_are_a_third_of_the_target_are_not():
     lost = {n for n in named(chain()) if not n.startswith(("add_", "head"))}
     result = compared(chain(), arrays(chain(), lost))
     assert result.exit_code() == 3
-    assert "of the target was compared" in uncovered(result)
+    assert "of the target was compared" in uncovered_text(result)
 
 
 def test_the_tail_of_the_target_must_be_compared_whatever_the_reference_records():
@@ -203,7 +204,7 @@ def test_a_run_that_ended_before_it_had_outputs_is_not_close_to_another():
     result = compared(broken(chain()), broken(chain()))
     assert result.verdict == "close"
     assert result.exit_code() == 3
-    assert "incomplete" in uncovered(result)
+    assert "incomplete" in uncovered_text(result)
 
 
 @pytest.mark.parametrize("make", [arrays, fused], ids=["arrays", "fused"])

@@ -33,14 +33,14 @@ def compared(paths):
 
 def test_pieces_give_the_same_bits(paths, monkeypatch):
     whole = compared(paths)
-    monkeypatch.setattr(measuring, "_LARGE", 1000)
+    monkeypatch.setattr(measuring, "_MIN_FILE_REGION_BYTES", 1000)
     pieces = compared(paths)
     assert [r.numbers for r in pieces.rows] == [r.numbers for r in whole.rows]
     assert pieces.verdict is whole.verdict is Verdict.LARGE
 
 
 def test_a_truncated_shard_costs_only_what_it_held(paths, monkeypatch):
-    monkeypatch.setattr(measuring, "_LARGE", 1000)
+    monkeypatch.setattr(measuring, "_MIN_FILE_REGION_BYTES", 1000)
     shard = next((paths / "t.run").glob("tensors-*.safetensors"))
     os.truncate(shard, shard.stat().st_size - 1000)
     rows = compared(paths).rows

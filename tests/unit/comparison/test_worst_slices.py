@@ -79,7 +79,7 @@ def test_values_that_can_no_longer_be_read_leave_the_verdict(monkeypatch):
     def gone(*_):
         raise FormatError("values", "a file that is gone")
 
-    monkeypatch.setattr(on_demand, "prepared", gone)
+    monkeypatch.setattr(on_demand, "prepare_pair", gone)
     row = only_row(ruined())
     assert row.verdict is Verdict.LARGE and "worst_slice" not in row.numbers
 

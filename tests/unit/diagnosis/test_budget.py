@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import syncpoint as sp
 from helpers.small_runs import run, tensor
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget, TimeUp
@@ -62,7 +62,7 @@ def test_a_sample_holds_the_numbers_of_its_places(known, cut):
         np.array([0, 1, 2, 6, 7, 9]) if axis in cut else np.arange(n)
         for axis, n in enumerate(array.shape)
     )
-    whole = dequantized(operand_of(made, record))
+    whole = dequantize(operand_of(made, record))
     assert np.array_equal(samples.sampled_tensor(made, record, places), whole[np.ix_(*places)])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.dumps import array_store as arrays
+from syncpoint.dumps import zip_members
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.errors import DamagedError, FormatError
 from syncpoint.reports.checksum_text import verified_text
@@ -23,7 +23,7 @@ STEP = 1 << 12
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
-    monkeypatch.setattr(arrays, "_STEP", STEP)
+    monkeypatch.setattr(zip_members, "_STEP_BYTES", STEP)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", STEP)
 
 
@@ -107,7 +107,7 @@ def test_one_flipped_bit_of_a_stored_member_is_damage_of_that_member_alone(tmp_p
             assert np.array_equal(run.values(tensor), ARRAYS[str(tensor.key.op)])
             continue
         for read in (run.values, run.verify, lambda t: run.window(t, 0, 2)):
-            with pytest.raises(DamagedError, match=f"recorded bytes of {name} in .*a.npz"):
+            with pytest.raises(DamagedError, match=f"bytes of {name} in .*a.npz do not match their checksum"):
                 read(tensor)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from syncpoint.dumps import registry
+from syncpoint.dumps.open_dump import open_as, open_dump
 from syncpoint.dumps.protocol import DumpFormat, Saves
+from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, SyncpointWarning, Unsupported
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run, in_memory
@@ -58,16 +60,16 @@ def installed(add_plugins):
 def test_a_format_from_another_package_opens_its_files(installed, tmp_path):
     installed("Foreign")
     (tmp_path / "a.foreign").write_text("?")
-    assert registry.open_dump(tmp_path / "a.foreign").info.model == "theirs"
+    assert open_dump(tmp_path / "a.foreign").info.model == "theirs"
     with pytest.raises(
-        Unsupported, match="these can: run, safetensors, npz, aimodelintermediates, npy"
+        Unsupported, match="choose one of these: run, safetensors, npz, aimodelintermediates, npy"
     ):
-        registry.save_dump(in_memory(RunInfo(), [], []), tmp_path / "b", "foreign")
+        save_dump(in_memory(RunInfo(), [], []), tmp_path / "b", "foreign")
 
 
 def test_a_format_is_opened_with_the_environment_beside_the_file(tmp_path):
     (tmp_path / "a.env.json").write_text('{"cann": "8.0"}')
-    run = registry.open_as(Foreign(), tmp_path / "a.foreign")
+    run = open_as(Foreign(), tmp_path / "a.foreign")
     assert run.info.environment == {"cann": "8.0"}
 
 
@@ -75,7 +77,7 @@ def test_a_format_that_fails_is_one_line_wherever_it_is_opened(installed, tmp_pa
     installed("Failing")
     path = tmp_path / "a.foreign"
     path.write_text("?")
-    for open_path in (registry.open_dump, lambda path: registry.open_as(Failing(), path)):
+    for open_path in (open_dump, lambda path: open_as(Failing(), path)):
         with pytest.raises(FormatError, match="by nought"):
             open_path(path)
     preview = look(Folders([tmp_path]), str(path))
@@ -89,7 +91,7 @@ def test_a_format_that_fails_is_one_line_wherever_it_is_opened(installed, tmp_pa
 def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attribute, why):
     installed(attribute)
     with pytest.warns(SyncpointWarning, match=why):
-        names = [f.name for f in registry.formats()]
+        names = [f.name for f in registry.iter_formats()]
     assert names == [
         *("run", "safetensors", "npz", "aimodelintermediates", "ascend", "ascend-golden"),
         *("msprobe", "torchair", "npy"),
@@ -97,7 +99,7 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
 
 
 def test_all_formats_keep_the_protocol():
-    for found in registry.formats():
+    for found in registry.iter_formats():
         assert isinstance(found, DumpFormat)
         # What devices and msProbe write is a record; there is nothing to make of other runs.
         read_only = found.name.startswith(("msprobe", "ascend", "torchair"))

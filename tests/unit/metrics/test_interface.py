@@ -19,7 +19,8 @@ from syncpoint.metrics import (
     operand,
     statistics,
 )
-from syncpoint.metrics.limits import judge_metric, preset
+from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.limits import preset
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Quantization

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
-from syncpoint.reports.diagnosis_report import lines, print_lines
+from syncpoint.reports.diagnosis_report import diagnosis_lines, print_lines
 
 FINDING = Finding(
     cause="weights",
@@ -21,7 +21,9 @@ NOTE = replace(FINDING, level=Level.NOTE, title="conv is odd")
 def told(width=100, findings=(FINDING,), **more):
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     print_lines(
-        lines(Diagnosis(symptom=Symptom.GREATLY, summary="out: 12 dB", findings=findings, **more)),
+        diagnosis_lines(
+            Diagnosis(symptom=Symptom.GREATLY, summary="out: 12 dB", findings=findings, **more)
+        ),
         console,
     )
     return console.file.getvalue()
@@ -65,7 +67,7 @@ def test_what_is_too_long_goes_on_under_its_text_and_ends_in_no_blanks():
 
 def test_where_nothing_differs_it_says_where_to_look():
     console = Console(file=io.StringIO(), width=60, color_system=None, highlight=False)
-    print_lines(lines(Diagnosis(symptom=Symptom.NONE, summary="out: 90 dB")), console)
+    print_lines(diagnosis_lines(Diagnosis(symptom=Symptom.NONE, summary="out: 90 dB")), console)
     kept = console.file.getvalue().splitlines()
     assert any(line.startswith("  --preprocess") for line in kept)
     assert all(len(line) <= 60 and line == line.rstrip() for line in kept)

@@ -83,7 +83,7 @@ def test_dtype_reinterprets_bytes(path):
         plain = recorder.tensor(OpKey("d"), np.array([1, -1], ml_dtypes.int4), dtype="i4")
         with pytest.raises(InputError, match="can be taken as f32"):
             recorder.tensor(OpKey("e"), np.zeros(3, np.uint8), dtype="f32")
-        with pytest.raises(InputError, match="an array of numbers"):
+        with pytest.raises(InputError, match="only arrays of numbers"):
             recorder.tensor(OpKey("e"), np.array(["text"]))
         recorder.tensor(OpKey("e"), np.zeros(3, np.uint8))
     run = Run.open(path)
@@ -142,7 +142,7 @@ def test_a_repeated_tensor_is_an_input_error(path):
     with RunWriter(path) as writer:
         recorder = Recorder(writer)
         recorder.tensor(OpKey("a"), np.ones(1))
-        with pytest.raises(InputError, match="each tensor recorded once"):
+        with pytest.raises(InputError, match="tensor .* is recorded twice"):
             recorder.tensor(OpKey("a"), np.ones(1))
         recorder.for_part(Part(sample=1)).tensor(OpKey("a"), np.ones(1))
     assert len(Run.open(path).tensors) == 2

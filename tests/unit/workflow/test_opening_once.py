@@ -13,7 +13,7 @@ import syncpoint as sp
 from helpers.commands import syncpoint
 from helpers.msprobe_dumps import real
 from helpers.small_runs import run
-from syncpoint.dumps import registry
+from syncpoint.dumps import open_dump, registry
 from syncpoint.run.storage import open_run as opening
 
 
@@ -21,7 +21,7 @@ from syncpoint.run.storage import open_run as opening
 def opened(monkeypatch):
     """How often each path was opened, by any format."""
     counts = Counter()
-    plain_find, plain_open = registry.find, opening.open_run
+    plain_find, plain_open = registry.find_format, opening.open_run
 
     def find(path):
         dump_format = plain_find(path)
@@ -41,7 +41,8 @@ def opened(monkeypatch):
         counts[path.resolve()] += 1
         return plain_open(path)
 
-    monkeypatch.setattr(registry, "find", find)
+    monkeypatch.setattr(registry, "find_format", find)
+    monkeypatch.setattr(open_dump, "find_format", find)
     monkeypatch.setattr(opening, "open_run", open_run)
     return counts
 
@@ -188,7 +189,9 @@ def test_a_report_without_a_kept_comparison_saves_none(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_folder, "save", save)
     pages = []
     monkeypatch.setattr(
-        html_report, "write", lambda page, path: pages.append(html_report.data(page)) or path
+        html_report,
+        "write_report",
+        lambda page, path: pages.append(html_report.collect_answers(page)) or path,
     )
     (tmp_path / "nets.py").write_text(
         "from torch import nn\nimport torch\ntorch.manual_seed(0)\n"
@@ -237,7 +240,7 @@ def test_a_diagnosis_reads_runs_that_have_no_path():
     assert sp.diagnose(comparison).diagnosis.absent == {}
     del target
     gc.collect()
-    assert sp.diagnose(comparison).diagnosis.absent == {"target": "it was not kept"}
+    assert sp.diagnose(comparison).diagnosis.absent == {"target": "it was not saved"}
 
 
 def test_a_comparison_sees_the_environment_beside_a_dump(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.inputs.named import bind
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.protocol import Inputs, InputSpec, Option
 
 

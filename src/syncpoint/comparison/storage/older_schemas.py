@@ -14,10 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from syncpoint.comparison.storage.sync_point_table import REASON_PARTS
 from syncpoint.files.sealed_json import Document
-from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode
-from syncpoint.metrics.without_values import ENDS
+from syncpoint.metrics.statistics_bounds import ENDS_ONLY_NOTE
+from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode
 
 FIRST_WITH_PARTS = 3
 """The first schema in which a reason has parts."""
@@ -64,14 +63,14 @@ def upgrade_document(document: Document) -> None:
     warnings = (text for text in body["warnings"] if text.startswith(_UNFINISHED))
     body.setdefault("unfinished", next(warnings, ""))
     for lonely in body.get("unmatched", ()):
-        _upgrade_lonely(lonely)
+        _upgrade_unmatched(lonely)
     diagnosis = body.get("diagnosis")
     if diagnosis:
         failures = [text for text in diagnosis["troubles"] if text.startswith(_FAILED)]
         diagnosis.setdefault("failures", failures)
 
 
-def _upgrade_lonely(lonely: dict[str, Any]) -> None:
+def _upgrade_unmatched(lonely: dict[str, Any]) -> None:
     if "cure" in lonely:
         return
     inside = _INSIDE.search(lonely["detail"])
@@ -82,7 +81,11 @@ def _upgrade_lonely(lonely: dict[str, Any]) -> None:
 def upgrade_table(table: pl.DataFrame, schema: int) -> pl.DataFrame:
     """Some rows of a table with the columns that its older schema or version lacks."""
     if table["ends_only"].null_count():
-        noted = pl.col("notes").list.eval(pl.element().str.contains(ENDS, literal=True)).list.any()
+        noted = (
+            pl.col("notes")
+            .list.eval(pl.element().str.contains(ENDS_ONLY_NOTE, literal=True))
+            .list.any()
+        )
         table = table.with_columns(noted.alias("ends_only"))
     if table["nearer_to_float64"].null_count():
         nearer = table["notes"].list.contains(_NEARER_NOTE)

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import xxhash
-
 from syncpoint.comparison.rows import Introduced, Row
-from syncpoint.comparison.storage.comparison_folder import PROGRESS_LOG, is_comparison, is_own
+from syncpoint.comparison.storage.comparison_folder import is_comparison, is_comparison_file
+from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.older_schemas import split_reason
+from syncpoint.comparison.storage.run_identity import run_identity
 from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.write_errors import cannot_write
 from syncpoint.files.writer_lock import RunLock
@@ -37,9 +37,9 @@ from syncpoint.run.storage.record_json import (
 )
 
 Pair = tuple[TensorKey, TensorKey]
-_RESULTS = ("measured", "introduced")
-_RESTART = "remove the folder and compare again"
-_INTRODUCED = tuple(field.name for field in fields(Introduced) if field.name != "region")
+_RESULT_FRAMES = ("measured", "introduced")
+_RESTART_CURE = "remove the folder and compare again"
+_INTRODUCED_FIELDS = tuple(field.name for field in fields(Introduced) if field.name != "region")
 
 
 class ProgressLog:
@@ -75,7 +75,7 @@ class ProgressLog:
             raise cannot_write(folder, error) from error
 
     @classmethod
-    def glimpse(cls, folder: Path) -> ProgressLog:
+    def open_read_only(cls, folder: Path) -> ProgressLog:
         """What the log in `folder` knows, to be read and not gone on with; its writer may still be
         at work."""
         log = object.__new__(cls)
@@ -97,9 +97,9 @@ class ProgressLog:
             )
         return log
 
-    def runs(self, target: Run, reference: Run) -> None:
+    def record_runs(self, target: Run, reference: Run) -> None:
         """Note which runs are compared; others than before are an InputError."""
-        found = {"target": identity(target), "reference": identity(reference)}
+        found = {"target": run_identity(target), "reference": run_identity(reference)}
         if self._runs is None:
             self._runs = found
             self._append("runs", found)
@@ -109,16 +109,18 @@ class ProgressLog:
                 raise InputError(
                     f"the {side} run that {self._folder} was begun with",
                     "one with other content",
-                    f"compare the same runs, or {_RESTART}",
+                    f"compare the same runs, or {_RESTART_CURE}",
                 )
 
-    def measured(self, row: Row) -> Row | None:
+    def measured_row(self, row: Row) -> Row | None:
         """The row with its numbers, if they are known already."""
-        found = self._measured.get(_pair(row))
+        found = self._measured.get(_key_pair(row))
         if found is None:
             return None
         names, values, unmeasured, view, preset, notes = found
-        numbers = None if names is None else dict(zip(names, map(_tupled, values), strict=True))
+        numbers = (
+            None if names is None else dict(zip(names, map(_lists_to_tuples, values), strict=True))
+        )
         return replace(
             row,
             numbers=numbers,
@@ -141,15 +143,17 @@ class ProgressLog:
         if said:
             self._append("measured", {"columns": list(columns), "rows": said, "verified": True})
 
-    def introduced(self, row: Row) -> Row | None:
+    def introduced_row(self, row: Row) -> Row | None:
         """The row with what its op introduced, or why that is unknown, if that is settled."""
-        found = self._introduced.get(_pair(row))
+        found = self._introduced.get(_key_pair(row))
         if found is None:
             return None
         values, region, unknown = found[0], found[1], _reason_from_json(found[2])
         if values is None:
             return replace(row, unknown=unknown)
-        made = Introduced(**dict(zip(_INTRODUCED, values, strict=True)), region=tuple(region))
+        made = Introduced(
+            **dict(zip(_INTRODUCED_FIELDS, values, strict=True)), region=tuple(region)
+        )
         return replace(row, introduced=made, unknown=unknown)
 
     def add_introduced(self, rows: Iterable[Row]) -> None:
@@ -157,7 +161,7 @@ class ProgressLog:
         said = []
         for row in rows:
             made = row.introduced
-            values = None if made is None else [getattr(made, name) for name in _INTRODUCED]
+            values = None if made is None else [getattr(made, name) for name in _INTRODUCED_FIELDS]
             region = () if made is None else made.region
             said.append([*_pair_to_json(row), values, region, _reason_to_json(row.unknown)])
         self._append("introduced", said)
@@ -203,24 +207,24 @@ class ProgressLog:
                     "add --resume to go on with it, or choose another -o",
                 )
             return self._resumed(asked)
-        if not all(is_own(entry) for entry in folder.iterdir()):
+        if not all(is_comparison_file(entry) for entry in folder.iterdir()):
             raise InputError(
                 f"a comparison or nothing at {folder}", "something else", "choose another -o"
             )
-        return JournalWriter(self._path, encode_frame("asked", _plain(asked)))
+        return JournalWriter(self._path, encode_frame("asked", _through_json(asked)))
 
     def _resumed(self, asked: Mapping[str, Any]) -> JournalWriter:
         journal = read_journal(self._path)
         where = str(self._path)
         for number, (kind, body) in enumerate(journal.frames):
             if (kind == "asked") is not (number == 0):
-                raise FormatError(f"what was asked for first in {where}", kind[:40], _RESTART)
+                raise FormatError(f"what was asked for first in {where}", kind[:40], _RESTART_CURE)
             if number == 0:
-                self._check_asked(parse_record(dict, body, where), _plain(asked))
+                self._check_asked(parse_record(dict, body, where), _through_json(asked))
             else:
                 parse_record(partial(self._take, kind), body, where)
         if not journal.frames:
-            return JournalWriter(self._path, encode_frame("asked", _plain(asked)))
+            return JournalWriter(self._path, encode_frame("asked", _through_json(asked)))
         return JournalWriter.reopened(self._path, journal.end)
 
     def _take(self, kind: str, body: Any) -> None:
@@ -238,16 +242,16 @@ class ProgressLog:
                 self._introduced[_key_from_json(target), _key_from_json(reference)] = facts
         else:
             raise ValueError(f"a frame of the kind {kind[:40]!r}")
-        self._begun = self._begun or kind in _RESULTS
+        self._begun = self._begun or kind in _RESULT_FRAMES
 
     def _check_asked(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name in dict.fromkeys((*before, *now)):
             then, here = before.get(name), now.get(name)
             if then != here:
                 raise InputError(
-                    f"the {name} that {self._folder} was begun with, {_short(then)}",
-                    _short(here),
-                    f"ask for the same, or {_RESTART}",
+                    f"the {name} that {self._folder} was begun with, {_shorten(then)}",
+                    _shorten(here),
+                    f"ask for the same, or {_RESTART_CURE}",
                 )
 
     def _append(self, kind: str, body: object) -> None:
@@ -255,7 +259,7 @@ class ProgressLog:
             self._journal.append(encode_frame(kind, body))
         except OSError as error:
             raise cannot_write(self._path, error, "free space, then --resume") from error
-        self._begun = self._begun or kind in _RESULTS
+        self._begun = self._begun or kind in _RESULT_FRAMES
 
     def _release(self) -> None:
         self._lock.release()
@@ -270,27 +274,7 @@ def can_resume(folder: Path) -> bool:
     return (folder / PROGRESS_LOG).is_file() or is_comparison(folder)
 
 
-def identity(run: Run) -> str:
-    """What tells a run from others: its digest, or, where hashing a dump that has no digests
-    would read all of it once more, the sizes and times of its files."""
-    if run.path is None or all(tensor.digest for tensor in run.tensors):
-        return run.digest()
-    state = xxhash.xxh3_128()
-    for file in sorted(run.path.rglob("*")) if run.path.is_dir() else [run.path]:
-        state.update(f"{file.relative_to(run.path)}\0{stamp(file)}\n".encode("utf-8", "replace"))
-    return state.hexdigest()
-
-
-def stamp(file: Path) -> str:
-    """Size and time of a file: other words once it has been written again."""
-    try:
-        found = file.stat()
-    except OSError as error:
-        return describe_error(error)
-    return f"{found.st_size} bytes written at {found.st_mtime_ns / 1e9:.6f}"
-
-
-def _pair(row: Row) -> Pair:
+def _key_pair(row: Row) -> Pair:
     return row.target.key, row.reference.key
 
 
@@ -302,7 +286,7 @@ def _pair_to_json(row: Row) -> list[Any]:
             key.index,
             [key.part.sample, key.part.step, key.part.rank],
         ]
-        for key in _pair(row)
+        for key in _key_pair(row)
     ]
 
 
@@ -322,16 +306,16 @@ def _reason_from_json(body: Any) -> Reason:
     return Reason(ReasonCode(code) if code else None, detail, cure)
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(_lists_to_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _plain(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _through_json(asked: Mapping[str, Any]) -> dict[str, Any]:
     """As it comes back from the file, so that the two can be compared."""
     found: dict[str, Any] = json.loads(to_json_text(dict(asked)))
     return found
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else to_json_text(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantized, operand_of
+from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.diagnosis.budget import MAX_REGION_ELEMENTS, check_time, note_too_large
 from syncpoint.diagnosis.numpy_ops.op_arguments import Bound
 from syncpoint.diagnosis.numpy_ops.registry import is_known, readings, results
@@ -143,7 +143,7 @@ class NumpyEvaluator:
             return None
         try:
             if tensor.quantization is not None:
-                return dequantized(operand_of(self._run, tensor))
+                return dequantize(operand_of(self._run, tensor))
             return _wide(np.asarray(self._run.values(tensor)))
         except (SyncpointError, ValueError):
             return None

@@ -24,7 +24,7 @@ from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name
-from syncpoint.runtimes.inputs.read_inputs import inputs_of
+from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
 from syncpoint.runtimes.registry import runtime_of
 
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
@@ -141,7 +141,7 @@ class Accumulation:
         if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
         # The reference's inputs: the target's were rounded already.
-        given = inputs_of(case.reference) or None
+        given = recorded_inputs(case.reference) or None
         run = case.again("target", f"the target in {long_name(finer)}", given, dtype=finer)
         if run is None:
             return expected, None

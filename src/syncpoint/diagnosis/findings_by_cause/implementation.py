@@ -20,7 +20,7 @@ from syncpoint.diagnosis.variants.search import (
 )
 from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
-from syncpoint.metrics.ratios import ratio_text
+from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Op, Role

@@ -9,7 +9,7 @@ import numpy as np
 
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.metrics.limits import coarser
+from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.model import Role
 
 _FEW = 0.25
@@ -59,7 +59,7 @@ def _is_coarser(row: Row, introduced: Introduced, usual: str) -> bool:
     """Whether an op that is not guilty errs by a coarser type of floats than the usual one."""
     return (
         introduced.preset in _COARSE_FLOATS
-        and coarser(introduced.preset, usual)
+        and is_coarser(introduced.preset, usual)
         and not row.guilty
         and introduced.rmse > 0
     )

@@ -1,4 +1,4 @@
-"""Ops that work on each element alone."""
+"""Elementwise ops."""
 
 from __future__ import annotations
 
@@ -9,82 +9,84 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread
+from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, RecordedOp, UnknownForm
 
-_STEPS = 512
+_STEPS_PER_UNIT = 512
 
 
 def erf(x: Any) -> Array:
-    """The error function to 1e-15: a table, and Taylor's series from its nearest entry."""
-    at, known = _table()
+    """Compute the error function to 1e-15: a table, and a Taylor series from the nearest entry."""
+    grid, erf_values = _table()
     x = np.asarray(x, np.float64)
     size = np.minimum(np.abs(x), 6.0)
-    near = np.rint(np.nan_to_num(size) * _STEPS).astype(np.int64)
-    a = at[near]
+    nearest = np.rint(np.nan_to_num(size) * _STEPS_PER_UNIT).astype(np.int64)
+    a = grid[nearest]
     h = size - a
     series = h * (1 - h * (a - h * ((2 * a * a - 1) / 3 - h * (a * (2 * a * a - 3) / 6))))
-    found: Array = np.copysign(known[near] + 2 / np.sqrt(np.pi) * np.exp(-a * a) * series, x)
-    return found
+    output: Array = np.copysign(
+        erf_values[nearest] + 2 / np.sqrt(np.pi) * np.exp(-a * a) * series, x
+    )
+    return output
 
 
 @cache
 def _table() -> tuple[Array, Array]:
-    at = np.arange(6 * _STEPS + 2) / _STEPS
-    return at, np.array([exact_erf(v) for v in at])
+    grid = np.arange(6 * _STEPS_PER_UNIT + 2) / _STEPS_PER_UNIT
+    return grid, np.array([exact_erf(v) for v in grid])
 
 
 def sigmoid(x: Any) -> Array:
-    """Without overflow on either side."""
-    found: Array = 0.5 * (1 + np.tanh(0.5 * x))
-    return found
+    """Compute the logistic function without overflow."""
+    output: Array = 0.5 * (1 + np.tanh(0.5 * x))
+    return output
 
 
 def gelu(x: Array, approximate: str = "none") -> Array:
-    """GELU as it is defined, or by tanh."""
+    """Compute GELU exactly, or approximated by tanh."""
     if approximate == "tanh":
         inner = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x))
     else:
         inner = erf(x / np.sqrt(2))
-    found: Array = 0.5 * x * (1 + inner)
-    return found
+    output: Array = 0.5 * x * (1 + inner)
+    return output
 
 
-def clamp(x: Array, least: Any = None, most: Any = None) -> Array:
-    """Between two bounds; the upper wins where they cross."""
-    found = x if least is None else np.maximum(x, least)
-    return found if most is None else np.minimum(found, most)
+def clamp(x: Array, lower: Any = None, upper: Any = None) -> Array:
+    """Clamp between two bounds; the upper wins if they cross."""
+    output = x if lower is None else np.maximum(x, lower)
+    return output if upper is None else np.minimum(output, upper)
 
 
 def leaky(x: Array, slope: Any = 0.01) -> Array:
-    """ReLU with a slope below 0."""
+    """Compute ReLU with a slope for negative values."""
     return np.where(x > 0, x, slope * x)
 
 
 def added(a: Any, b: Any, alpha: float = 1.0, sign: float = 1.0) -> Array:
-    """Sum or difference."""
+    """Add or subtract."""
     return np.asarray(a + sign * (alpha * b if alpha != 1 else b))
 
 
 def divided(a: Any, b: Any, mode: str = "") -> Array:
-    """Quotient, rounded to an integer by a mode."""
+    """Divide, and round to an integer if a mode says so."""
     if mode == "floor":
         return np.asarray(np.floor_divide(a, b))
     if mode == "trunc":
-        found = np.trunc(np.true_divide(a, b))
+        output = np.trunc(np.true_divide(a, b))
         whole = all(np.asarray(v).dtype.kind in "iu" for v in (a, b))
-        return np.asarray(found.astype(np.int64) if whole else found)
+        return np.asarray(output.astype(np.int64) if whole else output)
     return np.asarray(np.true_divide(a, b))
 
 
 def rounded(x: Array, mode: str = "even") -> Array:
-    """To an integer by a mode."""
+    """Round to an integer by a mode."""
     if mode == "away":
         return np.copysign(np.floor(np.abs(x) + 0.5), x)
     return {"even": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc}[mode](x)
 
 
 def selu(x: Array) -> Array:
-    """SELU with its usual constants."""
+    """Compute SELU with its standard constants."""
     scale, alpha = 1.0507009873554805, 1.6732632423543772
     return scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
@@ -156,134 +158,144 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _unary(function: Callable[[Any], Any]) -> Reader:
-    return lambda said: [Bound(function, (said.need(0),), {})]
+    return lambda recorded: [Bound(function, (recorded.need(0),), {})]
 
 
-def _same(said: Said) -> Iterable[Bound]:
-    """Types count for nothing in float64; a cast of real numbers to integers does round."""
-    wanted = str(said.get("dtype", "to", default=""))
-    x = said.need(0)
+def _same(recorded: RecordedOp) -> Iterable[Bound]:
+    """Read a copy or cast. In float64 only a cast of reals to integers or booleans matters."""
+    dtype_name = str(recorded.get("dtype", "to", default=""))
+    x = recorded.need(0)
     whole = {"i64", "i32", "i16", "i8", "u8", "7", "6", "5", "3", "2"}
-    if x.dtype.kind == "f" and wanted in whole:
+    if x.dtype.kind == "f" and dtype_name in whole:
         yield Bound(lambda v, mode="trunc": rounded(v, mode).astype(np.int64), (x,), {})
         return
-    if wanted in ("bool", "9"):
+    if dtype_name in ("bool", "9"):
         yield Bound(lambda v: v != 0, (x,), {})
         return
-    real = wanted in ("f64", "f32", "f16", "bf16", "1", "10", "11", "16")
+    real = dtype_name in ("f64", "f32", "f16", "bf16", "1", "10", "11", "16")
     yield Bound(lambda v: v.astype(np.float64) if real else v, (x,), {})
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Reader:
-    return lambda said: [Bound(function, _two(said), {})]
+    return lambda recorded: [Bound(function, _two(recorded), {})]
 
 
-def _two(said: Said) -> tuple[Any, Any]:
-    a, b = said.take("self", "other") if said.torch else (said.need(0), said.need(1))
+def _two(recorded: RecordedOp) -> tuple[Any, Any]:
+    a, b = (
+        recorded.take("self", "other") if recorded.torch else (recorded.need(0), recorded.need(1))
+    )
     if a is None or b is None:
-        raise Unread(f"{said.op.key} lacks an operand")
+        raise UnknownForm(f"{recorded.op.key} lacks an operand")
     return a, b
 
 
-def _add(said: Said) -> Iterable[Bound]:
-    sign = -1.0 if "sub" in said.name.lower() else 1.0
-    a, b = _two(said)
-    if said.name == "rsub":
+def _add(recorded: RecordedOp) -> Iterable[Bound]:
+    sign = -1.0 if "sub" in recorded.name.lower() else 1.0
+    a, b = _two(recorded)
+    if recorded.name == "rsub":
         a, b = b, a
-        if said.get("alpha", default=1) != 1:
-            raise Unread("rsub with a factor")
-    yield Bound(added, (a, b), {"alpha": said.get("alpha", default=1), "sign": sign})
+        if recorded.get("alpha", default=1) != 1:
+            raise UnknownForm("rsub with a factor")
+    yield Bound(added, (a, b), {"alpha": recorded.get("alpha", default=1), "sign": sign})
 
 
-def _div(said: Said) -> Iterable[Bound]:
-    a, b = _two(said)
-    whole = all(np.asarray(v).dtype.kind in "iu" for v in (a, b)) and not said.torch
-    mode = said.get("rounding_mode", default="trunc" if whole else "")
-    yield Bound(divided, (a, b), {"mode": "floor" if said.name == "floor_divide" else mode})
+def _div(recorded: RecordedOp) -> Iterable[Bound]:
+    a, b = _two(recorded)
+    whole = all(np.asarray(v).dtype.kind in "iu" for v in (a, b)) and not recorded.torch
+    mode = recorded.get("rounding_mode", default="trunc" if whole else "")
+    yield Bound(divided, (a, b), {"mode": "floor" if recorded.name == "floor_divide" else mode})
 
 
-def _pow(said: Said) -> Iterable[Bound]:
-    a, b = said.take("self", "exponent") if said.torch else (said.need(0), said.need(1))
+def _pow(recorded: RecordedOp) -> Iterable[Bound]:
+    a, b = (
+        recorded.take("self", "exponent")
+        if recorded.torch
+        else (recorded.need(0), recorded.need(1))
+    )
     yield Bound(np.power, (a, b), {})
 
 
-def _clamp(said: Said) -> Iterable[Bound]:
-    if said.name in ("clamp_min", "clamp_max"):
-        x, bound = said.take("self", "min" if said.name == "clamp_min" else "max")
-        bounds = (bound, None) if said.name == "clamp_min" else (None, bound)
+def _clamp(recorded: RecordedOp) -> Iterable[Bound]:
+    if recorded.name in ("clamp_min", "clamp_max"):
+        x, bound = recorded.take("self", "min" if recorded.name == "clamp_min" else "max")
+        bounds = (bound, None) if recorded.name == "clamp_min" else (None, bound)
         yield _clamped(x, *bounds)
         return
-    x = said.need(0)
-    if said.name == "hardtanh":
-        yield _clamped(x, said.get("min_val", default=-1.0), said.get("max_val", default=1.0))
+    x = recorded.need(0)
+    if recorded.name == "hardtanh":
+        yield _clamped(
+            x, recorded.get("min_val", default=-1.0), recorded.get("max_val", default=1.0)
+        )
         return
-    if len(said.arguments) == 1:
-        yield _clamped(x, said.get("min"), said.get("max"))
-    elif len(said.arguments) == 2:
-        # Which of the two is left out was not recorded.
-        yield _clamped(x, said.need(1), said.get("max"))
-        yield _clamped(x, said.get("min"), said.need(1))
+    if len(recorded.arguments) == 1:
+        yield _clamped(x, recorded.get("min"), recorded.get("max"))
+    elif len(recorded.arguments) == 2:
+        # The recording does not say which of the two bounds is left out.
+        yield _clamped(x, recorded.need(1), recorded.get("max"))
+        yield _clamped(x, recorded.get("min"), recorded.need(1))
     else:
-        yield _clamped(x, said.need(1), said.need(2))
+        yield _clamped(x, recorded.need(1), recorded.need(2))
 
 
-def _clamped(x: Array, least: Any, most: Any) -> Bound:
-    return Bound(clamp, (x,), {"least": least, "most": most})
+def _clamped(x: Array, lower: Any, upper: Any) -> Bound:
+    return Bound(clamp, (x,), {"lower": lower, "upper": upper})
 
 
-def _gelu(said: Said) -> Iterable[Bound]:
-    form = "tanh" if said.name == "FastGelu" else said.get("approximate", default="none")
-    yield Bound(gelu, (said.need(0),), {"approximate": form})
+def _gelu(recorded: RecordedOp) -> Iterable[Bound]:
+    form = "tanh" if recorded.name == "FastGelu" else recorded.get("approximate", default="none")
+    yield Bound(gelu, (recorded.need(0),), {"approximate": form})
 
 
-def _leaky(said: Said) -> Iterable[Bound]:
+def _leaky(recorded: RecordedOp) -> Iterable[Bound]:
     yield Bound(
-        leaky, (said.need(0),), {"slope": said.get("negative_slope", "alpha", default=0.01)}
+        leaky, (recorded.need(0),), {"slope": recorded.get("negative_slope", "alpha", default=0.01)}
     )
 
 
-def _prelu(said: Said) -> Iterable[Bound]:
-    x, slope = said.need(0), said.need(1)
-    if slope.ndim == 1 and slope.size > 1 and x.ndim > 2 and said.torch:
+def _prelu(recorded: RecordedOp) -> Iterable[Bound]:
+    x, slope = recorded.need(0), recorded.need(1)
+    if slope.ndim == 1 and slope.size > 1 and x.ndim > 2 and recorded.torch:
         slope = slope.reshape(1, -1, *[1] * (x.ndim - 2))
     yield Bound(leaky, (x,), {"slope": slope})
 
 
-def _where(said: Said) -> Iterable[Bound]:
-    if said.name == "masked_fill":
-        x, mask, value = said.take("self", "mask", "value")
+def _where(recorded: RecordedOp) -> Iterable[Bound]:
+    if recorded.name == "masked_fill":
+        x, mask, value = recorded.take("self", "mask", "value")
         yield Bound(np.where, (mask, value, x), {})
         return
-    condition, a, b = said.take("condition", "self", "other") if said.torch else said.all()
+    condition, a, b = (
+        recorded.take("condition", "self", "other") if recorded.torch else recorded.all()
+    )
     if a is None or b is None:
-        raise Unread("where with one argument")
+        raise UnknownForm("where with one argument")
     yield Bound(np.where, (np.asarray(condition) != 0, a, b), {})
 
 
-def _round(said: Said) -> Iterable[Bound]:
-    if said.get("decimals"):
-        raise Unread("rounding to decimals")
+def _round(recorded: RecordedOp) -> Iterable[Bound]:
+    if recorded.get("decimals"):
+        raise UnknownForm("rounding to decimals")
     mode = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc"}
-    yield Bound(rounded, (said.need(0),), {"mode": mode.get(said.name.lower(), "even")})
+    yield Bound(rounded, (recorded.need(0),), {"mode": mode.get(recorded.name.lower(), "even")})
 
 
-def _elu(said: Said) -> Iterable[Bound]:
+def _elu(recorded: RecordedOp) -> Iterable[Bound]:
     def elu(x: Array, alpha: float) -> Array:
         return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
-    yield Bound(elu, (said.need(0),), {"alpha": said.get("alpha", default=1.0)})
+    yield Bound(elu, (recorded.need(0),), {"alpha": recorded.get("alpha", default=1.0)})
 
 
-def _softplus(said: Said) -> Iterable[Bound]:
-    yield Bound(lambda x: np.logaddexp(0, x), (said.need(0),), {})
+def _softplus(recorded: RecordedOp) -> Iterable[Bound]:
+    yield Bound(lambda x: np.logaddexp(0, x), (recorded.need(0),), {})
 
 
-def _hard_sigmoid(said: Said) -> Iterable[Bound]:
-    slope = 1 / 6 if said.torch else said.get("alpha", default=0.2)
-    middle = 0.5 if said.torch else said.get("beta", default=0.5)
+def _hard_sigmoid(recorded: RecordedOp) -> Iterable[Bound]:
+    slope = 1 / 6 if recorded.torch else recorded.get("alpha", default=0.2)
+    middle = 0.5 if recorded.torch else recorded.get("beta", default=0.5)
     yield Bound(
         lambda x, slope, middle: np.clip(slope * x + middle, 0, 1),
-        (said.need(0),),
+        (recorded.need(0),),
         {"slope": slope, "middle": middle},
     )
 

@@ -1,4 +1,4 @@
-"""An op as it was recorded -> a function and what it is given."""
+"""Binds a recorded op to the function that computes it, with its arguments."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from syncpoint.run.model import Op
 Array = NDArray[Any]
 
 
-class Unread(Exception):
-    """The op is not one we know, or not in this form."""
+class UnknownForm(Exception):
+    """The op is unknown, or its form is not supported."""
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,23 @@ class Bound:
 
     function: Callable[..., Any]
     arrays: tuple[Any, ...]
-    """What it works on: arrays, numbers, or None for what is left out."""
+    """Positional arguments: arrays, numbers, or None for one that is left out."""
     settings: Mapping[str, Any]
 
     def run(self, **changed: Any) -> tuple[Array, ...]:
-        """What it gives, with other settings where some are named."""
+        """Compute the outputs; `changed` replaces settings."""
         with np.errstate(all="ignore"):
-            found = self.function(*self.arrays, **{**self.settings, **changed})
-        return tuple(found) if isinstance(found, tuple | list) else (np.asarray(found),)
+            outputs = self.function(*self.arrays, **{**self.settings, **changed})
+        return tuple(outputs) if isinstance(outputs, tuple | list) else (np.asarray(outputs),)
 
     def on(self, *arrays: Any) -> Bound:
-        """The same on other arrays; those that are not given stay."""
+        """Replace the first arrays; the others stay."""
         return replace(self, arrays=(*arrays, *self.arrays[len(arrays) :]))
 
 
 @dataclass(frozen=True)
-class Said:
-    """What was recorded of an op, with its arguments."""
+class RecordedOp:
+    """An op with the tensors that it read."""
 
     op: Op
     arguments: Sequence[Array | None]
@@ -59,30 +59,32 @@ class Said:
 
     @property
     def overload(self) -> str:
-        """What torch calls this form of the op."""
+        """Name of the overload of a torch op."""
         return self.op.type.split(".")[2] if self.op.type.count(".") > 1 else ""
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """An attribute under the first of its names that is there."""
+        """Return the first of these attributes that the op has."""
         for name in names:
             if self.op.attributes.get(name) is not None:
                 return self.op.attributes[name]
         return default
 
     def all(self) -> list[Array]:
-        """The tensors, of which none may be missing."""
-        return [self.need(at) for at in range(len(self.arguments))]
+        """Return all tensors; none may be missing."""
+        return [self.need(position) for position in range(len(self.arguments))]
 
-    def need(self, at: int) -> Array:
-        """A tensor that must be there."""
-        found = self.arguments[at] if at < len(self.arguments) else None
-        if found is None:
-            raise Unread(f"{self.op.key} reads a value that is not known")
-        return found
+    def need(self, position: int) -> Array:
+        """Return one tensor, which must be known."""
+        tensor = self.arguments[position] if position < len(self.arguments) else None
+        if tensor is None:
+            raise UnknownForm(f"{self.op.key} reads a tensor that was not recorded")
+        return tensor
 
     def take(self, *names: str) -> list[Any]:
-        """The arguments of these names in order: a number among the attributes, else the next
-        tensor, else None."""
+        """Return the arguments of these names in order.
+
+        Each is a number among the attributes, else the next tensor, else None.
+        """
         tensors = iter(self.all())
         attributes = {n: _number(v) for n, v in self.op.attributes.items() if n in names}
         return [
@@ -93,32 +95,36 @@ class Said:
         ]
 
 
-def _number(said: Any) -> Any:
-    """Attributes are JSON, where a number that is not finite is a word."""
-    return float(said) if said in ("inf", "-inf", "nan") else said
+def _number(value: Any) -> Any:
+    """Convert a non-finite number, which JSON holds as a text."""
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-Reader = Callable[[Said], Iterable[Bound]]
-"""The ways to read an op; more than one where what was left out is not recorded."""
+Reader = Callable[[RecordedOp], Iterable[Bound]]
+"""Lists the ways to read an op: several where the recording does not say which argument is
+left out."""
 
 
 def named(names: str, reader: Reader) -> dict[str, Reader]:
-    """A reader under all its names, which are in lower case."""
+    """Register a reader under several names, which are in lower case."""
     return dict.fromkeys(names.split(), reader)
 
 
 def pairs(value: Any, count: int, default: int) -> list[int]:
-    """A number an axis: torch says one for all, ONNX nothing for the usual."""
+    """Expand a setting to one number for each axis.
+
+    Torch gives one number for all axes, and ONNX none for the default.
+    """
     if value is None or value == []:
         return [default] * count
     if isinstance(value, int | float):
         return [int(value)] * count
-    found = [int(v) for v in value]
-    return found * count if len(found) == 1 else found
+    numbers = [int(v) for v in value]
+    return numbers * count if len(numbers) == 1 else numbers
 
 
 def axes(value: Any, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front; all where none is named."""
+    """Return axes counted from the front; all axes if none is named."""
     if value is None or (isinstance(value, list | tuple) and not len(value)):
         return tuple(range(rank))
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Pools: the greatest or the mean of each window."""
+"""Max and average pooling."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from syncpoint.diagnosis.numpy_ops.op_arguments import (
     Array,
     Bound,
     Reader,
-    Said,
-    Unread,
+    RecordedOp,
+    UnknownForm,
     named,
     pairs,
 )
@@ -33,29 +33,29 @@ def pooled(
     divisor: float | None = None,
     border: float | None = None,
 ) -> Array:
-    """Of each window the greatest element (`max`) or the mean (`avg`).
+    """Compute the maximum (`max`) or the mean (`avg`) of each window.
 
-    `border` stands in the borders of a `max` in place of -inf.
+    `border` pads a `max` in place of -inf.
     """
     rank = len(kernel)
     spatial = x.shape[-rank:]
-    sizes, more = [], []
+    sizes, extra_padding = [], []
     for n, k, s, d, (a, b) in zip(spatial, kernel, stride, dilation, pads, strict=True):
         room = n + a + b - d * (k - 1) - 1
         size = (-(-room // s) if ceil else room // s) + 1
-        # A window must begin inside the input or its left border.
+        # A window must begin inside the input or its leading padding.
         if ceil and (size - 1) * s >= n + a:
             size -= 1
         sizes.append(size)
-        more.append(max((size - 1) * s + d * (k - 1) + 1 - (n + a + b), 0))
+        extra_padding.append(max((size - 1) * s + d * (k - 1) + 1 - (n + a + b), 0))
     if min(sizes, default=1) <= 0:
-        raise ValueError("a window that does not fit")
+        raise ValueError("the window does not fit")
     fill = (-np.inf if border is None else border) if kind == "max" else 0.0
     inside = padded(np.ones(spatial), pads, value=float(include_pad))
-    inside = padded(inside, [(0, m) for m in more])
-    # What a window reaches beyond the borders is never counted.
-    wide = padded(padded(x, pads, value=fill), [(0, m) for m in more], value=fill)
-    made: Array | None = None
+    inside = padded(inside, [(0, m) for m in extra_padding])
+    # Positions beyond the padding never count.
+    wide = padded(padded(x, pads, value=fill), [(0, m) for m in extra_padding], value=fill)
+    pooled_values: Array | None = None
     count = np.zeros(sizes)
     places: Iterable[Any] = product(*(range(k) for k in kernel))
     for place in places:
@@ -63,45 +63,47 @@ def pooled(
             slice(p * d, p * d + s * (n - 1) + 1, s)
             for p, d, s, n in zip(place, dilation, stride, sizes, strict=True)
         )
-        seen = wide[..., *cut]
+        window_values = wide[..., *cut]
         count += inside[cut]
-        if made is None:
-            made = np.array(seen)
+        if pooled_values is None:
+            pooled_values = np.array(window_values)
         elif kind == "max":
-            np.maximum(made, seen, out=made)
+            np.maximum(pooled_values, window_values, out=pooled_values)
         else:
-            made += seen
-    assert made is not None
-    return made if kind == "max" else made / (count if divisor is None else divisor)
+            pooled_values += window_values
+    assert pooled_values is not None
+    return (
+        pooled_values if kind == "max" else pooled_values / (count if divisor is None else divisor)
+    )
 
 
 def adapted(x: Array, *, sizes: Sequence[int | None], kind: str = "avg") -> Array:
-    """Windows that cover the input evenly."""
+    """Pool with windows that cover the input evenly."""
     rank = len(sizes)
-    wanted = [n if s is None else s for s, n in zip(sizes, x.shape[-rank:], strict=True)]
-    for axis, size in zip(range(x.ndim - rank, x.ndim), wanted, strict=True):
+    output_sizes = [n if s is None else s for s, n in zip(sizes, x.shape[-rank:], strict=True)]
+    for axis, size in zip(range(x.ndim - rank, x.ndim), output_sizes, strict=True):
         n = x.shape[axis]
         pieces = [x.take(range(i * n // size, -(-(i + 1) * n // size)), axis) for i in range(size)]
         x = np.stack([p.mean(axis) if kind == "avg" else p.max(axis) for p in pieces], axis)
     return x
 
 
-def _pool(said: Said) -> Iterable[Bound]:
-    x = said.need(0)
-    kernel_said = said.get("kernel_size", "kernel_shape")
-    name = said.name.lower()
+def _pool(recorded: RecordedOp) -> Iterable[Bound]:
+    x = recorded.need(0)
+    kernel_said = recorded.get("kernel_size", "kernel_shape")
+    name = recorded.name.lower()
     digits = [c for c in name if c.isdigit()]
-    rank = int(digits[0]) if said.torch and digits else len(kernel_said)
+    rank = int(digits[0]) if recorded.torch and digits else len(kernel_said)
     kernel = pairs(kernel_said, rank, 1)
-    own = kernel if said.torch else [1] * rank
-    stride = said.get("stride", "strides") or own
-    dilation = pairs(said.get("dilation", "dilations"), rank, 1)
+    own = kernel if recorded.torch else [1] * rank
+    stride = recorded.get("stride", "strides") or own
+    dilation = pairs(recorded.get("dilation", "dilations"), rank, 1)
     steps = pairs(stride, rank, 1)
     kind = "max" if "max" in name else "avg"
-    if said.torch and kind == "avg":
-        include = bool(said.get("count_include_pad", default=True))
+    if recorded.torch and kind == "avg":
+        include = bool(recorded.get("count_include_pad", default=True))
     else:
-        include = bool(said.get("count_include_pad", default=False))
+        include = bool(recorded.get("count_include_pad", default=False))
     yield Bound(
         pooled,
         (x,),
@@ -109,26 +111,26 @@ def _pool(said: Said) -> Iterable[Bound]:
             "kind": kind,
             "kernel": kernel,
             "stride": steps,
-            "pads": conv_pads(said, x.shape[-rank:], kernel, steps, dilation),
+            "pads": conv_pads(recorded, x.shape[-rank:], kernel, steps, dilation),
             "dilation": dilation,
-            "ceil": bool(said.get("ceil_mode", default=False)),
+            "ceil": bool(recorded.get("ceil_mode", default=False)),
             "include_pad": include,
-            "divisor": said.get("divisor_override"),
+            "divisor": recorded.get("divisor_override"),
         },
     )
 
 
-def _adaptive(said: Said) -> Iterable[Bound]:
-    x = said.need(0)
-    name = said.name.lower()
+def _adaptive(recorded: RecordedOp) -> Iterable[Bound]:
+    x = recorded.need(0)
+    name = recorded.name.lower()
     if name.startswith("global"):
         sizes: Sequence[int | None] = [1] * (x.ndim - 2)
     else:
         rank = next((int(c) for c in name if c.isdigit()), 2)
-        given = said.get("output_size")
-        if given is None:
-            raise Unread("a pool without its size")
-        sizes = [given] * rank if isinstance(given, int) else list(given)
+        declared_size = recorded.get("output_size")
+        if declared_size is None:
+            raise UnknownForm("a pool without its size")
+        sizes = [declared_size] * rank if isinstance(declared_size, int) else list(declared_size)
     yield Bound(adapted, (x,), {"sizes": sizes, "kind": "max" if "max" in name else "avg"})
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread, pairs
+from syncpoint.diagnosis.numpy_ops.op_arguments import (
+    Array,
+    Bound,
+    Reader,
+    RecordedOp,
+    UnknownForm,
+    pairs,
+)
 
 _MODES = {"zeros": "constant", "replicate": "edge", "reflect": "reflect", "circular": "wrap"}
 
@@ -22,13 +29,13 @@ def affine(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> Array:
-    """x @ weight + bias; `transposed` where the weight lies as torch keeps it."""
-    found: Array = alpha * (x @ (np.swapaxes(weight, -1, -2) if transposed else weight))
-    return found if bias is None else found + beta * bias
+    """Compute x @ weight + bias; `transposed` for a weight in the layout of torch."""
+    output: Array = alpha * (x @ (np.swapaxes(weight, -1, -2) if transposed else weight))
+    return output if bias is None else output + beta * bias
 
 
 def padded(x: Array, pads: Sequence[Sequence[int]], mode: str = "zeros", value: float = 0) -> Array:
-    """With borders on the last axes; a negative border crops."""
+    """Pad the last axes; a negative number crops."""
     borders = [(0, 0)] * (x.ndim - len(pads)) + [(int(a), int(b)) for a, b in pads]
     if any(a < 0 or b < 0 for a, b in borders):
         cut = [
@@ -54,14 +61,14 @@ def convolved(
     groups: int,
     mode: str = "zeros",
 ) -> Array:
-    """Correlation with a kernel, as networks mean it: one product a place of the kernel."""
+    """Convolve (cross-correlate) with a kernel: one matrix product for each kernel position."""
     rank = weight.ndim - 2
     if x.ndim == rank + 1:
-        found: Array = convolved(
+        output: Array = convolved(
             x[None], weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups,
             mode=mode,
         )[0]  # fmt: skip
-        return found
+        return output
     x = padded(x, pads, mode)
     kernel, spatial = weight.shape[2:], x.shape[2:]
     sizes = [
@@ -69,12 +76,12 @@ def convolved(
         for n, k, s, d in zip(spatial, kernel, stride, dilation, strict=True)
     ]
     if any(n <= 0 for n in sizes) or x.shape[1] != weight.shape[1] * groups:
-        raise ValueError("a kernel that does not fit")
+        raise ValueError("the kernel does not fit")
     batch, out = x.shape[0], weight.shape[0]
     grouped = x.reshape(batch, groups, -1, *spatial)
     taps = weight.reshape(groups, out // groups, -1, *kernel)
     total = np.zeros((batch, groups, out // groups, *sizes))
-    # Few channels out of many: multiplied before they are cut, the input is not copied.
+    # With few output channels, multiply before slicing: the input is not copied.
     early = 4 * prod(stride) * (out // groups) <= grouped.shape[2]
     whole = grouped.reshape(batch, groups, grouped.shape[2], -1)
     places: Iterable[Any] = product(*(range(k) for k in kernel))
@@ -87,8 +94,8 @@ def convolved(
         if early:
             total += (tap @ whole).reshape(batch, groups, -1, *spatial)[..., *cut]
         else:
-            seen = grouped[..., *cut].reshape(batch, groups, grouped.shape[2], -1)
-            total += (tap @ seen).reshape(total.shape)
+            window_values = grouped[..., *cut].reshape(batch, groups, grouped.shape[2], -1)
+            total += (tap @ window_values).reshape(total.shape)
     result = total.reshape(batch, out, *sizes)
     return result if bias is None else result + bias.reshape(-1, *[1] * rank)
 
@@ -104,7 +111,7 @@ def spread(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Transposed convolution: each element adds a kernel to the result."""
+    """Compute a transposed convolution: each element adds a kernel to the output."""
     rank = weight.ndim - 2
     kernel, spatial = weight.shape[2:], x.shape[2:]
     full = [
@@ -114,16 +121,16 @@ def spread(
     batch = x.shape[0]
     inputs = x.reshape(batch, groups, -1, prod(spatial))
     taps = weight.reshape(groups, weight.shape[0] // groups, -1, *kernel)
-    found = np.zeros((batch, groups, taps.shape[2], *full))
+    output = np.zeros((batch, groups, taps.shape[2], *full))
     places: Iterable[Any] = product(*(range(k) for k in kernel))
     for place in places:
-        made = np.swapaxes(taps[..., *place], -1, -2) @ inputs
+        contribution = np.swapaxes(taps[..., *place], -1, -2) @ inputs
         cut: tuple[Any, ...] = tuple(
             slice(p * d, p * d + s * (n - 1) + 1, s)
             for p, d, s, n in zip(place, dilation, stride, spatial, strict=True)
         )
-        found[..., *cut] += made.reshape(batch, groups, -1, *spatial)
-    result = found.reshape(batch, -1, *full)
+        output[..., *cut] += contribution.reshape(batch, groups, -1, *spatial)
+    result = output.reshape(batch, -1, *full)
     ends = [slice(a, n - b) for (a, b), n in zip(pads, full, strict=True)]
     result = result[(slice(None), slice(None), *ends)]
     return result if bias is None else result + bias.reshape(-1, *[1] * rank)
@@ -145,82 +152,82 @@ def attended(
     factor = 1 / np.sqrt(query.shape[-1]) if scale is None else scale
     scores = factor * (query @ np.swapaxes(key, -1, -2))
     if causal:
-        seen = np.tril(np.ones(scores.shape[-2:], bool))
-        scores = np.where(seen, scores, -np.inf)
+        window_values = np.tril(np.ones(scores.shape[-2:], bool))
+        scores = np.where(window_values, scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    most = scores.max(-1, keepdims=True)
-    weights = np.exp(scores - np.where(np.isfinite(most), most, 0))
+    greatest = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(greatest), greatest, 0))
     total = weights.sum(-1, keepdims=True)
-    found: Array = np.divide(weights, total, where=total != 0, out=np.zeros_like(weights)) @ value
-    return found
+    output: Array = np.divide(weights, total, where=total != 0, out=np.zeros_like(weights)) @ value
+    return output
 
 
-def _linear(said: Said) -> Iterable[Bound]:
-    x, weight, bias = said.take("input", "weight", "bias")
+def _linear(recorded: RecordedOp) -> Iterable[Bound]:
+    x, weight, bias = recorded.take("input", "weight", "bias")
     if weight.ndim != 2:
-        raise Unread("a weight of one axis")
+        raise UnknownForm("a weight of one axis")
     yield Bound(affine, (x, weight, bias), {"transposed": True})
 
 
-def _matmul(said: Said) -> Iterable[Bound]:
-    x, weight = said.all()[:2]
-    turned = {"transposed": bool(said.get("transB"))}
-    if said.get("transA"):
+def _matmul(recorded: RecordedOp) -> Iterable[Bound]:
+    x, weight = recorded.all()[:2]
+    turned = {"transposed": bool(recorded.get("transB"))}
+    if recorded.get("transA"):
         x = np.swapaxes(x, -1, -2)
     if min(x.ndim, weight.ndim) < 2:
         yield Bound(np.matmul, (x, weight), {})
         return
-    yield Bound(affine, (x, weight, None), {**turned, "alpha": said.get("alpha", default=1.0)})
+    yield Bound(affine, (x, weight, None), {**turned, "alpha": recorded.get("alpha", default=1.0)})
 
 
-def _addmm(said: Said) -> Iterable[Bound]:
-    bias, x, weight = said.all()
-    factors = {name: said.get(name, default=1.0) for name in ("alpha", "beta")}
+def _addmm(recorded: RecordedOp) -> Iterable[Bound]:
+    bias, x, weight = recorded.all()
+    factors = {name: recorded.get(name, default=1.0) for name in ("alpha", "beta")}
     yield Bound(affine, (x, weight, bias), factors)
 
 
-def _gemm(said: Said) -> Iterable[Bound]:
-    x, weight, *bias = said.all()
-    if said.get("transA"):
+def _gemm(recorded: RecordedOp) -> Iterable[Bound]:
+    x, weight, *bias = recorded.all()
+    if recorded.get("transA"):
         x = np.swapaxes(x, -1, -2)
-    factors = {name: said.get(name, default=1.0) for name in ("alpha", "beta")}
-    turned = {"transposed": bool(said.get("transB"))}
+    factors = {name: recorded.get(name, default=1.0) for name in ("alpha", "beta")}
+    turned = {"transposed": bool(recorded.get("transB"))}
     yield Bound(affine, (x, weight, bias[0] if bias else None), {**factors, **turned})
 
 
 def conv_pads(
-    said: Said, spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
+    recorded: RecordedOp, spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
     dilation: Sequence[int],
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Borders before and after each axis, as torch or ONNX says them."""
     rank = len(kernel)
-    auto = str(said.get("auto_pad", default="NOTSET"))
-    named = said.get("padding")
+    auto = str(recorded.get("auto_pad", default="NOTSET"))
+    named = recorded.get("padding")
     if auto.startswith("SAME") or named == "same":
-        found = []
+        output = []
         for n, k, s, d in zip(spatial, kernel, stride, dilation, strict=True):
             more = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
             less = more // 2
-            found.append((more - less, less) if auto == "SAME_LOWER" else (less, more - less))
-        return found
-    if said.torch:
+            output.append((more - less, less) if auto == "SAME_LOWER" else (less, more - less))
+        return output
+    if recorded.torch:
         return [(p, p) for p in pairs(0 if named == "valid" else named, rank, 0)]
-    pads = pairs(said.get("pads"), 2 * rank, 0) if auto != "VALID" else [0] * (2 * rank)
+    pads = pairs(recorded.get("pads"), 2 * rank, 0) if auto != "VALID" else [0] * (2 * rank)
     return list(zip(pads[:rank], pads[rank:], strict=True))
 
 
-def _conv(said: Said) -> Iterable[Bound]:
-    x, weight, *bias = said.all()
+def _conv(recorded: RecordedOp) -> Iterable[Bound]:
+    x, weight, *bias = recorded.all()
     rank = weight.ndim - 2
-    if rank < 1 or said.get("transposed") or said.get("activation") or len(bias) > 1:
-        raise Unread("a convolution of another form")
-    if str(said.op.type).startswith("com.microsoft.nchwc"):
-        raise Unread("weights in blocks")
-    stride = pairs(said.get("stride", "strides"), rank, 1)
-    dilation = pairs(said.get("dilation", "dilations"), rank, 1)
-    pads = conv_pads(said, x.shape[-rank:], weight.shape[2:], stride, dilation)
-    groups = int(said.get("groups", "group", default=1))
+    if rank < 1 or recorded.get("transposed") or recorded.get("activation") or len(bias) > 1:
+        raise UnknownForm("a convolution of another form")
+    if str(recorded.op.type).startswith("com.microsoft.nchwc"):
+        raise UnknownForm("weights in blocks")
+    stride = pairs(recorded.get("stride", "strides"), rank, 1)
+    dilation = pairs(recorded.get("dilation", "dilations"), rank, 1)
+    pads = conv_pads(recorded, x.shape[-rank:], weight.shape[2:], stride, dilation)
+    groups = int(recorded.get("groups", "group", default=1))
     yield Bound(
         convolved,
         (x, weight, bias[0] if bias else None),
@@ -228,29 +235,29 @@ def _conv(said: Said) -> Iterable[Bound]:
     )
 
 
-def _conv_transpose(said: Said) -> Iterable[Bound]:
-    x, weight, *bias = said.all()
+def _conv_transpose(recorded: RecordedOp) -> Iterable[Bound]:
+    x, weight, *bias = recorded.all()
     rank = weight.ndim - 2
-    if x.ndim != rank + 2 or said.get("output_shape"):
-        raise Unread("a transposed convolution of another form")
-    stride = pairs(said.get("stride", "strides"), rank, 1)
-    dilation = pairs(said.get("dilation", "dilations"), rank, 1)
+    if x.ndim != rank + 2 or recorded.get("output_shape"):
+        raise UnknownForm("a transposed convolution of another form")
+    stride = pairs(recorded.get("stride", "strides"), rank, 1)
+    dilation = pairs(recorded.get("dilation", "dilations"), rank, 1)
     yield Bound(
         spread,
         (x, weight, bias[0] if bias else None),
         {
             "stride": stride,
-            "pads": conv_pads(said, x.shape[2:], weight.shape[2:], stride, dilation),
-            "extra": pairs(said.get("output_padding"), rank, 0),
+            "pads": conv_pads(recorded, x.shape[2:], weight.shape[2:], stride, dilation),
+            "extra": pairs(recorded.get("output_padding"), rank, 0),
             "dilation": dilation,
-            "groups": int(said.get("groups", "group", default=1)),
+            "groups": int(recorded.get("groups", "group", default=1)),
         },
     )
 
 
-def _attention(said: Said) -> Iterable[Bound]:
-    query, key, value, *mask = said.all()
-    settings = {"causal": bool(said.get("is_causal")), "scale": said.get("scale")}
+def _attention(recorded: RecordedOp) -> Iterable[Bound]:
+    query, key, value, *mask = recorded.all()
+    settings = {"causal": bool(recorded.get("is_causal")), "scale": recorded.get("scale")}
     yield Bound(attended, (query, key, value, mask[0] if mask else None), settings)
 
 

@@ -1,4 +1,4 @@
-"""Sums, means, extremes and running sums along axes."""
+"""Reductions and cumulative sums."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from syncpoint.diagnosis.numpy_ops.op_arguments import (
     Array,
     Bound,
     Reader,
-    Said,
-    Unread,
+    RecordedOp,
+    UnknownForm,
     axes,
     named,
 )
@@ -21,7 +21,7 @@ from syncpoint.diagnosis.numpy_ops.op_arguments import (
 def reduced(
     x: Array, *, kind: str, over: Sequence[int], keep: bool = False, correction: float = 0.0
 ) -> Array:
-    """One number an index of the axes that are left."""
+    """Reduce some axes to one number."""
     along = tuple(over)
     if kind in ("var", "std"):
         n = np.prod([x.shape[a] for a in along])
@@ -31,9 +31,9 @@ def reduced(
     if kind == "l2":
         return np.asarray(np.sqrt(np.square(x).sum(along, keepdims=keep)))
     if kind == "logsumexp":
-        most = x.max(along, keepdims=True)
-        found = np.log(np.exp(x - most).sum(along, keepdims=True)) + most
-        return np.asarray(found if keep else found.squeeze(along))
+        greatest = x.max(along, keepdims=True)
+        output = np.log(np.exp(x - greatest).sum(along, keepdims=True)) + greatest
+        return np.asarray(output if keep else output.squeeze(along))
     functions: dict[str, Any] = {
         "sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod,
         "any": np.any, "all": np.all,
@@ -41,24 +41,24 @@ def reduced(
     return np.asarray(functions[kind](x, along, keepdims=keep))
 
 
-def place_of(x: Array, *, axis: int | None, most: bool = True, keep: bool = False,
+def place_of(x: Array, *, axis: int | None, greatest: bool = True, keep: bool = False,
              last: bool = False) -> Array:  # fmt: skip
-    """Where the greatest or least element is; of equal ones the first or the last."""
+    """Return the index of the greatest or least element; of equal ones the first or the last."""
     if axis is None:
         x, axis = x.reshape(-1), 0
-    seen = np.flip(x, axis) if last else x
-    found = np.argmax(seen, axis) if most else np.argmin(seen, axis)
-    found = x.shape[axis] - 1 - found if last else found
-    return np.asarray(np.expand_dims(found, axis) if keep else found)
+    ordered = np.flip(x, axis) if last else x
+    output = np.argmax(ordered, axis) if greatest else np.argmin(ordered, axis)
+    output = x.shape[axis] - 1 - output if last else output
+    return np.asarray(np.expand_dims(output, axis) if keep else output)
 
 
 def running(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
-    """The sum of all elements up to each."""
-    seen = np.flip(x, axis) if reverse else x
-    found = np.cumsum(seen, axis)
+    """Compute the cumulative sum."""
+    ordered = np.flip(x, axis) if reverse else x
+    output = np.cumsum(ordered, axis)
     if exclusive:
-        found = found - seen
-    return np.flip(found, axis) if reverse else found
+        output = output - ordered
+    return np.flip(output, axis) if reverse else output
 
 
 def _kind(name: str) -> str:
@@ -66,56 +66,60 @@ def _kind(name: str) -> str:
     return {"amax": "max", "amin": "min"}.get(name, name)
 
 
-def _reduce(said: Said) -> Iterable[Bound]:
-    x = said.need(0)
-    kind = _kind(said.name)
-    over: Any = said.get("dim", "axes")
-    if not said.torch and len(said.arguments) > 1:
-        over = said.need(1)
-    elif said.torch and len(said.arguments) > 1:
-        raise Unread("an elementwise maximum")
-    keep = bool(said.get("keepdim", "keepdims", default=not said.torch))
-    correction = said.get("correction", default=1.0 if said.get("unbiased", default=True) else 0.0)
+def _reduce(recorded: RecordedOp) -> Iterable[Bound]:
+    x = recorded.need(0)
+    kind = _kind(recorded.name)
+    over: Any = recorded.get("dim", "axes")
+    if not recorded.torch and len(recorded.arguments) > 1:
+        over = recorded.need(1)
+    elif recorded.torch and len(recorded.arguments) > 1:
+        raise UnknownForm("an elementwise maximum")
+    keep = bool(recorded.get("keepdim", "keepdims", default=not recorded.torch))
+    correction = recorded.get(
+        "correction", default=1.0 if recorded.get("unbiased", default=True) else 0.0
+    )
     along = axes(over, x.ndim)
     settings = {"kind": kind, "over": along, "keep": keep}
     if kind in ("var", "std"):
         settings["correction"] = float(correction)
-    if said.torch and said.overload == "dim" and kind in ("max", "min"):
-        place: dict[str, Any] = {"axis": along[0], "most": kind == "max", "keep": keep}
+    if recorded.torch and recorded.overload == "dim" and kind in ("max", "min"):
+        place: dict[str, Any] = {"axis": along[0], "greatest": kind == "max", "keep": keep}
         yield Bound(lambda v, **s: (reduced(v, **s), place_of(v, **place)), (x,), settings)
         return
     yield Bound(reduced, (x,), settings)
 
 
-def _elementwise(said: Said) -> Iterable[Bound]:
+def _elementwise(recorded: RecordedOp) -> Iterable[Bound]:
     """`Max` and `Min` of ONNX take any number of tensors."""
-    if said.torch or len(said.arguments) < 2:
-        yield from _reduce(said)
+    if recorded.torch or len(recorded.arguments) < 2:
+        yield from _reduce(recorded)
         return
-    function = np.maximum if said.name == "Max" else np.minimum
-    yield Bound(lambda *given: function.reduce(np.broadcast_arrays(*given)), (*said.all(),), {})
+    function = np.maximum if recorded.name == "Max" else np.minimum
+    yield Bound(
+        lambda *arrays: function.reduce(np.broadcast_arrays(*arrays)), (*recorded.all(),), {}
+    )
 
 
-def _argmax(said: Said) -> Iterable[Bound]:
-    default = None if said.torch else 0
-    axis = said.get("dim", "axis", default=default)
-    keep = bool(said.get("keepdim", "keepdims", default=not said.torch))
+def _argmax(recorded: RecordedOp) -> Iterable[Bound]:
+    default = None if recorded.torch else 0
+    axis = recorded.get("dim", "axis", default=default)
+    keep = bool(recorded.get("keepdim", "keepdims", default=not recorded.torch))
     yield Bound(
         place_of,
-        (said.need(0),),
+        (recorded.need(0),),
         {
             "axis": axis,
-            "most": "max" in said.name.lower(),
+            "greatest": "max" in recorded.name.lower(),
             "keep": keep,
-            "last": bool(said.get("select_last_index", default=False)),
+            "last": bool(recorded.get("select_last_index", default=False)),
         },
     )
 
 
-def _cumsum(said: Said) -> Iterable[Bound]:
-    axis = said.get("dim") if said.torch else int(said.need(1).reshape(-1)[0])
-    flags = {name: bool(said.get(name, default=False)) for name in ("exclusive", "reverse")}
-    yield Bound(running, (said.need(0),), {"axis": axis, **flags})
+def _cumsum(recorded: RecordedOp) -> Iterable[Bound]:
+    axis = recorded.get("dim") if recorded.torch else int(recorded.need(1).reshape(-1)[0])
+    flags = {name: bool(recorded.get(name, default=False)) for name in ("exclusive", "reverse")}
+    yield Bound(running, (recorded.need(0),), {"axis": axis, **flags})
 
 
 READERS: dict[str, Reader] = {

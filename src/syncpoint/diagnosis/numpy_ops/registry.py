@@ -1,4 +1,4 @@
-"""The ops we know."""
+"""Finds the NumPy function of a recorded op."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncpoint.diagnosis.numpy_ops import (
     resizing,
     shapes,
 )
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread
+from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, RecordedOp, UnknownForm
 from syncpoint.run.model import Op
 
 _READERS: dict[str, Reader] = {
@@ -27,29 +27,29 @@ _READERS: dict[str, Reader] = {
     **resizing.READERS,
     **shapes.READERS,
 }
-_WRONG = (Unread, ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError)
-"""What comes of an op that is not of the form we read it in."""
+_WRONG = (UnknownForm, ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError)
+"""Exceptions of an op whose form differs from the one that its reader expects."""
 
 
 def is_known(op: Op) -> bool:
     """Whether there is a reader for ops of its type."""
-    return Said(op, ()).name.lower() in _READERS
+    return RecordedOp(op, ()).name.lower() in _READERS
 
 
 def readings(op: Op, arguments: Sequence[Array | None]) -> Iterator[Bound]:
-    """The ways in which an op may be meant; none where it is not known."""
-    said = Said(op, arguments)
-    reader = _READERS.get(said.name.lower())
+    """Yield the possible readings of an op; none if it is unknown."""
+    recorded = RecordedOp(op, arguments)
+    reader = _READERS.get(recorded.name.lower())
     if reader is None:
         return
     try:
-        yield from reader(said)
+        yield from reader(recorded)
     except _WRONG:
         return
 
 
 def results(bound: Bound, **changed: object) -> tuple[Array, ...] | None:
-    """What it gives; None where it cannot be run so."""
+    """Compute the outputs; None if that fails."""
     try:
         return bound.run(**changed)
     except (*_WRONG, MemoryError):
@@ -57,16 +57,16 @@ def results(bound: Bound, **changed: object) -> tuple[Array, ...] | None:
 
 
 def proven(op: Op, arguments: Sequence[Array | None], output: Array) -> Bound | None:
-    """The reading that gives this output in float64; None where none does."""
+    """Return the reading that gives this output in float64, or None."""
     for bound in readings(op, arguments):
-        found = results(bound)
-        if found and any(_same(one, output) for one in found[:1]):
+        outputs = results(bound)
+        if outputs and _is_same(outputs[0], output):
             return bound
     return None
 
 
-def _same(found: Array, output: Array) -> bool:
-    if found.shape != output.shape or found.dtype == object:
+def _is_same(computed: Array, output: Array) -> bool:
+    if computed.shape != output.shape or computed.dtype == object:
         return False
     size = float(np.max(np.abs(output), initial=0, where=np.isfinite(output)))
-    return bool(np.allclose(found, output, rtol=1e-9, atol=1e-11 * size, equal_nan=True))
+    return bool(np.allclose(computed, output, rtol=1e-9, atol=1e-11 * size, equal_nan=True))

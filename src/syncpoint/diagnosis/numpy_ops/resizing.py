@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, Said, Unread, named
+from syncpoint.diagnosis.numpy_ops.op_arguments import (
+    Array,
+    Bound,
+    Reader,
+    RecordedOp,
+    UnknownForm,
+    named,
+)
 
 COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
@@ -41,26 +48,26 @@ def _matrix(
     antialias: bool,
 ) -> Array:  # fmt: skip
     """Row i: with what weight output i reads each input."""
-    at = _where(n, size, scale, coordinates)
-    found = np.zeros((size, n))
+    positions = _where(n, size, scale, coordinates)
+    output = np.zeros((size, n))
     rows = np.arange(size)
     if kind == "nearest":
-        found[rows, np.clip(_rounded(at, rounding), 0, n - 1)] = 1
-        return found
+        output[rows, np.clip(_rounded(positions, rounding), 0, n - 1)] = 1
+        return output
     if antialias:
         wide = max(1 / scale, 1.0)
-        distance = (np.arange(n)[None] - at[:, None]) / wide
+        distance = (np.arange(n)[None] - positions[:, None]) / wide
         weights = _hat(distance) if kind == "linear" else _cubic(distance, cubic)
         return np.asarray(weights / weights.sum(1, keepdims=True))
     if kind == "linear":
-        at = np.clip(at, 0, n - 1)
-    low = np.floor(at).astype(np.int64)
+        positions = np.clip(positions, 0, n - 1)
+    low = np.floor(positions).astype(np.int64)
     reach = (0, 1) if kind == "linear" else (-1, 0, 1, 2)
     for step in reach:
-        distance = at - (low + step)
+        distance = positions - (low + step)
         weight = _hat(distance) if kind == "linear" else _cubic(distance, cubic)
-        np.add.at(found, (rows, np.clip(low + step, 0, n - 1)), weight)
-    return found
+        np.add.at(output, (rows, np.clip(low + step, 0, n - 1)), weight)
+    return output
 
 
 def _where(n: int, size: int, scale: float, coordinates: str) -> Array:
@@ -74,16 +81,16 @@ def _where(n: int, size: int, scale: float, coordinates: str) -> Array:
     return np.asarray((place + 0.5) / scale - 0.5)
 
 
-def _rounded(at: Array, rounding: str) -> Array:
+def _rounded(positions: Array, rounding: str) -> Array:
     if rounding == "floor":
-        found = np.floor(at)
+        output = np.floor(positions)
     elif rounding == "ceil":
-        found = np.ceil(at)
+        output = np.ceil(positions)
     elif rounding == "round_prefer_floor":
-        found = np.ceil(at - 0.5)
+        output = np.ceil(positions - 0.5)
     else:
-        found = np.floor(at + 0.5)
-    return found.astype(np.int64)
+        output = np.floor(positions + 0.5)
+    return output.astype(np.int64)
 
 
 def _hat(distance: Array) -> Array:
@@ -97,40 +104,42 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def _torch(said: Said) -> Iterable[Bound]:
-    x = said.need(0)
-    name = said.name.lower()
+def _torch(recorded: RecordedOp) -> Iterable[Bound]:
+    x = recorded.need(0)
+    name = recorded.name.lower()
     rank = 1 if "linear1d" in name or "nearest1d" in name else 3 if "3d" in name else 2
     if x.ndim != rank + 2:
-        raise Unread("an image without batch")
-    sizes, scales = _torch_sizes(said, x.shape[2:])
-    settings: dict[str, Any] = {"sizes": sizes, "scales": scales, **_torch_mode(said, name)}
+        raise UnknownForm("an image without batch")
+    sizes, scales = _torch_sizes(recorded, x.shape[2:])
+    settings: dict[str, Any] = {"sizes": sizes, "scales": scales, **_torch_mode(recorded, name)}
     yield Bound(resized, (x,), settings)
 
 
-def _torch_sizes(said: Said, spatial: tuple[int, ...]) -> tuple[Sequence[int], Sequence[float]]:
+def _torch_sizes(
+    recorded: RecordedOp, spatial: tuple[int, ...]
+) -> tuple[Sequence[int], Sequence[float]]:
     """The lengths of the resized axes, and by what they were multiplied."""
-    scales = said.get("scale_factors")
+    scales = recorded.get("scale_factors")
     if scales is None and len(spatial) == 2:
-        by_axis = [said.get("scales_h"), said.get("scales_w")]
+        by_axis = [recorded.get("scales_h"), recorded.get("scales_w")]
         scales = by_axis if None not in by_axis else None
-    sizes = said.get("output_size")
+    sizes = recorded.get("output_size")
     if sizes is None and scales is not None:
         sizes = [int(np.floor(n * s)) for n, s in zip(spatial, scales, strict=True)]
     if sizes is None:
-        raise Unread("a resize without sizes")
+        raise UnknownForm("a resize without sizes")
     own = [m / n for m, n in zip(sizes, spatial, strict=True)]
     return sizes, scales or own
 
 
-def _torch_mode(said: Said, name: str) -> dict[str, Any]:
+def _torch_mode(recorded: RecordedOp, name: str) -> dict[str, Any]:
     """Interpolation and coordinates, which are in the name of the op."""
     if "nearest" in name:
         exact = "exact" in name
         kind, coordinates = "nearest", "half_pixel" if exact else "asymmetric"
         rounding = {"rounding": "round_prefer_ceil" if exact else "floor"}
     else:
-        corners = bool(said.get("align_corners", default=False))
+        corners = bool(recorded.get("align_corners", default=False))
         kind, coordinates = "cubic" if "bicubic" in name else "linear", "half_pixel"
         coordinates = "align_corners" if corners else coordinates
         rounding = {}
@@ -144,34 +153,34 @@ def _torch_mode(said: Said, name: str) -> dict[str, Any]:
     }
 
 
-def _onnx(said: Said) -> Iterable[Bound]:
-    x = said.need(0)
-    last = said.need(len(said.arguments) - 1).reshape(-1)
-    if last.size != x.ndim or len(said.arguments) < 2 or said.get("axes"):
-        raise Unread("a resize of some axes")
+def _onnx(recorded: RecordedOp) -> Iterable[Bound]:
+    x = recorded.need(0)
+    last = recorded.need(len(recorded.arguments) - 1).reshape(-1)
+    if last.size != x.ndim or len(recorded.arguments) < 2 or recorded.get("axes"):
+        raise UnknownForm("a resize of some axes")
     if last.dtype.kind == "f":
         scales = [float(v) for v in last]
         sizes = [int(np.floor(n * s)) for n, s in zip(x.shape, scales, strict=True)]
     else:
         sizes = [int(v) for v in last]
         scales = [m / n for m, n in zip(sizes, x.shape, strict=True)]
-    coordinates = str(said.get("coordinate_transformation_mode", default="half_pixel"))
-    if coordinates not in COORDINATES or said.get("exclude_outside"):
-        raise Unread(f"coordinates {coordinates}")
-    if said.name == "Upsample":
+    coordinates = str(recorded.get("coordinate_transformation_mode", default="half_pixel"))
+    if coordinates not in COORDINATES or recorded.get("exclude_outside"):
+        raise UnknownForm(f"coordinates {coordinates}")
+    if recorded.name == "Upsample":
         coordinates = "asymmetric"
-    rounding = str(said.get("nearest_mode", default="round_prefer_floor"))
+    rounding = str(recorded.get("nearest_mode", default="round_prefer_floor"))
     yield Bound(
         resized,
         (x,),
         {
             "sizes": sizes,
             "scales": scales,
-            "kind": str(said.get("mode", default="nearest")),
+            "kind": str(recorded.get("mode", default="nearest")),
             "coordinates": coordinates,
-            "rounding": "floor" if said.name == "Upsample" else rounding,
-            "cubic": float(said.get("cubic_coeff_a", default=-0.75)),
-            "antialias": bool(said.get("antialias", default=False)),
+            "rounding": "floor" if recorded.name == "Upsample" else rounding,
+            "cubic": float(recorded.get("cubic_coeff_a", default=-0.75)),
+            "antialias": bool(recorded.get("antialias", default=False)),
         },
     )
 

@@ -20,7 +20,7 @@ def bounds(seen: Seen) -> Iterable[Hypothesis]:
         yield from _slope(seen, x)
         yield from _solved(seen, seen.output, "after it")
     elif seen.kind == "clamp" and bound is not None and bound.function is clamp:
-        least, most = bound.settings["least"], bound.settings["most"]
+        least, most = bound.settings["lower"], bound.settings["upper"]
         if least is not None:
             value = clamp(x, None, most)
             yield Hypothesis("clamp-min-missing", "no lower bound", value, simplicity=2)

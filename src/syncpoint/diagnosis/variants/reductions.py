@@ -28,9 +28,11 @@ def reductions(seen: Seen) -> Iterable[Hypothesis]:
         last = bool(bound.settings["last"])
         text = "the first of equal places" if last else "the last of equal places"
         yield from variant_with_settings(seen, "argmax-ties", text, 2, last=not last)
-        flipped = not bound.settings["most"]
+        flipped = not bound.settings["greatest"]
         text = "the place of the greatest" if flipped else "the place of the least"
-        yield from variant_with_settings(seen, "argmax-kind", f"{text} instead", 1, most=flipped)
+        yield from variant_with_settings(
+            seen, "argmax-kind", f"{text} instead", 1, greatest=flipped
+        )
         for axis in range(x.ndim):
             yield from variant_with_settings(
                 seen, "reduce-axis", f"along axis {axis}", 1, axis=axis

@@ -13,7 +13,7 @@ from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.relations import Relation, distance, likeness, related
-from syncpoint.metrics.limits import coarser
+from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
 
@@ -77,7 +77,7 @@ def holds_integers(row: Row) -> bool:
 def declares_rounding(row: Row) -> bool:
     """Whether the target's own type is as coarse as what its values were rounded to."""
     kind = DTYPES[row.target.dtype]
-    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or coarser(row.preset, "f32")
+    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")
 
 
 def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
@@ -164,7 +164,7 @@ def reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
     ops = [at.op]
     if introducer is not None and at.role is Role.OUTPUT:
         try:
-            ops = list(introducer.regions.behind(at.op, [at.index], at.part).ops)
+            ops = list(introducer.regions.find_behind(at.op, [at.index], at.part).ops)
         except NoRegion:
             ops = [at.op]
     found = []

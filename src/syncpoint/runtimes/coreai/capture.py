@@ -9,144 +9,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
 from coreai.runtime import NDArray
 
-from syncpoint.errors import CaptureError, SyncpointError
-from syncpoint.run.dtypes import FLOATS, Kind, from_numpy
+from syncpoint.errors import CaptureError
+from syncpoint.run.dtypes import FLOATS, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Part, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.coreai.alignment import Aligner, Tie
 from syncpoint.runtimes.coreai.arrays import Seen, of_array, placed, seen
+from syncpoint.runtimes.coreai.asset_constants import Constants, Form, Held, constant_key
 from syncpoint.runtimes.coreai.debug_info import NOTHING, Debug
-from syncpoint.runtimes.coreai.program import Node, Program, short
+from syncpoint.runtimes.coreai.kernel_names import Names, short
+from syncpoint.runtimes.coreai.kernel_to_op import Aligner, Tie
+from syncpoint.runtimes.coreai.output_order import order_outputs
+from syncpoint.runtimes.coreai.program import Node, Program
 from syncpoint.runtimes.coreai.quantization import UNPACKING, Rounded, meaning, rows
-from syncpoint.runtimes.import_path import one_line
 from syncpoint.runtimes.protocol import Array
 
-CALL = "call."
-_MEMORY = ("NDArray.alloc", "Context.")
-_EXECUTE = "Function Execute"
-"""The phase that computes results; others find out shapes, with kernels of the same names."""
-_CONSTANT = "NDArray.alloc_const"
-_FEW = 16
-"""Integers that fit into the attributes of an op: axes, sizes, shapes."""
 _KEPT = 8
 """How many values that lay at one place are remembered."""
-
-_ELEMENTS = {
-    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"si{bits}" for bits in (4, 8, 16, 32, 64)},
-    **{f"uint{bits}": f"ui{bits}" for bits in (4, 8, 16, 32, 64)},
-    "bfloat16": "bf16",
-}
-"""Element types as programs write them."""
-
-Form = tuple[tuple[int, ...], Any]
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What lies or lay at a place in memory."""
-
-    form: Form
-    digest: int
-    tie: Tie
-
-
-@dataclass
-class Constants:
-    """The constants of a function: shown when it is loaded, once."""
-
-    values: dict[int, Array] = field(default_factory=dict)
-    held: dict[int, list[_Held]] = field(default_factory=dict)
-
-    def add(self, kernel: int, value: Seen) -> None:
-        """Remember one; its memory lives as long as the function."""
-        self.values[kernel] = value.array
-        kind = value.array.dtype
-        element = _ELEMENTS.get(kind.name) or ("i1" if kind.kind == "b" else "")
-        tie = Tie(constant=kernel, form=(value.array.shape, element))
-        made = _Held(value.form, value.digest, tie)
-        self.held.setdefault(value.address, []).append(made)
-
-    def attribute(self, kernel: int) -> Any:
-        """The few integers of a constant as JSON; None for what is a parameter."""
-        array = self.values[kernel]
-        plain = from_numpy(array.dtype).kind in (Kind.INT, Kind.BOOL)
-        return array.tolist() if plain and array.size <= _FEW else None
-
-
-@dataclass
-class Names:
-    """What kernels are called, the same in all parts of a run."""
-
-    debug: Mapping[int, Debug]
-    names: dict[int, str] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-
-    def of(self, kernel: int, type: str, said: Debug) -> str:
-        """The torch node it completes, or else its type and id."""
-        if kernel not in self.names:
-            name = said.origins[-1] if said.completes and said.origins else ""
-            if not name or name.startswith("@") or name in self.used:
-                name = f"{short(type)}_{kernel}"
-            self.names[kernel] = name
-            self.used.add(name)
-        return self.names[kernel]
-
-
-class Watch:
-    """The callbacks of one loaded function; hands on to the capture that is going on."""
-
-    def __init__(self) -> None:
-        self.constants = Constants()
-        self.capture: Capture | None = None
-        self.error: BaseException | None = None
-        self._running: list[tuple[int, str]] = []
-
-    def begin(self, event: Any) -> int:
-        """A kernel or a phase begins."""
-        self._running.append((event.compile_ids.id, event.event_id))
-        return len(self._running)
-
-    def end(self, event: Any, _interval: int) -> None:
-        """It has ended."""
-        ended = (event.compile_ids.id, event.event_id)
-        if ended in self._running:
-            del self._running[self._running.index(ended) :]
-
-    def values(self, arrays: Sequence[Any], kind: str, ids: Any) -> None:
-        """What a kernel reads or has written. Nothing may be raised into the runtime."""
-        if self.error is not None or not self._running:
-            return
-        kernel, event = self._running[-1]
-        if kernel != ids.id or not event.startswith(CALL):
-            return
-        executes = any(phase == _EXECUTE for _, phase in self._running)
-        name = event.removeprefix(CALL)
-        try:
-            if name == _CONSTANT and kind == "output":
-                for raw in arrays:
-                    if raw is not None:
-                        self.constants.add(kernel, seen(raw))
-            elif executes and self.capture is not None and not name.startswith(_MEMORY):
-                self.capture.values(kernel, name, kind, [r for r in arrays if r is not None])
-        except BaseException as error:
-            self.error = error
-
-    def raise_error(self, name: str) -> None:
-        """Raise what a callback failed with, for the asset of this name."""
-        error = self.error
-        self.error = None
-        if isinstance(error, SyncpointError):
-            raise error
-        if error is not None:
-            raise CaptureError(f"the values inside {name} to be read", one_line(error)) from error
 
 
 class Capture:
@@ -200,7 +83,7 @@ class Capture:
         their places tell them apart."""
         value = placed(array)
         if value is not None and value.address:
-            held = _Held(value.form, value.digest, Tie(given=name))
+            held = Held(value.form, value.digest, Tie(given=name))
             self._held.setdefault(value.address, []).append(held)
 
     @property
@@ -280,7 +163,7 @@ class Capture:
         recorded |= self.parameters
 
     def _kernel(self, kernel: int, name: str, made: list[Seen]) -> None:
-        outputs = _in_order(name, made, self._read)
+        outputs = order_outputs(name, made, self._read)
         shapes = [value.array.shape for value in outputs or made]
         node, order = self._aligner.kernel(name, self._ties, shapes)
         self.aligned += node is not None
@@ -331,7 +214,7 @@ class Capture:
         )
         self.keys[edge] = kept
         here = self._held.setdefault(value.address, [])
-        here.append(_Held(value.form, value.digest, Tie(len(self._edges) - 1, index)))
+        here.append(Held(value.form, value.digest, Tie(len(self._edges) - 1, index)))
         del here[:-_KEPT]
         self._last[value.form, value.digest] = edge
         kind = from_numpy(value.array.dtype).name
@@ -380,48 +263,3 @@ def record_inputs(
             # As an input it is fed again when the run serves as inputs.
             recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
         recorder.tensor(OpKey(name), array, role=Role.STATE, index=1, name=name)
-
-
-def constant_key(kernel: int) -> OpKey:
-    """What a constant is called: assets have no names for them."""
-    return OpKey(f"constant_{kernel}")
-
-
-def _in_order(name: str, made: list[Seen], read: Sequence[Seen]) -> list[Seen] | None:
-    """The outputs of a kernel in the order of its results, which callbacks do not keep; None
-    where nothing tells them apart."""
-    if len(made) < 2:
-        return made
-    if short(name) != "split":
-        return None
-    return _pieces(made, read)
-
-
-def _pieces(made: Sequence[Seen], read: Sequence[Seen]) -> list[Seen] | None:
-    """The outputs of a split, found again in what was split: the bytes of each piece tell."""
-    whole = [v.array for v in read if v.array.size == sum(m.array.size for m in made)]
-    axes = [int(v.array) for v in read if v.array.ndim == 0 and v.array.dtype.kind in "iu"]
-    sizes = [v.array for v in read if v.array.shape == (len(made),) and v.array.dtype.kind in "iu"]
-    for array, axis, size in ((w, a, s) for w in whole for a in axes for s in sizes):
-        if not array.ndim or not -array.ndim <= axis < array.ndim:
-            continue
-        if int(size.sum()) != array.shape[axis]:
-            continue
-        split = np.split(array, np.cumsum(size.astype(np.int64))[:-1], axis)
-        ordered = _in_order_of(split, made)
-        if ordered is not None:
-            return ordered
-    return None
-
-
-def _in_order_of(pieces: Sequence[Array], made: Sequence[Seen]) -> list[Seen] | None:
-    """The values in the order of the pieces that they hold; None where one holds none of them."""
-    left = sorted(made, key=lambda value: value.address)
-    ordered = []
-    for piece in pieces:
-        wanted = of_array(piece)
-        same = [v for v in left if v.form == wanted.form and v.digest == wanted.digest]
-        if same:
-            ordered.append(same[0])
-            left.remove(same[0])
-    return None if left else ordered

@@ -2,7 +2,7 @@
 
 The runtime gives it as JSON with tagged values. Kernels of a body that several calls share (the
 converter makes one body for all layer norms of a shape) all carry what was said of one of the
-calls; `alignment.py` puts that right.
+calls; `kernel_to_op.py` puts that right.
 """
 
 from __future__ import annotations

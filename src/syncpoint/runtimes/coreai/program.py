@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncpoint.runtimes.coreai.debug_info import Debug, read_location
+from syncpoint.runtimes.coreai.kernel_names import short
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(\w+)>")
 _CALLEE = re.compile(r"@([\w.$-]+)")
-_PREFIXES = ("call.", "coreai.", "decomposable.", "broadcasting_")
 _SILENT = frozenset({"constant", "output", "create_token", "read_handle", "write_handle"})
 """Ops of the program that no kernel does."""
 
@@ -68,13 +68,6 @@ class Program:
     nodes: list[Node] = field(default_factory=list)
     said: dict[str, Debug] = field(default_factory=dict)
     """By torch node: module and lines, from the ops that were made from it alone."""
-
-
-def short(name: str) -> str:
-    """The name of a kernel or an op without what the two spell differently."""
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
 
 
 def read(asset: Any, function: str) -> Program | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import coreai.runtime as rt
 import numpy as np
-from coreai.authoring import AIModelAsset
 from coreai.runtime import NDArray
 
 from syncpoint.errors import CaptureError, InputError, Unsupported
@@ -22,11 +19,19 @@ from syncpoint.run.model import Edge, Observer, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.coreai import debug_info, program
 from syncpoint.runtimes.coreai.arrays import NAMES, to_coreai, to_numpy
-from syncpoint.runtimes.coreai.capture import Capture, Names, Watch, record_inputs
+from syncpoint.runtimes.coreai.callbacks import Watch
+from syncpoint.runtimes.coreai.capture import Capture, record_inputs
 from syncpoint.runtimes.coreai.event_loop import Loop
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import bind
-from syncpoint.runtimes.machine_facts import environment_with
+from syncpoint.runtimes.coreai.kernel_names import Names
+from syncpoint.runtimes.coreai.load_asset import (
+    choose_function,
+    load_asset,
+    private_attribute,
+    specialize,
+)
+from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step
@@ -60,8 +65,8 @@ class CoreAISession(BaseSession):
     def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self.name = path.name
-        asset = _asset(path)
-        specialization = _specialization(options["compute_units"])
+        asset = load_asset(path)
+        specialization = specialize(options["compute_units"])
         self._device = _CPU if specialization is None else options["compute_units"]
         if specialization is None and rt._use_os_coreai:
             self._device = "as Core AI chose"
@@ -75,9 +80,9 @@ class CoreAISession(BaseSession):
             raise InputError(
                 f"{path} as an asset that Core AI can load", one_line(error)
             ) from error
-        self._function = _function(options["function"], self._model.function_names, path)
-        debug = debug_info.read(_private(self._model, "_debug_infos"))
-        _private(NDArray, "_wrap")
+        self._function = choose_function(options["function"], self._model.function_names, path)
+        debug = debug_info.read(private_attribute(self._model, "_debug_infos"))
+        private_attribute(NDArray, "_wrap")
         self._watch = Watch()
         self._program = program.read(asset, self._function)
         if self._program is not None:
@@ -207,70 +212,6 @@ class CoreAISession(BaseSession):
         if self._program is None:
             notes.append(_NO_PROGRAM)
         return notes
-
-
-def _asset(path: Path) -> AIModelAsset:
-    if not path.is_dir():
-        raise InputError("an .aimodel folder", f"no folder {path}")
-    # Core AI does not survive a damaged asset: it ends the process.
-    if not AIModelAsset.is_valid(path):
-        raise InputError(f"{path} as a Core AI asset", "a folder without a program or metadata")
-    code, digest = path / "main.mlirb", path / "main.hash"
-    if code.is_file() and digest.is_file():
-        with code.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").digest()
-        if found != digest.read_bytes():
-            raise InputError(
-                f"{code} as it was written", "other bytes than main.hash says", "copy it again"
-            )
-    try:
-        return AIModelAsset.load(path)
-    except Exception as error:
-        raise InputError(f"{path} as a Core AI asset", one_line(error)) from error
-
-
-def _function(asked: str, names: Sequence[str], path: Path) -> str:
-    known = sorted(names)
-    if asked:
-        if asked in known:
-            return asked
-        raise InputError(f"a function of {path.name}", repr(asked), f"it has: {', '.join(known)}")
-    if len(known) == 1:
-        return known[0]
-    if "main" in known:
-        return "main"
-    raise InputError(
-        f"one function of {path.name} to be named",
-        f"{len(known)} functions",
-        f"set function to one of: {', '.join(known)}",
-    )
-
-
-def _private(of: Any, name: str) -> Any:
-    """What is not public but needed; a version without it is named at once."""
-    if not hasattr(of, name):
-        raise Unsupported(
-            f"a coreai-core that shows {name}",
-            f"version {version('coreai-core')}",
-            "install coreai-core==1.0.0b3",
-        )
-    return getattr(of, name)
-
-
-def _specialization(asked: str) -> Any:
-    """How to compile for a compute unit; None for the runtime's own way."""
-    if not asked:
-        return None
-    options = rt.SpecializationOptions
-    if not options.is_supported():
-        raise InputError(
-            "a Core AI runtime with a choice of compute units for compute_units",
-            f"{asked} on {platform.system()}",
-            "use macOS with USE_OS_COREAI=1, or leave it out",
-        )
-    if asked == "cpu":
-        return options.cpu_only()
-    return options.from_preferred_compute_unit_kind(getattr(rt.ComputeUnitKind, asked)())
 
 
 def _spec(name: str, described: Any, required: bool = True) -> InputSpec:

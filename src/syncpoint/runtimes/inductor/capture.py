@@ -3,111 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
-from syncpoint.runtimes.inductor.graph import Given, completed, computed, graph_input, program_of
-from syncpoint.runtimes.inductor.hooks import Buffer
+from syncpoint.runtimes.inductor.codegen_hooks import Buffer
+from syncpoint.runtimes.inductor.compile import tensor_nodes
+from syncpoint.runtimes.inductor.graph_calls import GraphCall, Watch, Watched, place
+from syncpoint.runtimes.inductor.node_metadata import BufferDescriber
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import dtype_name, same_bits
-from syncpoint.runtimes.torch.evaluate import Evaluator
-from syncpoint.runtimes.torch.node_metadata import frames, module_of
-from syncpoint.runtimes.torch.program import Observed, Program
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
-from syncpoint.runtimes.torch.tree_paths import input_path
-
-
-@dataclass(frozen=True)
-class Watched:
-    """The model whose execution is followed."""
-
-    model: nn.Module
-    names: tuple[str, ...]
-    """Of what it takes by position."""
-    compilation: Compilation
-    evaluator: Evaluator
-
-
-@dataclass(frozen=True)
-class GraphCall:
-    """One call of a compiled graph."""
-
-    graph: CompiledGraph
-    inputs: list[Any]
-    """As the compiled code takes them, which may empty the list."""
-    program: Program
-    given: Mapping[str, Given]
-    """What each placeholder stands for, in their order."""
-
-    def arguments(self) -> Iterator[tuple[Given, Any]]:
-        """What each placeholder stands for, with its value."""
-        return zip(self.given.values(), self.inputs, strict=True)
-
-
-class Watch:
-    """Follows one execution: tells the graphs apart, and what each of them is given."""
-
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-        self.programs: dict[str, Program] = {}
-        """Of the graphs in the order they were called."""
-        self._several = len(watched.compilation.graphs) > 1
-        self._calls: Counter[CompiledGraph] = Counter()
-        self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
-        self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
-
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """What the model is called with."""
-        model = self.watched.model
-        for source in (model.named_parameters, model.named_buffers):
-            for name, tensor in source():
-                self._parameters.setdefault(tensor.data_ptr(), (name, tensor))
-        for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
-            if isinstance(value, torch.Tensor):
-                self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
-
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """Learn what the graph is given, then run it."""
-        label = self._label(graph)
-        names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
-        given = {n: self._given(n, v, label) for n, v in zip(names, inputs, strict=True)}
-        program = program_of(graph.module, inputs, given, label)
-        self.programs[label] = program
-        return self.execute(GraphCall(graph, inputs, program, given))
-
-    def execute(self, call: GraphCall) -> Tree:
-        """Run the graph; gives its results."""
-        return call.graph.plain(call.inputs)
-
-    def _label(self, graph: CompiledGraph) -> str:
-        """What this call of the graph is known by: nothing where it is the only one. A graph
-        that is called again has ops of the same names, and inputs of its own."""
-        calls = self._calls[graph]
-        number = list(self._calls).index(graph) if calls else len(self._calls)
-        self._calls[graph] += 1
-        if calls:
-            return f"graph{number}.{calls}"
-        return f"graph{number}" if self._several or number else ""
-
-    def _given(self, name: str, value: Any, label: str) -> Given:
-        """What a placeholder stands for."""
-        if not isinstance(value, torch.Tensor):
-            return Given(None)
-        found = self._parameters.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape and value.numel():
-            return Given(Edge(OpKey(found[0]), role=Role.PARAMETER))
-        found = self._inputs.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape:
-            return Given(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
-        return Given(graph_input(name, label))
+from syncpoint.runtimes.torch.capture import Capture
+from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.torch.node_metadata import frames, module_of, type_of
+from syncpoint.runtimes.torch.program import Observed
 
 
 class Recording(Watch):
@@ -178,7 +90,7 @@ class Buffers(Recording):
 
         edges: dict[str, Edge] = {n: g.edge for n, g in call.given.items() if g.edge is not None}
         held = {known.edge: value for known, value in call.arguments() if known.edge}
-        describe = _Describe(call.program, call.graph)
+        describe = BufferDescriber(call.program, call.graph)
         buffers = call.graph.generated.buffers
 
         def seen(name: str, value: Any) -> None:
@@ -214,62 +126,98 @@ def _copied(value: torch.Tensor, inputs: list[tuple[Edge, Any]]) -> dict[str, An
     return {}
 
 
-class _Describe:
-    """What a buffer is to the graph it was compiled from."""
+class OpByOp(Recording):
+    """The ops of the graph, one by one, by eager kernels."""
 
-    def __init__(self, program: Program, graph: CompiledGraph) -> None:
-        self._program = program
-        self._nodes = {node.name: node for node in program.graph.nodes}
-        origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
-        self._own = {edge.op.op for edge in origins if edge is not None}
-        self._completed = completed(program)
-
-    def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
-        key = self._program.edges.key(buffer.name)
-        attributes: dict[str, Any] = {"kernel": buffer.kernel}
-        made = self._made(buffer, value)
-        kind = buffer.kernel
-        if made is not None:
-            attributes |= {"value_of": made.op.op, "output": made.index}
-            # What is inside an op of the model must not be taken for an op of its own kind.
-            kind = self._completed.get(made.op.op, buffer.kernel)
-        hidden = [n for n in buffer.computes if n not in self._own]
-        if hidden:
-            attributes["computes"] = hidden
-        node = self._nodes.get(buffer.origin) or next(
-            (self._nodes[n] for n in reversed(buffer.origins) if n in self._nodes), None
-        )
-        if node is None:
-            return Op(key, kind, reads, attributes=attributes)
-        module, module_type = module_of(node)
-        return Op(
-            key,
-            kind,
-            reads,
-            attributes=attributes,
-            module=module,
-            module_type=module_type,
-            source=frames(node),
-        )
-
-    def _made(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
-        """The op whose value the buffer holds. Inductor's word is taken only where number of
-        elements and type agree: partial sums and the like carry the node of the whole."""
-        made = computed(self._program, buffer.origin)
-        if made is None or made.role is not Role.OUTPUT:
-            return None
-        expected = self._program.expected(made)
-        if expected is None or expected.dtype != value.dtype or not _same_count(expected, value):
-            return None
-        return made
+    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+        """Interpret the graph."""
+        fed = [
+            value
+            for known, value in call.arguments()
+            if known.edge is None or known.edge.role is not Role.PARAMETER
+        ]
+        program = call.program
+        assert program.module is not None
+        capture = Capture(ledger, program, program.module, program.edges)
+        results = capture.run(*fed, enable_io_processing=False)
+        self.computed.update(ledger.computed)
+        for edge, value in zip(capture.results, results, strict=True):
+            if edge is not None and isinstance(value, torch.Tensor):
+                self.written(edge, value)
+        call.inputs.clear()
+        return results
 
 
-def _same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
-    if any(type(n) is not int for n in expected.shape):
-        return True
-    return expected.numel() == value.numel()
+class Unfused(Recording):
+    """Compiled code that gives back every op."""
+
+    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+        """Run the code, record what came on top, and give back what the graph itself gives."""
+        program = call.program
+        nodes = tensor_nodes(call.graph.module)
+        results = list(call.graph.code(call.inputs))
+        wanted = len(results) - len(nodes)
+        copies = {node.name: node for node in program.graph.nodes}
+        described: set[OpKey] = set()
+        for node, value in zip(nodes, results[wanted:], strict=True):
+            edge = program.edges.of(copies[node.name])
+            if edge is None or edge.role is not Role.OUTPUT or edge in self._recorded:
+                continue
+            self._recorded.add(edge)
+            maker = program.nodes[edge.op.op]
+            reads = program.edges.inputs(maker)
+            if edge.op not in described:
+                described.add(edge.op)
+                module, module_type = module_of(maker)
+                self.recorder.op(
+                    Op(
+                        edge.op,
+                        type_of(maker),
+                        reads,
+                        module=module,
+                        module_type=module_type,
+                        source=frames(maker),
+                    )
+                )
+            ledger.tensor(edge, value, reads)
+            self.count(value)
+            self.written(edge, value)
+        return results[:wanted]
 
 
-def place(value: torch.Tensor) -> int:
-    """Where a tensor's memory begins."""
-    return value.untyped_storage().data_ptr()
+class Wide(Recording):
+    """The ops of the graph in float64, beside an execution that gives what the model expects."""
+
+    def __init__(self, watched: Watched, recorder: Recorder) -> None:
+        super().__init__(watched, recorder)
+        self._twins: dict[int, torch.Tensor] = {}
+        """Memory of what a graph gave -> the same in float64, for the graphs that follow."""
+
+    def record(self, call: GraphCall, ledger: Ledger) -> Tree:
+        """Run the compiled code for its results, and record float64 values."""
+        fed = {
+            known.edge: self._twins.get(place(value), value)
+            for known, value in call.arguments()
+            if isinstance(value, torch.Tensor)
+            and known.edge is not None
+            and known.edge.role is not Role.PARAMETER
+        }
+        wide = self.watched.evaluator.run_all(call.program, fed, ledger)
+        results = call.graph.plain(call.inputs)
+        for value, (edge, twin) in zip(results, wide, strict=True):
+            if edge is None or not isinstance(value, torch.Tensor):
+                continue
+            if isinstance(twin, torch.Tensor):
+                self._twins[place(value)] = twin
+                self.written(edge, value)
+        self.computed["f64"] += 1
+        return results
+
+    def model_output(self, position: int, value: torch.Tensor, name: str) -> None:
+        """Record a final output where it is one that a graph gave: Python code knows no twin."""
+        if place(value) in self._twins:
+            super().model_output(position, value, name)
+
+    def final(self, value: torch.Tensor) -> torch.Tensor:
+        """The twin of a final output."""
+        return self._twins[place(value)].reshape(value.shape)

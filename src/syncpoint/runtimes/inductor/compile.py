@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -13,10 +12,11 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from syncpoint.errors import InputError, Unsupported
-from syncpoint.runtimes.inductor.hooks import Emitter, Generated, emitting, probe
+from syncpoint.errors import Unsupported
+from syncpoint.runtimes.inductor.codegen_hooks import Emitter, Generated, emitting, probe
+from syncpoint.runtimes.inductor.config import inductor_config
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.export import quiet
+from syncpoint.runtimes.torch.silence import silence_torch
 
 
 class CompiledGraph:
@@ -202,56 +202,6 @@ def _caches_off() -> Iterator[None]:
     with (
         inductor.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
         functorch.patch(enable_autograd_cache=False),
-        quiet(),
+        silence_torch(),
     ):
         yield
-
-
-def inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of inductor that the options ask for."""
-    import torch._inductor
-    from torch._inductor import config
-
-    found: dict[str, Any] = {}
-    mode = options["compile_mode"]
-    known_modes = tuple(dict.fromkeys(("default", *torch._inductor.list_mode_options())))
-    if mode not in known_modes:
-        raise InputError(f"a mode of torch.compile: {', '.join(known_modes)}", repr(mode))
-    if mode != "default":
-        found.update(torch._inductor.list_mode_options(mode))
-    if options["device"].partition(":")[0] != "cpu":
-        found["generate_intermediate_hooks"] = True
-    known = config.get_config_copy()
-    for text in filter(None, (t.strip() for t in options["config"].split(","))):
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError("config as name=value,name=value", repr(text))
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 3)
-            raise InputError(
-                "a setting that torch._inductor.config has",
-                repr(name),
-                f"near to it: {', '.join(near)}" if near else "",
-            )
-        found[name] = _value(name, value, known[name])
-    return found
-
-
-def _value(name: str, text: str, default: Any) -> Any:
-    lowered = text.lower()
-    if isinstance(default, bool):
-        if lowered in ("true", "1", "yes", "on", "false", "0", "no", "off"):
-            return lowered in ("true", "1", "yes", "on")
-        raise InputError(f"true or false for {name}", repr(text))
-    if lowered == "none":
-        return None
-    if isinstance(default, (int, float)):
-        try:
-            return type(default)(text)
-        except ValueError:
-            raise InputError(f"a number for {name}", repr(text)) from None
-    if default is None:
-        for kind in (int, float):
-            with contextlib.suppress(ValueError):
-                return kind(text)
-    return text

@@ -10,24 +10,11 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from syncpoint.run.model import Edge, OpKey, Role
-from syncpoint.runtimes.torch.export import attribute
-from syncpoint.runtimes.torch.program import Edges, Observed, Program
+from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.node_metadata import attribute
+from syncpoint.runtimes.torch.program import Observed, Program
 
 aten = torch.ops.aten
-
-_VIEWS = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.reshape.default,
-    aten.expand.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.squeeze.default,
-    aten.unsqueeze.default,
-    aten.alias.default,
-    aten.detach.default,
-}
-"""Ops that change neither values nor their order, expanding by nothing included."""
 
 
 @dataclass(frozen=True)
@@ -96,36 +83,6 @@ def program_of(
 
 def _placeholders(module: GraphModule) -> list[str]:
     return [node.name for node in module.graph.nodes if node.op == "placeholder"]
-
-
-def computed(program: Program, name: str) -> Edge | None:
-    """The op whose value a node has: itself, or the one behind a chain of views."""
-    named = {node.name: node for node in program.graph.nodes}
-    node = named.get(name)
-    while node is not None and node.target in _VIEWS:
-        before = node.args[0]
-        assert isinstance(before, Node)
-        value, wider = before.meta.get("val"), node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or not isinstance(wider, torch.Tensor):
-            break
-        if value.numel() != wider.numel():
-            break
-        node = before
-    return None if node is None else program.edges.of(node)
-
-
-def completed(program: Program) -> dict[str, str]:
-    """Node -> the op of the model it completes, where it does. Of the nodes that one op was
-    decomposed into, the last that computes anything has its value; the others are inside."""
-    last: dict[tuple[Any, ...], Node] = {}
-    for node in program.graph.nodes:
-        original = node.meta.get("original_aten")
-        if node.op != "call_function" or original is None or node.target in _VIEWS:
-            continue
-        made_from = tuple(source.name for source in node.meta.get("from_node") or ())[:1]
-        call = (str(original), made_from, node.meta.get("seq_nr"), node.meta.get("stack_trace"))
-        last[call] = node
-    return {node.name: str(node.meta["original_aten"]) for node in last.values()}
 
 
 def graph_input(name: str, graph: str) -> Edge:

@@ -9,7 +9,8 @@ import torch
 
 from syncpoint.run.model import Edge, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.inductor.capture import Buffers, GraphCall, Watch, Watched
+from syncpoint.runtimes.inductor.capture import Buffers
+from syncpoint.runtimes.inductor.graph_calls import GraphCall, Watch, Watched
 from syncpoint.runtimes.protocol import Array, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_torch
 

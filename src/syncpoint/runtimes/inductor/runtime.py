@@ -71,7 +71,7 @@ class InductorRuntime(TorchRuntime):
         if self.version() is None:
             raise MissingExtra("torch", self.extra, "the runtime inductor")
         from syncpoint.runtimes.inductor.session import InductorSession
-        from syncpoint.runtimes.torch.model_forms import subject_of
+        from syncpoint.runtimes.torch.load_model import subject_of
 
         defaults = {option.name: option.default for option in self.options()}
         settings = {**defaults, **options}

@@ -12,24 +12,24 @@ from torch.utils import _pytree as pytree
 from syncpoint.errors import CaptureError, SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Observer, OpKey, Part, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inductor.capture import Buffers, Recording, Watch, Watched
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inductor.capture import Buffers, OpByOp, Recording, Unfused, Wide
 from syncpoint.runtimes.inductor.compile import Compilation, Listener
-from syncpoint.runtimes.inductor.float64_capture import Wide
+from syncpoint.runtimes.inductor.graph_calls import Watch, Watched
 from syncpoint.runtimes.inductor.replay import Replacing, Replay
-from syncpoint.runtimes.inductor.unfused_capture import OpByOp, Unfused
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, Region, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_numpy
+from syncpoint.runtimes.torch.captured_vs_plain import observed
 from syncpoint.runtimes.torch.environment import environment
 from syncpoint.runtimes.torch.evaluate import choose
-from syncpoint.runtimes.torch.export import quiet
 from syncpoint.runtimes.torch.inputs import key_of
-from syncpoint.runtimes.torch.model_forms import Subject
-from syncpoint.runtimes.torch.observer_check import observed
+from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.model_errors import OpFailed, place_of
+from syncpoint.runtimes.torch.non_tensors import other_outputs
 from syncpoint.runtimes.torch.program import Program
-from syncpoint.runtimes.torch.recorded_so_far import OpFailed, place_of
 from syncpoint.runtimes.torch.session import TorchSession
-from syncpoint.runtimes.torch.tree_paths import other_outputs, path_text
+from syncpoint.runtimes.torch.silence import silence_torch
+from syncpoint.runtimes.torch.tree_paths import path_text
 
 
 class InductorSession(TorchSession):
@@ -210,7 +210,7 @@ class InductorSession(TorchSession):
         compilation = self._compilation(args, kwargs)
 
         def plain() -> Tree:
-            with quiet():
+            with silence_torch():
                 return self._undone(compilation.plain, args, kwargs)
 
         names = [f"out[{position}]" for position in range(len(outputs))]

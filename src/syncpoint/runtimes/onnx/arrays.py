@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 
 from syncpoint.errors import Unsupported
@@ -47,3 +48,12 @@ def to_ort(array: Array) -> Any:
                 array.view(np.uint8), CODES[name]
             )
     return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def constant(value: ir.Value) -> Array | None:
+    """The values of a parameter or constant; None for what is computed or is no number."""
+    found = ir.convenience.get_const_tensor(value)
+    if found is None or int(found.dtype) not in NAMES:
+        return None
+    array: Array = found.numpy()
+    return array

@@ -16,32 +16,21 @@ from syncpoint.run.dtypes import FLOATS, Kind, from_numpy
 from syncpoint.run.model import WHOLE, Edge, OpKey, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.onnx.arrays import to_numpy
-from syncpoint.runtimes.onnx.graph import (
-    Graph,
-    Scope,
-    captured,
-    constant,
-    first_output,
-    is_constant,
-    sub_graphs,
-)
+from syncpoint.runtimes.onnx.arrays import constant, to_numpy
+from syncpoint.runtimes.onnx.graph import Graph, Scope, captured, first_output, sub_graphs
 from syncpoint.runtimes.onnx.instrument import Exposed
 from syncpoint.runtimes.onnx.layouts import (
     BLOCKED,
     LAST,
     block_size,
-    channels_after,
     channels_first,
+    count_channels,
     unblocked,
 )
+from syncpoint.runtimes.onnx.node_metadata import is_constant
 from syncpoint.runtimes.onnx.quantization import Quantizations, multiplies_integers
 from syncpoint.runtimes.protocol import Array
 
-_KEEP_CHANNELS = frozenset(
-    {"Relu", "Clip", "HardSigmoid", "Sigmoid", "BatchNormalization", "MaxPool", "AveragePool"}
-    | {"GlobalAveragePool"}
-)
 Fetch = Callable[[str], Array | None]
 """The value of this name in one graph and round; None where there is none."""
 
@@ -140,24 +129,18 @@ class Capture:
         the runtime's."""
         layout = self._graph.provenance.layouts.get(value.name or "")
         if layout == BLOCKED and array.ndim > 2 and not array.shape[1] % block_size():
-            return unblocked(array, self._channels(value, array.shape[1])), "NCHW"
+            provenance = self._graph.provenance
+            in_file = provenance.made.get(provenance.original(value.name or ""))
+            channels = count_channels(value, in_file, array.shape[1])
+            if channels is None:
+                self._recorder.note(
+                    f"{value.name} may have channels that only fill a block up: how many the model"
+                    " has is not said"
+                )
+            return unblocked(array, channels), "NCHW"
         if layout == LAST and array.ndim > 2:
             return channels_first(array), "NCHW"
         return array, ""
-
-    def _channels(self, value: ir.Value, padded: int) -> int | None:
-        """How many channels the model has here, where the file or the graph says so."""
-        origin = self._graph.provenance.made.get(self._graph.provenance.original(value.name or ""))
-        shape = origin.shape if origin is not None else None
-        known = shape[1] if shape is not None and len(shape) > 1 else None
-        found = known if isinstance(known, int) else (_given(origin) or channels_after(value))
-        if found is None or not 0 < found <= padded:
-            self._recorder.note(
-                f"{value.name} may have channels that only fill a block up: how many the model"
-                " has is not said"
-            )
-            return None
-        return found
 
     def _model_output(self, position: int, value: ir.Value) -> None:
         edge = self._graph.edge(value, Scope())
@@ -194,7 +177,7 @@ class Capture:
         if array is None:
             return
         meaning = self._meaning(value, array)
-        array = _as_in_file(array, self._graph.narrow(value))
+        array = _as_in_file(array, self._graph.provenance.stored_dtype(value))
         self._recorder.for_part(WHOLE).tensor(
             key, array, role=Role.PARAMETER, device=self._device, quantization=meaning
         )
@@ -272,21 +255,6 @@ class Capture:
         number = self._rounds[path]
         self._rounds[path] += 1
         return replace(scope, path=path, iteration=number, edges={**scope.edges, **edges})
-
-
-def _given(value: ir.Value | None) -> int | None:
-    """How many channels the convolution has that a value of the file comes from."""
-    for _ in range(8):
-        node = value.producer() if value is not None else None
-        if node is None or len(node.inputs) == 0:
-            return None
-        if node.op_type == "Conv" and len(node.inputs) > 1 and node.inputs[1] is not None:
-            weight = constant(node.inputs[1])
-            return int(weight.shape[0]) if weight is not None and weight.ndim > 2 else None
-        if node.op_type not in _KEEP_CHANNELS:
-            return None
-        value = node.inputs[0]
-    return None
 
 
 def _as_in_file(array: Array, kind: ir.DataType | None) -> Array:

@@ -1,8 +1,15 @@
-"""The element types of ONNX by their numbers; needs neither onnx nor onnxruntime."""
+"""The element types of ONNX by their numbers; importing it needs neither onnx nor onnxruntime."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.errors import Unsupported
+
+if TYPE_CHECKING:
+    import onnx
 
 NAMES: Mapping[int, str] = {
     1: "f32",
@@ -27,3 +34,24 @@ NAMES: Mapping[int, str] = {
 }
 """Number of an element type in ONNX -> our name."""
 CODES = {name: number for number, name in NAMES.items()}
+
+
+_SEQUENCE = re.compile(r"seq\(tensor\((\w+)\)\)")
+
+
+_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE"}
+"""Element types that ONNX Runtime calls otherwise than ONNX does in lower case."""
+
+
+def onnx_type_of(value: Any) -> onnx.TypeProto:
+    """The ONNX type of an OrtValue; its shape is left open."""
+    import onnx
+    from onnx import helper
+
+    if value.is_tensor():
+        return helper.make_tensor_type_proto(value.element_type(), None)
+    found = _SEQUENCE.fullmatch(value.data_type())
+    if found is None:
+        raise Unsupported("tensors, or sequences of them, to run an op on", value.data_type())
+    element = getattr(onnx.TensorProto, _ELEMENTS.get(found[1], found[1].upper()))
+    return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
-from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.onnx.node_metadata import attributes_of, is_random, said, type_of
-from syncpoint.runtimes.onnx.provenance import (
+from syncpoint.runtimes.onnx.executed_to_file import (
     Provenance,
-    completed_by,
     is_before_activation,
-    quantized_from,
 )
-from syncpoint.runtimes.protocol import Array
+from syncpoint.runtimes.onnx.node_metadata import (
+    attributes_of,
+    is_constant,
+    is_random,
+    said,
+    type_of,
+)
 
 _FOLDED = ".folded"
 """End of the name of a parameter into which others were folded: it has the name of the one it
 was, and other values."""
 _WIDENED = "FusedBack_"
 """What ONNX Runtime puts before the name of a parameter that it casts to float32 beforehand."""
-_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Graph:
         }
         self.parameters = {name: value for value, name in self._parameters.items()}
         """The parameters and constants at the top, by the names they are recorded under."""
-        self.order = self._in_order_of_the_file()
+        self.order = self.provenance.order_as_in_file()
         """The nodes at the top in an order of execution."""
         self.inputs = [v for v in model.graph.inputs if v not in self._parameters]
 
@@ -114,41 +114,9 @@ class Graph:
             module=known.module,
             module_type=known.module_type,
             source=known.source,
-            origins=self._origins(node, [node] if inside else group),
+            origins=self.provenance.origins(node, [node] if inside else group),
             random=is_random(node),
         )
-
-    def _origins(self, node: ir.Node, makers: list[ir.Node]) -> tuple[str, ...]:
-        """The names that the op had, from this form of the model back to the first; what it
-        completes there comes last. `makers` are the ops of the file that it was made from."""
-        originals = [self.provenance.original(o.name or "") for o in node.outputs]
-        names = [*originals]
-        for maker in makers:
-            names += [said(maker).fx, *(o.name or "" for o in maker.outputs)]
-        names += [source.name or "" for source in quantized_from(node)]
-        names += [maker.name or "" for maker in makers]
-        before = {o.name for o in node.outputs if is_before_activation(o)}
-        completes = completed_by(makers, originals[0])
-        origins = dict.fromkeys(name for name in names if name and name not in before)
-        if completes in origins:
-            del origins[completes]
-            origins[completes] = None
-        return tuple(origins)
-
-    def _in_order_of_the_file(self) -> list[ir.Node]:
-        """The nodes in the order in which the file has what they give, as far as what they read
-        allows. ONNX Runtime may run branches in any order, and saves them in another than it
-        found them in; whoever tells ops by their order would take one branch for the other."""
-        place = {node: at for at, node in enumerate(self.original.graph)}
-        rank: dict[ir.Node, int] = {}
-        for node in self.model.graph:
-            known = [self.provenance.original(o.name or "") for o in node.outputs]
-            made = [self.provenance.made[name].producer() for name in known if name]
-            found = [place[maker] for maker in made if maker is not None]
-            before = [rank.get(v.producer(), -1) for v in node.inputs if v is not None]  # type: ignore[arg-type]
-            rank[node] = max([*found, *before], default=-1)
-        # A node ranks no lower than those it reads from, and the sort keeps equals as they are.
-        return sorted(self.model.graph, key=rank.__getitem__)
 
     def _name(self, node: ir.Node, taken: set[str | None]) -> str:
         """The name of the first value that the op gives: a graph has it once, and it outlives
@@ -172,24 +140,6 @@ class Graph:
         if plain not in self.model.graph.initializers:
             name = plain
         return name + _FOLDED if name in self._folded else name
-
-    def narrow(self, value: ir.Value) -> ir.DataType | None:
-        """The 16-bit type in which the file has a parameter that is executed in float32.
-
-        Where there is no kernel for float16, ONNX Runtime computes in float32 with the parameters
-        widened, and under other names: that they were rounded is then to be seen nowhere.
-        """
-        if value.dtype is not ir.DataType.FLOAT or self.model is self.original:
-            return None
-        kinds = {
-            read.dtype
-            for use in value.uses()
-            for maker in self.provenance.group(use.node)
-            for read in maker.inputs
-            if read is not None and _is_given(read) and read.dtype in (*_HALVES, *_WIDE)
-        }
-        kind = kinds.pop() if len(kinds) == 1 else None
-        return kind if kind in _HALVES else None
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
@@ -220,25 +170,6 @@ def sub_graphs(node: ir.Node) -> dict[str, ir.Graph]:
 def first_output(node: ir.Node) -> str:
     """The name of the first value a node gives."""
     return next((o.name for o in node.outputs if o.name), "") or node.name or node.op_type
-
-
-def is_constant(node: ir.Node) -> bool:
-    """Whether a node stands for a parameter."""
-    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
-
-
-def _is_given(value: ir.Value) -> bool:
-    producer = value.producer()
-    return value.is_initializer() or (producer is not None and is_constant(producer))
-
-
-def constant(value: ir.Value) -> Array | None:
-    """The values of a parameter or constant; None for what is computed or is no number."""
-    found = ir.convenience.get_const_tensor(value)
-    if found is None or int(found.dtype) not in NAMES:
-        return None
-    array: Array = found.numpy()
-    return array
 
 
 def _folded(graph: ir.Graph) -> set[str]:

@@ -17,8 +17,9 @@ import onnx_ir as ir
 
 from syncpoint.errors import SyncpointError
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.onnx.graph import is_constant, sub_graphs
-from syncpoint.runtimes.onnx.model import from_proto
+from syncpoint.runtimes.onnx.graph import sub_graphs
+from syncpoint.runtimes.onnx.load_model import from_proto
+from syncpoint.runtimes.onnx.node_metadata import is_constant
 
 _LOOPS = {"Loop": "body", "Scan": "body"}
 MAX_COPIES = 1 << 14

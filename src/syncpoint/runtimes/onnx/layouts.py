@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from syncpoint.runtimes.onnx.arrays import constant
 from syncpoint.runtimes.protocol import Array
 
 DOMAIN = "com.microsoft.nchwc"
@@ -93,6 +94,21 @@ def channels_after(value: ir.Value) -> int | None:
     return None
 
 
+def count_channels(value: ir.Value, in_file: ir.Value | None, padded: int) -> int | None:
+    """How many channels the model has in a blocked value, where the file or the graph says so.
+
+    `in_file` is the value of the file that it stands for, `padded` its channels with padding.
+    """
+    shape = in_file.shape if in_file is not None else None
+    declared = shape[1] if shape is not None and len(shape) > 1 else None
+    channels = (
+        declared
+        if isinstance(declared, int)
+        else (_conv_channels(in_file) or channels_after(value))
+    )
+    return channels if channels is not None and 0 < channels <= padded else None
+
+
 def channels_first(array: Array) -> Array:
     """A tensor with its channels last, as the model has it."""
     return np.moveaxis(array, -1, 1)
@@ -145,3 +161,24 @@ def block_size() -> int:
     first = session.run(None, {"x": x})[0].reshape(-1)
     # The first row of a block holds the first place of its channels: 0, 2, 4 ...
     return int(np.argmax(first != 2 * np.arange(first.size)))
+
+
+_KEEP_CHANNELS = frozenset(
+    {"Relu", "Clip", "HardSigmoid", "Sigmoid", "BatchNormalization", "MaxPool", "AveragePool"}
+    | {"GlobalAveragePool"}
+)
+
+
+def _conv_channels(value: ir.Value | None) -> int | None:
+    """How many channels the convolution has that a value of the file comes from."""
+    for _ in range(8):
+        node = value.producer() if value is not None else None
+        if node is None or len(node.inputs) == 0:
+            return None
+        if node.op_type == "Conv" and len(node.inputs) > 1 and node.inputs[1] is not None:
+            weight = constant(node.inputs[1])
+            return int(weight.shape[0]) if weight is not None and weight.ndim > 2 else None
+        if node.op_type not in _KEEP_CHANNELS:
+            return None
+        value = node.inputs[0]
+    return None

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.stack_text import frames_in, without_call
+from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
@@ -122,3 +122,8 @@ def _frames(text: str) -> tuple[Frame, ...]:
     """The user's lines, innermost last; torch's own where there are none."""
     found = frames_in(text)
     return tuple([f for f in found if not _TORCH.search(f.file)] or found)
+
+
+def is_constant(node: ir.Node) -> bool:
+    """Whether a node stands for a parameter."""
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")

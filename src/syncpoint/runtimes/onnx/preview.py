@@ -10,9 +10,10 @@ from pathlib import Path
 
 from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import FLOATS
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.element_types import CODES, NAMES
-from syncpoint.runtimes.protocol import InputSpec, ModelPreview
+from syncpoint.runtimes.onnx.inputs import input_spec_of_proto
+from syncpoint.runtimes.protocol import ModelPreview
 
 _LARGEST = 512 << 20
 """Files beyond this are not parsed just to be described."""
@@ -41,12 +42,6 @@ def preview_file(path: Path) -> ModelPreview | None:
     precision = NAMES[kinds.most_common(1)[0][0]] if kinds else ""
     if not len(graph.node):
         raise FormatError(f"{path.name} as ONNX", "no ops in it")
-    return ModelPreview(len(graph.node), precision, tuple(_spec(value) for value in declared))
-
-
-def _spec(value: object) -> InputSpec:
-    kind = value.type.tensor_type  # type: ignore[attr-defined]
-    shape = None
-    if kind.HasField("shape"):
-        shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim)
-    return InputSpec(value.name, shape, NAMES.get(kind.elem_type, ""))  # type: ignore[attr-defined]
+    return ModelPreview(
+        len(graph.node), precision, tuple(input_spec_of_proto(value) for value in declared)
+    )

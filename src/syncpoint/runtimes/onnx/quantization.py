@@ -11,8 +11,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from syncpoint.run.dtypes import from_numpy
+from syncpoint.errors import Unsupported
+from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import Quantization
+from syncpoint.runtimes.onnx.arrays import constant
 from syncpoint.runtimes.protocol import Array
 
 Lookup = Callable[[ir.Value], Array | None]
@@ -169,3 +171,27 @@ def multiplies_integers(value: ir.Value) -> bool:
         *("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger", "ConvInteger"),
         "MatMulNBits",
     )
+
+
+def one_sided(zero: Array) -> int:
+    """1 where a grid with this zero point has no negative numbers, -1 where it has no positive
+    ones, else 0."""
+    kind = from_numpy(zero.dtype)
+    if kind.kind is not Kind.INT or not zero.size:
+        return 0
+    signed = kind.name.startswith("i")
+    lowest = -(1 << (kind.bits - 1)) if signed else 0
+    plain = zero.astype(np.int64)
+    if (plain == lowest).all():
+        return 1
+    return -1 if (plain == lowest + (1 << kind.bits) - 1).all() else 0
+
+
+def begins_at_zero(node: ir.Node) -> bool:
+    """Whether the grid that a node quantizes to has no negative numbers."""
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    found = np.zeros((), np.uint8) if zero is None else constant(zero)
+    side = 0 if found is None else one_sided(found)
+    if side < 0:
+        raise Unsupported("a grid that does not end at nought", node.op_type)
+    return side > 0

@@ -6,7 +6,6 @@ rewriting by the provider that runs the whole: so it is the kernel that runs the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,19 +19,18 @@ from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import OpKey, Quantization, Role, TensorKey
 from syncpoint.run.quantize import quantize_values
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_ort
 from syncpoint.runtimes.onnx.capture import Capture, Fetch, Results
-from syncpoint.runtimes.onnx.graph import Graph, Scope, captured, is_constant, sub_graphs
+from syncpoint.runtimes.onnx.element_types import onnx_type_of
+from syncpoint.runtimes.onnx.graph import Graph, Scope, captured, sub_graphs
 from syncpoint.runtimes.onnx.layouts import BLOCKED, LAST, blocked_like, channels_last
+from syncpoint.runtimes.onnx.node_metadata import is_constant
 from syncpoint.runtimes.protocol import Array
 
 Open = Callable[[onnx.ModelProto], Any]
 """Loads a model as the whole was loaded for its capture."""
 Value = Callable[[TensorKey, tuple[int, ...]], Array | None]
-_SEQUENCE = re.compile(r"seq\(tensor\((\w+)\)\)")
-_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE"}
-"""Element types that ONNX Runtime calls otherwise than ONNX does in lower case."""
 
 
 class Alone(Results):
@@ -92,7 +90,7 @@ class Alone(Results):
         self, node: ir.Node, fed: Mapping[str, Any], weights: list[ir.Value], wanted: list[str]
     ) -> onnx.ModelProto:
         """One op as a model."""
-        inputs = [helper.make_value_info(name, _type_of(value)) for name, value in fed.items()]
+        inputs = [helper.make_value_info(name, onnx_type_of(value)) for name, value in fed.items()]
         constants = []
         for value in weights:
             tensor = ir.convenience.get_const_tensor(value)
@@ -181,14 +179,3 @@ def _held(wanted: Array, own: Array, meaning: Quantization | None) -> Array:
         wanted = np.rint(wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return wanted.astype(own.dtype)
-
-
-def _type_of(value: Any) -> onnx.TypeProto:
-    """The ONNX type of a live value; its shape is left open."""
-    if value.is_tensor():
-        return helper.make_tensor_type_proto(value.element_type(), None)
-    found = _SEQUENCE.fullmatch(value.data_type())
-    if found is None:
-        raise Unsupported("tensors, or sequences of them, to run an op on", value.data_type())
-    element = getattr(onnx.TensorProto, _ELEMENTS.get(found[1], found[1].upper()))
-    return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))

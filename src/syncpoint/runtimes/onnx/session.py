@@ -16,20 +16,26 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from syncpoint.errors import CaptureError, InputError, SyncpointError, Unsupported
+from syncpoint.errors import CaptureError, SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inputs.named import bind
-from syncpoint.runtimes.machine_facts import environment_with
+from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.capture import Capture, Results
 from syncpoint.runtimes.onnx.evaluate import Evaluator
 from syncpoint.runtimes.onnx.graph import Graph, sub_graphs
+from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
 from syncpoint.runtimes.onnx.inputs import declared
 from syncpoint.runtimes.onnx.instrument import Instrumented, open_instrumented
-from syncpoint.runtimes.onnx.model import Source, from_proto, load
+from syncpoint.runtimes.onnx.load_model import Source, from_proto, load
+from syncpoint.runtimes.onnx.optimized_graph import (
+    has_more_casts,
+    load_optimized,
+    open_and_save_optimized,
+)
 from syncpoint.runtimes.onnx.replay import Alone, Replay
 from syncpoint.runtimes.protocol import (
     Array,
@@ -42,15 +48,6 @@ from syncpoint.runtimes.protocol import (
 from syncpoint.runtimes.session import BaseSession
 from syncpoint.supervision.scratch_folder import scratch_folder
 
-LEVELS = {
-    "disabled": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
-DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-_DATA_FILE = "session.optimized_model_external_initializers_file_name"
 _AS_EXECUTED = "as-executed"
 
 
@@ -60,17 +57,18 @@ class OnnxSession(BaseSession):
     def __init__(self, model: object, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self._fused = options["fusion"] == _AS_EXECUTED
-        self._providers = providers(options["provider"])
         self._source = load(model)
         self.name = self._source.name
         self._keep = scratch_folder()
-        self._shipped = self._opened_plain(options["optimization"], save=self._fused)
+        self._shipped = self._open_plain(options["optimization"], save=self._fused)
         """The model as anyone would run it under these options."""
-        self._plain = self._shipped if self._fused else self._opened_plain("disabled", save=True)
+        self._plain = self._shipped if self._fused else self._open_plain("disabled", save=True)
         """What is recorded here, run without anybody asking for values."""
         original = self._source.graph()
-        self._executed, self._folder = self._saved()
-        if not self._fused and not _has_more_casts(self._executed, self._source.proto):
+        self._executed, self._folder = load_optimized(
+            Path(self._keep.name), self._source, self._shipped
+        )
+        if not self._fused and not has_more_casts(self._executed, self._source.proto):
             self._executed, self._folder = self._source.proto, self._source.folder
         self._graph = Graph(from_proto(self._executed, self._folder), original)
         self._specs = declared(
@@ -114,7 +112,7 @@ class OnnxSession(BaseSession):
         def whole() -> Results:
             return self._results(given, recorder)
 
-        alone = Alone(self._graph.model, given, self._opened_as_is, cache(whole))
+        alone = Alone(self._graph.model, given, self._open_unoptimized, cache(whole))
         provider = self._captured.get_providers()[0]
         replay = Replay(self._graph, alone, recorder, provider, value)
         replay.record(given)
@@ -186,82 +184,27 @@ class OnnxSession(BaseSession):
             )
         return observer
 
-    def _opened_plain(self, level: str, save: bool) -> Any:
-        settings = self._settings(level)
-        if not save:
-            return self._opened(settings, self._source)
-        settings.optimized_model_filepath = str(self._saved_at())
-        try:
-            return self._opened(settings, self._source)
-        except SyncpointError:
-            if not self._source.folder:
-                raise
-        # Weights that were repacked no longer fit into the one message: into a file with them.
-        settings.add_session_config_entry(_DATA_FILE, "optimized.data")
-        return self._opened(settings, self._source)
-
-    def _saved(self) -> tuple[onnx.ModelProto, str]:
-        """The graph that a plain run executes, and the folder its weights are in."""
-        path = self._saved_at()
-        if not path.is_file():
-            raise Unsupported(
-                f"the graph that {'+'.join(self._shipped.get_providers())} executes",
-                "ONNX Runtime saved none",
-                "capture with fusion=unfused",
+    def _open_plain(self, level: str, save: bool) -> Any:
+        if save:
+            return open_and_save_optimized(
+                self._source, self._options, level, Path(self._keep.name)
             )
-        proto = onnx.load(str(path), load_external_data=False)
-        moved = (path.parent / "optimized.data").is_file()
-        return proto, str(path.parent) if moved else self._source.folder
-
-    def _saved_at(self) -> Path:
-        return Path(self._keep.name) / "optimized.onnx"
+        return open_session(self._source, self._options, session_settings(self._options, level))
 
     def _open_instrumented(self, deep: bool = True) -> tuple[Instrumented, Any]:
         top = self._graph.model.graph
-        return open_instrumented(self._executed, top, self._folder, self._opened_as_is, deep)
+        return open_instrumented(self._executed, top, self._folder, self._open_unoptimized, deep)
 
-    def _opened_as_is(self, model: onnx.ModelProto) -> Any:
-        """The session of a graph that is executed as it is written."""
-        return self._opened(self._settings("disabled"), Source(self.name, model, self._folder))
-
-    def _opened(self, settings: Any, source: Source) -> Any:
-        ort.set_seed(self._options["seed"])
-        given: Any = source.file
-        if not given:
-            given = source.proto.SerializeToString()
-            if source.folder:
-                settings.add_session_config_entry(DATA_FOLDER, source.folder)
-        disabled = [n.strip() for n in self._options["disabled_optimizers"].split(",") if n.strip()]
-        try:
-            return ort.InferenceSession(
-                given, settings, providers=self._providers, disabled_optimizers=disabled
-            )
-        except Exception as error:
-            raise InputError(
-                f"{self.name} as a model that ONNX Runtime can load", one_line(error)
-            ) from error
-
-    def _settings(self, level: str) -> Any:
-        settings = ort.SessionOptions()
-        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
-        settings.log_severity_level = 4
-        if self._options["threads"]:
-            settings.intra_op_num_threads = self._options["threads"]
-        return settings
+    def _open_unoptimized(self, model: onnx.ModelProto) -> Any:
+        """Open a graph that is executed as it is written."""
+        source = Source(self.name, model, self._folder)
+        return open_session(source, self._options, session_settings(self._options, "disabled"))
 
     def _holders(self) -> list[str]:
         nodes = [
             f"{n.op_type} {n.outputs[0].name}" for n in self._graph.nodes.values() if sub_graphs(n)
         ]
         return nodes if len(nodes) <= 3 else [*nodes[:3], f"{len(nodes) - 3} more"]
-
-
-def _has_more_casts(executed: onnx.ModelProto, given: onnx.ModelProto) -> bool:
-    """Whether ONNX Runtime widens what it has no kernels for. It then leaves out the rounding
-    between two such ops, but not if the value there is asked for: so what is recorded must be
-    the graph with its casts, also unfused."""
-    counts = [sum(n.op_type == "Cast" for n in p.graph.node) for p in (executed, given)]
-    return bool(counts[0] > counts[1])
 
 
 def _paired_outputs(
@@ -271,17 +214,3 @@ def _paired_outputs(
     for name, value in plain.items():
         with contextlib.suppress(Unsupported):
             yield name, results.array(name), to_numpy(value)
-
-
-def providers(asked: str) -> list[str]:
-    """The execution providers to open a model with."""
-    available = list(ort.get_available_providers())
-    if not asked:
-        return [p for p in available if p != "AzureExecutionProvider"]
-    if asked not in available:
-        raise InputError(
-            "an execution provider of this ONNX Runtime",
-            repr(asked),
-            f"these are there: {', '.join(available)}",
-        )
-    return [asked]

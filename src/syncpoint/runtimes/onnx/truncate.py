@@ -13,16 +13,16 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
-from syncpoint.runtimes.onnx.model import Source
-from syncpoint.runtimes.onnx.session import DATA_FOLDER, LEVELS, OnnxSession, providers
+from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
+from syncpoint.runtimes.onnx.load_model import Source
+from syncpoint.runtimes.onnx.session import OnnxSession
 from syncpoint.runtimes.protocol import Array, Inputs
 
 
@@ -37,7 +37,8 @@ class OnnxCutter:
         """What the model gives when it ends in these values; None for what is no tensor."""
         names = self._names(edges)
         source = self._cut(names)
-        opened = self._opened(source)
+        settings = session_settings(self._options, self._options["optimization"])
+        opened = open_session(source, self._options, settings)
         taken = {value.name for value in opened.get_inputs()}
         feeds = {n: to_ort(a) for n, a in self._session.fed(inputs).items() if n in taken}
         try:
@@ -77,25 +78,3 @@ class OnnxCutter:
             # Runtime finds it out itself where this cannot.
             proto = onnx.shape_inference.infer_shapes(proto)
         return Source(whole.name, proto, whole.folder)
-
-    def _opened(self, source: Source) -> Any:
-        options = self._options
-        settings = ort.SessionOptions()
-        level = LEVELS[options["optimization"]]
-        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-        settings.log_severity_level = 4
-        if options["threads"]:
-            settings.intra_op_num_threads = options["threads"]
-        if source.folder:
-            settings.add_session_config_entry(DATA_FOLDER, source.folder)
-        disabled = [n.strip() for n in options["disabled_optimizers"].split(",") if n.strip()]
-        ort.set_seed(options["seed"])
-        try:
-            return ort.InferenceSession(
-                source.proto.SerializeToString(),
-                settings,
-                providers=providers(options["provider"]),
-                disabled_optimizers=disabled,
-            )
-        except Exception as error:
-            raise InputError("a cut model that ONNX Runtime loads", one_line(error)) from error

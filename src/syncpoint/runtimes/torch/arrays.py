@@ -124,3 +124,8 @@ def describe(value: object) -> str:
 def cloned(value: Tree) -> Tree:
     """A tensor with memory of its own; everything else as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def describe_dtype(dtype: torch.dtype) -> str:
+    """`float64`, for messages."""
+    return str(dtype).removeprefix("torch.")

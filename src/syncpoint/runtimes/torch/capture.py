@@ -12,18 +12,17 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, Op, OpKey, Role
+from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.node_metadata import attributes
-from syncpoint.runtimes.torch.program import (
-    AMBIGUOUS,
-    AUTOCAST,
-    Edges,
-    Plan,
-    Program,
-    model_input,
-    state_before,
-)
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, OpFailed
+from syncpoint.runtimes.torch.edges import Edges, model_input, state_before
+from syncpoint.runtimes.torch.evaluate import Evaluator
+from syncpoint.runtimes.torch.inputs import Args, Kwargs
+from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.model_errors import OpFailed, place_of, raised
+from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attributes
+from syncpoint.runtimes.torch.program import AMBIGUOUS, Observed, Plan, Program
+from syncpoint.runtimes.torch.steps import Loop
 
 
 class Capture(Interpreter):
@@ -236,6 +235,48 @@ def record_program(
         if isinstance(value, torch.Tensor) and made_by is not None:
             ledger.model_output(made_by, position, value, program.outputs[position])
     return outputs, capture.written
+
+
+def record_by_nodes(
+    program: Program,
+    ledger: Ledger,
+    subject: Subject,
+    loop: Loop | None,
+    inputs: tuple[Args, Kwargs],
+    seed: int,
+    kind: Callable[..., Capture] = Capture,
+) -> list[Any]:
+    """Record a program, or its next step in a loop, node by node.
+
+    Gives the flattened outputs. An op that raises becomes the error of the model.
+    """
+    torch.manual_seed(seed)
+    states = {} if loop is None else loop.states
+    try:
+        outputs, written = record_program(program, ledger, pytree.tree_leaves(inputs), states, kind)
+    except OpFailed as failed:
+        cause = failed.__cause__
+        assert isinstance(cause, Exception)
+        raise raised(subject, cause, *inputs, place_of(failed.op)) from cause
+    if loop is not None:
+        loop.states.update(written)
+    return outputs
+
+
+def record_in_float64(
+    program: Program, evaluator: Evaluator, leaves: Sequence[Any], recorder: Recorder
+) -> None:
+    """Record one execution of a program with all floating-point arithmetic in float64."""
+    ledger = Ledger(Observed(), recorder)
+    input_values = {}
+    for (name, path), value in zip(program.placeholders, leaves, strict=True):
+        if isinstance(value, torch.Tensor):
+            ledger.tensor(model_input(name), value, name=path)
+            input_values[model_input(name)] = value
+    outputs = evaluator.run_all(program, input_values, ledger)
+    for position, (edge, value) in enumerate(outputs):
+        if edge is not None and isinstance(value, torch.Tensor):
+            ledger.model_output(edge, position, value, program.outputs[position])
 
 
 def _as_held(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:

@@ -24,17 +24,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncpoint.run.model import Edge, Frame, Op, OpKey, Role
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.aliasing import REREAD, Memory, Place, Write, storage_of
 from syncpoint.runtimes.torch.arrays import cloned, form_of
-from syncpoint.runtimes.torch.inputs import Args, Kwargs, named, raised
-from syncpoint.runtimes.torch.model_forms import Subject
-from syncpoint.runtimes.torch.module_paths import ModuleStack, Stack, class_name, python_stack
-from syncpoint.runtimes.torch.node_metadata import FRAMES, attributes, type_of, written
-from syncpoint.runtimes.torch.program import Edges, Program, describe, identity
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, place_of
-from syncpoint.runtimes.torch.state import Loop, own_tensors, unchanged
+from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.in_place_writes import (
+    REREAD,
+    Memory,
+    Place,
+    Write,
+    storage_of,
+    written,
+)
+from syncpoint.runtimes.torch.inputs import Args, Kwargs
+from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.torch.live_stack import ModuleStack, Stack, class_name, python_stack
+from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.model_errors import place_of, raised
+from syncpoint.runtimes.torch.model_tensors import identity, own_tensors, unchanged
+from syncpoint.runtimes.torch.node_metadata import FRAMES, attributes, describe, type_of
+from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.steps import Loop
 from syncpoint.runtimes.torch.torchscript import unoptimised
-from syncpoint.runtimes.torch.tree_paths import path_text
+from syncpoint.runtimes.torch.tree_paths import named_leaves, path_text
 
 aten = torch.ops.aten
 
@@ -320,7 +330,7 @@ def record_by_dispatch(
     model = subject.module if loop is None else loop.traced
     stack = python_stack if subject.script is None else subject.script.here
     tracer = Tracer(model, ledger, stack, None if loop is None else loop.written)
-    paths = [path for path, _ in named((args, kwargs), subject.positional)]
+    paths = [path for path, _ in named_leaves((args, kwargs), subject.positional)]
     kept = unchanged(model) if loop is None else contextlib.nullcontext()
     with kept, unoptimised() if subject.script else contextlib.nullcontext():
         torch.manual_seed(seed)

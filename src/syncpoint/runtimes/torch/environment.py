@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.machine_facts import cpu_flags, cpu_name
+from syncpoint.runtimes.environment import cpu_flags, cpu_name
+from syncpoint.runtimes.exception_text import one_line
 
 
 def device_named(name: str) -> torch.device:

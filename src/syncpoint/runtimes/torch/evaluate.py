@@ -12,19 +12,20 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, Region, Tree
 from syncpoint.runtimes.torch.arrays import (
     describe,
+    describe_dtype,
     is_float_name,
     to_numpy,
     to_torch,
     torch_dtype,
 )
+from syncpoint.runtimes.torch.ledger import Ledger
 from syncpoint.runtimes.torch.node_metadata import type_of
 from syncpoint.runtimes.torch.op_in_dtype import call, cast, check
 from syncpoint.runtimes.torch.program import AMBIGUOUS, Program
-from syncpoint.runtimes.torch.recorded_so_far import Ledger
 
 _CACHE_BYTES = 512 << 20
 """Cast parameters are kept up to here; ops of one region share them, and so do neighbours."""
@@ -297,11 +298,6 @@ def _said(program: Program, key: OpKey) -> str:
 
 def _is_real(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
-
-
-def describe_dtype(dtype: torch.dtype) -> str:
-    """`float64`, for messages."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _node(program: Program, key: OpKey) -> Node | None:

@@ -8,11 +8,7 @@ input is never the value from before a later write.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import operator
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,24 +18,13 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.node_metadata import frames, is_op, mutates
-from syncpoint.runtimes.torch.program import (
-    AUTOCAST,
-    Edges,
-    Observed,
-    Program,
-    identity,
-    named_tensors,
-)
+from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.in_place_writes import mutates
+from syncpoint.runtimes.torch.model_tensors import identity, named_tensors
+from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attribute, frames, is_op
+from syncpoint.runtimes.torch.program import Observed, Program
+from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
-
-
-def attribute(module: torch.nn.Module, target: str) -> Tree:
-    """What a get_attr node fetches."""
-    found: Any = module
-    for name in target.split("."):
-        found = getattr(found, name)
-    return found
 
 
 def export(
@@ -50,7 +35,7 @@ def export(
     strict: bool = False,
 ) -> Program:
     """The program of a model for these inputs; `names` are its parameters' names by position."""
-    with quiet():
+    with silence_torch():
         exported = torch.export.export(model, args, kwargs, strict=strict)
     return program_of(exported, (args, kwargs), names, named_tensors(model))
 
@@ -67,7 +52,7 @@ def program_of(
     and buffers in the order in which the model has them, for what is there under two names.
     """
     notes: list[str] = []
-    with quiet():
+    with silence_torch():
         originals: dict[str, tuple[str, ...]] = {}
         if any(mutates(node) for node in _all_nodes(exported.graph_module)):
             before = [node for node in _all_nodes(exported.graph_module) if is_op(node)]
@@ -95,23 +80,6 @@ def program_of(
         module=module,
         observed=Observed(keeps_forms=bool(exported.range_constraints)),
     )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Export tells of its troubles on every channel there is; we tell of them in our own words."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
 
 
 def _all_nodes(module: torch.nn.Module) -> Iterator[Node]:

@@ -22,7 +22,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, Op, OpKey, Part, Role, TensorKey
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.tree_paths import leaves_of, named_arguments
+from syncpoint.runtimes.torch.inputs import named_arguments
+from syncpoint.runtimes.torch.tree_paths import leaves_of
 
 F = TypeVar("F", bound=Callable[..., None])
 

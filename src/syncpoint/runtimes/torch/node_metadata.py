@@ -13,9 +13,9 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.run.model import Frame
+from syncpoint.run.model import Frame, Op, OpKey
+from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.stack_text import frames_in, without_call
 from syncpoint.runtimes.torch.arrays import dtype_name
 
 FRAMES = "syncpoint_frames"
@@ -120,49 +120,6 @@ def is_uninitialised(node: Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in _UNINITIALISED
 
 
-def mutates(node: Node) -> bool:
-    """Whether the node changes one of its inputs."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    if target._schema.is_mutable:
-        return True
-    return bool(batch_statistics(target, node.args, node.kwargs))
-
-
-_LEARNING = {
-    torch.ops.aten.batch_norm.default,
-    torch.ops.aten.instance_norm.default,
-    torch.ops.aten.native_batch_norm.default,
-}
-
-
-def batch_statistics(target: Any, args: Tree, kwargs: Tree) -> list[Any]:
-    """The running statistics that an op updates although its schema does not say so."""
-    if target not in _LEARNING:
-        return []
-    names = [argument.name for argument in target._schema.arguments]
-    given = dict(kwargs) | dict(zip(names, args, strict=False))
-    if not given.get("training", given.get("use_input_stats")):
-        return []
-    found = [given.get("running_mean"), given.get("running_var")]
-    return [value for value in found if value is not None]
-
-
-def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that an op writes to."""
-    if not isinstance(func, torch._ops.OpOverload):
-        return []
-    found: list[Any] = []
-    for position, argument in enumerate(func._schema.arguments):
-        info = argument.alias_info
-        if info is not None and info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += pytree.tree_leaves(value)
-    found += batch_statistics(func, args, kwargs)
-    return [value for value in found if isinstance(value, torch.Tensor)]
-
-
 def arguments(node: Node) -> Iterator[tuple[str, Any]]:
     """Every argument of the node by name, defaults included, in the order of the schema."""
     target = node.target
@@ -231,3 +188,29 @@ def is_tensor(node: Node) -> bool:
         return True
     value = node.meta.get("val")
     return value is None or isinstance(value, torch.Tensor)
+
+
+AUTOCAST = "syncpoint_autocast"
+"""Key in a node's meta: the arguments of the autocast it ran under."""
+
+
+def describe(node: Node, originals: tuple[str, ...] = ()) -> Op:
+    """An op as its node tells of it, without inputs and attributes."""
+    module, module_type = module_of(node)
+    return Op(
+        OpKey(node.name),
+        type_of(node),
+        module=module,
+        module_type=module_type,
+        source=frames(node),
+        origins=tuple(dict.fromkeys((node.name, *originals, *ancestors(node)))),
+        random=is_random(node) or is_uninitialised(node),
+    )
+
+
+def attribute(module: torch.nn.Module, target: str) -> Tree:
+    """What a get_attr node fetches."""
+    found: Any = module
+    for name in target.split("."):
+        found = getattr(found, name)
+    return found

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 from syncpoint.errors import CaptureError, InputError
-from syncpoint.runtimes.import_path import load_object, one_line
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.protocol import Repro
+from syncpoint.runtimes.torch.silence import without_log
 
 _ATTRIBUTES = ("mod", "load_args")
 
@@ -50,7 +49,7 @@ def load_repro(path: str) -> Repro:
         folder = None
     counting = NopInputReader()
     try:
-        with warnings.catch_warnings(record=True) as said, _without_log():
+        with warnings.catch_warnings(record=True) as said, without_log():
             warnings.simplefilter("always")
             reader = InputReader(save_dir=folder)
             load_args(counting)
@@ -65,16 +64,6 @@ def load_repro(path: str) -> Repro:
             f" {f'in {folder}' if folder else 'kept'}: random ones were used"
         )
     return Repro(module, tuple(reader.args), tuple(notes))
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _save_dir(path: Path) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,34 +14,28 @@ from torch.utils import _pytree as pytree
 from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.model import WHOLE, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.import_path import one_line
+from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, InputSpec, Region, Tree
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step
 from syncpoint.runtimes.torch.arrays import cloned
-from syncpoint.runtimes.torch.capture import Capture, record_program
+from syncpoint.runtimes.torch.capture import Capture, record_by_nodes, record_in_float64
+from syncpoint.runtimes.torch.captured_vs_plain import observed, observed_states
 from syncpoint.runtimes.torch.dispatch_capture import record_by_dispatch
 from syncpoint.runtimes.torch.environment import environment
 from syncpoint.runtimes.torch.evaluate import Evaluator, choose
 from syncpoint.runtimes.torch.export import export, program_of
-from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind, key_of, named, raised
-from syncpoint.runtimes.torch.model_forms import Subject, subject_of
-from syncpoint.runtimes.torch.observer_check import observed, observed_states
-from syncpoint.runtimes.torch.program import Observed, Program, model_input
-from syncpoint.runtimes.torch.recorded_so_far import Ledger, OpFailed, place_of
+from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind, key_of
+from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.torch.load_model import Subject, subject_of
+from syncpoint.runtimes.torch.model_errors import raised
+from syncpoint.runtimes.torch.model_tensors import unchanged
+from syncpoint.runtimes.torch.non_tensors import note_other_inputs, other_outputs
+from syncpoint.runtimes.torch.program import Observed, Program
 from syncpoint.runtimes.torch.replay import Replay, Value
-from syncpoint.runtimes.torch.state import Loop, unchanged
-from syncpoint.runtimes.torch.tree_paths import other_outputs
+from syncpoint.runtimes.torch.steps import Loop, LoopTotals
 
 _STATE = threading.RLock()
 """Threads, seed, default dtype and training mode are global in torch: one execution at a time."""
-
-
-@dataclass
-class _LoopTotals(RunTotals):
-    """What holds of all parts of a run together, and the loop whose steps they may be."""
-
-    loop: Loop | None = None
-    """Where the samples are steps."""
 
 
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
@@ -99,7 +92,7 @@ class TorchSession(BaseSession):
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
         """Capture one execution, then run the model plainly and compare the final outputs."""
         totals = self.totals(recorder)
-        assert isinstance(totals, _LoopTotals)
+        assert isinstance(totals, LoopTotals)
         if self._options.get("steps"):
             recorder = recorder_of_step(recorder)
         with self._in_effect():
@@ -110,7 +103,7 @@ class TorchSession(BaseSession):
 
     def new_totals(self) -> RunTotals:
         """The totals of a run before its first sample, without a loop."""
-        return _LoopTotals()
+        return LoopTotals()
 
     def _record_facts(self, recorder: Recorder, **more: Any) -> None:
         """What runs the model, and where."""
@@ -123,14 +116,11 @@ class TorchSession(BaseSession):
         )
 
     @contextlib.contextmanager
-    def _stepping(self, totals: _LoopTotals, args: Args, kwargs: Kwargs) -> Iterator[None]:
+    def _stepping(self, totals: LoopTotals, args: Args, kwargs: Kwargs) -> Iterator[None]:
         """Make the next step of the loop, if the samples are steps; nothing of it stays in the
         session, which may run several loops."""
         if self._options.get("steps"):
-            if totals.loop is None:
-                totals.loop = Loop(self._subject, args, kwargs)
-            torch.manual_seed(self._options["seed"])
-            totals.loop.step(args, kwargs)
+            totals.run_next_step(self._subject, args, kwargs, self._options["seed"])
         self._loop = totals.loop
         try:
             yield
@@ -165,17 +155,8 @@ class TorchSession(BaseSession):
             program = self._program(args, kwargs)
             if program is None:
                 program, _, _ = self._traced(args, kwargs, None, recorder.part)
-            ledger = Ledger(Observed(), recorder)
             leaves = pytree.tree_leaves((args, kwargs))
-            given = {}
-            for (name, path), value in zip(program.placeholders, leaves, strict=True):
-                if isinstance(value, torch.Tensor):
-                    ledger.tensor(model_input(name), value, name=path)
-                    given[model_input(name)] = value
-            results = self._evaluator.run_all(program, given, ledger)
-            for position, (edge, value) in enumerate(results):
-                if edge is not None and isinstance(value, torch.Tensor):
-                    ledger.model_output(edge, position, value, program.outputs[position])
+            record_in_float64(program, self._evaluator, leaves, recorder)
 
     def replay(self, inputs: Inputs, value: Value, recorder: Recorder) -> Mapping[OpKey, str]:
         """Run the program once; each op's result is recorded, then `value` is put in its place."""
@@ -201,7 +182,7 @@ class TorchSession(BaseSession):
         """
         with self._in_effect():
             args, kwargs = self._bind(inputs)
-            with self._stepping(_LoopTotals(), args, kwargs):
+            with self._stepping(LoopTotals(), args, kwargs):
                 program = self._program(args, kwargs)
                 if program is None:
                     program, _, _ = self._traced(args, kwargs, None, part)
@@ -343,18 +324,13 @@ class TorchSession(BaseSession):
     ) -> tuple[Program, Ledger, list[Any]]:
         """Record the model while it runs."""
         ledger = Ledger(Observed(), recorder)
-        self._tell_of_numbers(args, kwargs, ledger)
+        note_other_inputs((args, kwargs), self._subject.positional, ledger)
         seed = self._options["seed"]
         program, outputs = record_by_dispatch(
             self._subject, self._loop, (args, kwargs), ledger, seed, self._fallback
         )
         self._programs[key_of(args, kwargs, part)] = program
         return program, ledger, outputs
-
-    def _tell_of_numbers(self, args: Args, kwargs: Kwargs, ledger: Ledger) -> None:
-        for path, value in named((args, kwargs), self._subject.positional):
-            if value is not None and not isinstance(value, torch.Tensor):
-                ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
 
     def _captured(
         self,
@@ -365,20 +341,10 @@ class TorchSession(BaseSession):
         kind: Callable[..., Capture] = Capture,
     ) -> list[Any]:
         """Record the program node by node; gives the flattened final outputs."""
-        self._tell_of_numbers(args, kwargs, ledger)
-        states = {} if self._loop is None else self._loop.states
-        torch.manual_seed(self._options["seed"])
-        try:
-            outputs, written = record_program(
-                program, ledger, pytree.tree_leaves((args, kwargs)), states, kind
-            )
-        except OpFailed as failed:
-            cause = failed.__cause__
-            assert isinstance(cause, Exception)
-            raise self._raised(cause, args, kwargs, place_of(failed.op)) from cause
-        if self._loop is not None:
-            self._loop.states.update(written)
-        return outputs
+        note_other_inputs((args, kwargs), self._subject.positional, ledger)
+        return record_by_nodes(
+            program, ledger, self._subject, self._loop, (args, kwargs), self._options["seed"], kind
+        )
 
     def _observed(
         self, program: Program, outputs: list[Any], args: Args, kwargs: Kwargs

@@ -24,7 +24,7 @@ import torch
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.module_paths import Here, python_stack
+from syncpoint.runtimes.torch.live_stack import Here, python_stack
 from syncpoint.runtimes.torch.node_metadata import of_the_user
 
 _SUFFIX = ".debug_pkl"

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
-from syncpoint.run.model import OtherOutput, Part
 from syncpoint.runtimes.protocol import Tree
-
-_MAX_TEXT = 200
-"""Characters that are kept of an output that is a number or a text."""
-
-
-def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:
-    """The arguments of a call by the names that forward has for them."""
-    try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return [("args", args), *kwargs.items()]
-    kinds = {p.name: p.kind for p in bound.signature.parameters.values()}
-    found: list[tuple[str, Any]] = []
-    for name, value in bound.arguments.items():
-        if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-            found += value.items()
-        else:
-            positional = kinds[name] is inspect.Parameter.VAR_POSITIONAL
-            found.append(("args" if positional else name, value))
-    return found
 
 
 def leaves_of(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
@@ -67,28 +44,6 @@ def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str,
         yield from _walk(item, where, (*above, id(value)))
 
 
-def other_outputs(
-    names: Sequence[str], values: Sequence[Any], part: Part
-) -> dict[str, OtherOutput]:
-    """Outputs that are no tensors, as text: they are not recorded, and must not be forgotten."""
-    where = "".join(
-        f"@{name}={number}"
-        for name, number in (("sample", part.sample), ("step", part.step))
-        if number >= 0
-    )
-    return {
-        f"{name}{where}": _other_output(value)
-        for name, value in zip(names, values, strict=False)
-        if value is not None and not isinstance(value, torch.Tensor)
-    }
-
-
-def _other_output(value: object) -> OtherOutput:
-    if isinstance(value, bool | int | float | complex | str):
-        return OtherOutput(repr(value)[:_MAX_TEXT])
-    return OtherOutput(type(value).__name__, is_opaque=True)
-
-
 def input_path(path: tuple[Any, ...], names: tuple[str, ...]) -> str:
     """A leaf of (args, kwargs) as the user knows it: by the name of the parameter."""
     side, which, rest = path[0].idx, path[1], path[2:]
@@ -116,3 +71,9 @@ def path_text(root: str, keys: tuple[Any, ...]) -> str:
         else:
             text += f".{getattr(key, 'name', key)}"
     return text
+
+
+def named_leaves(tree: Tree, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """The leaves of (args, kwargs), each with the path a user knows."""
+    for path, value in pytree.tree_flatten_with_path(tree)[0]:
+        yield input_path(path, names), value

@@ -13,13 +13,13 @@ from torch.fx import Graph, GraphModule, Node
 from syncpoint.errors import CaptureError, Unsupported
 from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
-from syncpoint.runtimes.import_path import one_line
-from syncpoint.runtimes.inductor.compile import inductor_config
+from syncpoint.runtimes.exception_text import one_line
+from syncpoint.runtimes.inductor.config import inductor_config
 from syncpoint.runtimes.protocol import Array, Inputs
 from syncpoint.runtimes.torch.arrays import to_numpy
-from syncpoint.runtimes.torch.export import quiet
 from syncpoint.runtimes.torch.program import Program
 from syncpoint.runtimes.torch.session import TorchSession
+from syncpoint.runtimes.torch.silence import silence_torch
 
 
 class TorchCutter:
@@ -33,7 +33,7 @@ class TorchCutter:
     def run(self, edges: Sequence[Edge], inputs: Inputs, part: Part) -> list[Array | None]:
         """What the program gives when it ends in these values; None for what is no tensor."""
         cut = self._cut(edges, part)
-        with self._session.in_effect(), quiet():
+        with self._session.in_effect(), silence_torch():
             try:
                 found = self._callable(cut)(*self._session.leaves(inputs))
             except Exception as error:
@@ -43,7 +43,7 @@ class TorchCutter:
     def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
         """Keep the cut program."""
         made = path.with_suffix(".pt2")
-        with output_files(made) as folder, self._session.in_effect(), quiet():
+        with output_files(made) as folder, self._session.in_effect(), silence_torch():
             leaves = tuple(self._session.leaves(inputs))
             try:
                 exported = torch.export.export(self._cut(edges, part), leaves)

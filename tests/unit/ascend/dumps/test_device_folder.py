@@ -12,7 +12,7 @@ from helpers.device_dump_files import chunk, dump, input_, number, one_output, o
 from helpers.paths import ASCEND_DATA
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.golden_folder import GoldenFolder
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import InputError
 from syncpoint.run.model import OpKey, Role, TensorKey
 

@@ -13,7 +13,7 @@ from helpers.paths import ASCEND_DATA
 from syncpoint.ascend.dumps.batch_tree import is_tree, latest, leaves, rule_of, rules
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.device_types import stored_type
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import OpKey, Role, TensorKey
 

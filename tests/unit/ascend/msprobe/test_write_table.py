@@ -12,7 +12,7 @@ import pytest
 
 from helpers.msprobe_dumps import REAL, edited, figures, real, tensor, write
 from syncpoint.ascend.msprobe.write_table import write_msprobe_csv, write_msprobe_xlsx
-from syncpoint.dumps.registry import open_dump
+from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import InputError
 
 DISAGREE: dict[tuple[str, str, str], str] = {}
@@ -239,7 +239,7 @@ def test_a_missing_sum_is_a_warning(tmp_path):
 
 
 def test_a_run_that_was_kept_gives_the_same_table(tmp_path):
-    from syncpoint.dumps.registry import save_dump
+    from syncpoint.dumps.save_dump import save_dump
 
     runs = []
     for name in ("target", "reference"):

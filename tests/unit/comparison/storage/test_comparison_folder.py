@@ -12,7 +12,7 @@ from helpers.reseal_checksums import reseal
 from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import compare
-from syncpoint.comparison.storage.comparison_folder import COLUMNS
+from syncpoint.comparison.storage.sync_point_table import COLUMNS
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import METRIC_IDS
 from syncpoint.metrics.limits import PRESETS

@@ -10,12 +10,13 @@ import pytest
 
 import syncpoint as sp
 from helpers.paths import DATA
-from syncpoint.comparison.storage.comparison_folder import SCHEMA, keep_diagnosis, read_about
+from syncpoint.comparison.storage.comparison_folder import save_diagnosis
+from syncpoint.comparison.storage.comparison_json import SCHEMA, read_comparison_json
 from syncpoint.comparison.storage.older_schemas import split_reason, upgrade_table
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 
 OLDER = DATA / "schema2"
@@ -45,7 +46,7 @@ def comparison():
 
 
 def test_the_file_is_of_the_schema_before_reasons_had_parts():
-    assert read_about(OLDER / "pair.cmp").schema == 2 < SCHEMA
+    assert read_comparison_json(OLDER / "pair.cmp").schema == 2 < SCHEMA
 
 
 def test_a_row_without_a_verdict_has_code_detail_and_cure(comparison):
@@ -94,7 +95,7 @@ def test_json_says_all_that_it_said_and_the_parts_besides(comparison):
 
 
 def test_the_table_has_the_parts_as_columns(comparison):
-    table = Opened(OLDER / "pair.cmp").table.frame
+    table = OpenComparison(OLDER / "pair.cmp").table.frame
     assert table.equals(comparison.table)
     codes = dict(zip(table["target_op"], table["reason_code"], strict=True))
     assert {name: codes[name] for name in REASONS} == {
@@ -104,7 +105,7 @@ def test_the_table_has_the_parts_as_columns(comparison):
 
 
 def test_the_page_tells_of_the_damage():
-    found = overview(Opened(OLDER / "pair.cmp"))
+    found = build_overview(OpenComparison(OLDER / "pair.cmp"))
     assert found.summary == f"1 tensor is damaged: {READ_AGAIN}."
     assert [card.title for card in found.findings][-3:] == [
         "1 tensor with another shape",
@@ -121,7 +122,7 @@ def test_it_is_judged_again_as_it_was(comparison):
 
 def test_a_copy_has_the_newest_schema_and_says_the_same(comparison, tmp_path):
     copy = comparison.save(tmp_path / "copy.cmp")
-    assert read_about(copy).schema == SCHEMA
+    assert read_comparison_json(copy).schema == SCHEMA
     again = sp.open_comparison(copy)
     assert again.rows == comparison.rows and again.unmatched == comparison.unmatched
     assert again.diagnosis == comparison.diagnosis
@@ -129,7 +130,7 @@ def test_a_copy_has_the_newest_schema_and_says_the_same(comparison, tmp_path):
 
 def test_a_diagnosis_can_be_kept_in_it(comparison, tmp_path):
     path = shutil.copytree(OLDER / "pair.cmp", tmp_path / "pair.cmp")
-    assert keep_diagnosis(comparison, path)
+    assert save_diagnosis(comparison, path)
     again = sp.open_comparison(path)
     assert again.unmatched == comparison.unmatched and again.diagnosis == comparison.diagnosis
 

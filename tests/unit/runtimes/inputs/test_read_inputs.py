@@ -9,9 +9,8 @@ from syncpoint.errors import CaptureError, FormatError, InputError
 from syncpoint.run.model import OpKey, Role, RunInfo
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.generate import Shape, parse_shape
-from syncpoint.runtimes.inputs.named import fit
 from syncpoint.runtimes.inputs.read_inputs import as_inputs, read_inputs
+from syncpoint.runtimes.inputs.shapes import Shape, parse_shape
 from syncpoint.runtimes.protocol import Inputs, InputSpec
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -120,12 +119,6 @@ def test_the_model_may_say_the_shape():
     assert nameless.kwargs["y"].shape == (2, 2)
 
 
-@pytest.mark.parametrize("text", ["x=1,a", "x=-1", "x=1:f99"])
-def test_a_wrong_shape(text):
-    with pytest.raises(InputError):
-        parse_shape(text)
-
-
 def test_live_objects():
     assert as_inputs(X).args[0] is X
     assert as_inputs([X, X]).args == (X, X)
@@ -135,35 +128,6 @@ def test_live_objects():
     assert read_inputs([ready, ready]) == [ready, ready]
     with pytest.raises(InputError, match="inputs by name"):
         as_inputs({1: X})
-
-
-SPECS = [InputSpec("x"), InputSpec("ids"), InputSpec("scale", required=False)]
-
-
-def test_names_else_positions_when_the_counts_agree():
-    assert fit(Inputs(kwargs={"ids": 1, "x": 2}), SPECS, "f").kwargs == {"ids": 1, "x": 2}
-    assert fit(Inputs(kwargs={"a": 1, "b": 2}), SPECS, "f").kwargs == {"x": 1, "ids": 2}
-    shuffled = {f"arr_{i}": i for i in (2, 0, 1)}
-    assert fit(Inputs(kwargs=shuffled), SPECS, "f").kwargs == {"x": 0, "ids": 1, "scale": 2}
-    assert fit(Inputs((1,), {"ids": 2}), SPECS, "f").args == (1,)
-    assert (
-        fit(Inputs(kwargs={"x": 1, "ids": 2, "z": 3}), SPECS, "f", (False, True)).kwargs["z"] == 3
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (Inputs(kwargs={"x": 1, "b": 2}), "inputs for f; found x, b; it takes: x, ids, scale"),
-        (Inputs(kwargs={"a": 1}), "found a; it takes"),
-        (Inputs((1, 2, 3, 4)), "at most 3 inputs for f; found 4"),
-        (Inputs((1,)), "found 1 without ids"),
-        (Inputs((1, 2), {"x": 1}), "x by position and by name"),
-    ],
-)
-def test_what_does_not_fit_says_what_is_expected(given, message):
-    with pytest.raises(InputError, match=message):
-        fit(given, SPECS, "f")
 
 
 def test_hostile_files_are_refused_in_one_line(in_folder):

@@ -8,8 +8,9 @@ from torch import nn
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
+from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Evaluates, Prepares, Region
-from syncpoint.runtimes.registry import parse_options, runtime
+from syncpoint.runtimes.registry import runtime
 
 
 class Calls(nn.Module):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncpoint.ascend.dumps.offline_data_columns import METRICS
+from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
 from syncpoint.ascend.mode.offline_data.report_rows import Line
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import FAILING_REASONS

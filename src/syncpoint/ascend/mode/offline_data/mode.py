@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from syncpoint.ascend.dumps.rule_file import RuleFile
-from syncpoint.ascend.matching.plan_entries import PlanMatcher
-from syncpoint.ascend.mode.missing_files import completed
+from syncpoint.ascend.matching.plan import PlanMatcher
+from syncpoint.ascend.mode.missing_or_damaged_files import completed
 from syncpoint.ascend.mode.offline_data.advisor import write_advice
 from syncpoint.ascend.mode.offline_data.memory_reuse import overwritten
 from syncpoint.ascend.mode.offline_data.op_detail import write_detail
@@ -18,30 +18,16 @@ from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.ascend.mode.offline_data.repeated_tensors import repeats
 from syncpoint.ascend.mode.offline_data.report import write_report
 from syncpoint.ascend.mode.offline_data.report_rows import DeviceColumns, lines
-from syncpoint.ascend.mode.reporting import unused_paths, warn_of_ops
+from syncpoint.ascend.mode.op_warnings import warn_of_ops
+from syncpoint.ascend.mode.outcome import Outcome
+from syncpoint.ascend.mode.report_paths import unused_paths
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
-from syncpoint.comparison.events import Progress, sink_for
-from syncpoint.comparison.judging import AUTO, Choice
-from syncpoint.comparison.result import Result
+from syncpoint.comparison.event_sinks import Progress, sink_for
+from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.events import FanOut
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one comparison of the mode left behind."""
-
-    result: Result
-    report: Path
-    comparison: Path
-    others: tuple[Path, ...] = ()
-    """The advisor's summary and the files of a single op."""
-
-    def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
-        """As for every comparison."""
-        return self.result.exit_code(fail_on, min_coverage)
 
 
 def compare_offline(

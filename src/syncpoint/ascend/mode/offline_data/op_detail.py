@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.ascend.dumps.file_names import escaped
 from syncpoint.ascend.matching.device_views import PLAIN
-from syncpoint.ascend.matching.plan_entries import Entry
+from syncpoint.ascend.matching.plan import Entry
 from syncpoint.ascend.mode.offline_data.open_dumps import Case
 from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.errors import InputError

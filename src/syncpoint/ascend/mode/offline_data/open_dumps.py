@@ -11,14 +11,14 @@ from syncpoint.ascend.dumps.device_types import preset_of_decoded
 from syncpoint.ascend.dumps.file_names import escaped
 from syncpoint.ascend.dumps.golden_folder import GoldenFolder
 from syncpoint.ascend.dumps.rule_file import RuleFile, quantizes
-from syncpoint.ascend.matching.original_shapes import logical
-from syncpoint.ascend.matching.plan_by_name import plan_by_name
-from syncpoint.ascend.matching.plan_by_rules import plan_by_rules
-from syncpoint.ascend.matching.plan_entries import Plan
-from syncpoint.ascend.matching.rule_groups import Rules
+from syncpoint.ascend.matching.logical_run import logical
+from syncpoint.ascend.matching.offline_data.original_ops import Rules
+from syncpoint.ascend.matching.offline_data.plan_by_name import plan_by_name
+from syncpoint.ascend.matching.offline_data.plan_by_rules import plan_by_rules
+from syncpoint.ascend.matching.plan import Plan
 from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.comparison.tensor_precision import JUDGED_AS
-from syncpoint.dumps.registry import open_as
+from syncpoint.dumps.open_dump import open_as
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, Op, OpKey
 from syncpoint.run.reader import Run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xxhash import xxh3_128_hexdigest
 
-from syncpoint.ascend.matching.plan_entries import Entry, Plan
+from syncpoint.ascend.matching.plan import Entry, Plan
 from syncpoint.errors import SyncpointError
 from syncpoint.files.byte_ranges import map_bytes
 from syncpoint.run.model import Tensor, TensorKey

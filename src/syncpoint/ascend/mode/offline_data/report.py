@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from syncpoint.ascend.dumps.offline_data_columns import METRICS
+from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
 from syncpoint.ascend.mode.offline_data.report_rows import Line
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors

@@ -9,10 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from syncpoint.ascend.dumps.device_facts import facts_of
-from syncpoint.ascend.dumps.offline_data_columns import METRICS, columns, overflow
 from syncpoint.ascend.matching.device_views import PLAIN
-from syncpoint.ascend.matching.plan_entries import Entry
+from syncpoint.ascend.matching.plan import Entry
 from syncpoint.ascend.mode.batch_columns import BatchColumns
+from syncpoint.ascend.mode.offline_data.metric_columns import METRICS, columns, overflow
 from syncpoint.ascend.mode.offline_data.open_dumps import Case
 from syncpoint.ascend.mode.offline_data.options import Asked
 from syncpoint.comparison.result import Result

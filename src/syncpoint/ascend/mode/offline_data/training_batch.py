@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, latest, leaves, rule_of, rules
 from syncpoint.ascend.dumps.rule_file import RuleFile
-from syncpoint.ascend.mode.offline_data.mode import Outcome, compare_offline
+from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import Asked
-from syncpoint.comparison.events import Progress
-from syncpoint.comparison.judging import Choice
+from syncpoint.ascend.mode.outcome import Outcome
+from syncpoint.comparison.event_sinks import Progress
+from syncpoint.comparison.judge_rows import Choice
 from syncpoint.errors import InputError
 
 _MAKE_RULES = "make one of each graph with: atc --mode=5 --om=GRAPH.txt --json=GRAPH.json"

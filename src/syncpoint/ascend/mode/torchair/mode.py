@@ -7,19 +7,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from syncpoint.ascend.matching.plan_entries import PlanMatcher
-from syncpoint.ascend.mode.missing_files import completed
-from syncpoint.ascend.mode.offline_data.mode import Outcome
-from syncpoint.ascend.mode.reporting import unused_paths, warn_of_ops
+from syncpoint.ascend.matching.plan import PlanMatcher
+from syncpoint.ascend.mode.missing_or_damaged_files import completed
+from syncpoint.ascend.mode.op_warnings import warn_of_ops
+from syncpoint.ascend.mode.outcome import Outcome
+from syncpoint.ascend.mode.report_paths import unused_paths
 from syncpoint.ascend.mode.torchair.open_dumps import Case, opened
 from syncpoint.ascend.mode.torchair.options import Asked
-from syncpoint.ascend.mode.torchair.report import write_csv, write_xlsx
-from syncpoint.ascend.mode.torchair.report_rows import batch_columns, lines
+from syncpoint.ascend.mode.torchair.report import batch_columns, write_csv, write_xlsx
+from syncpoint.ascend.mode.torchair.report_rows import lines
 from syncpoint.ascend.sheets import need_xlsx
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
-from syncpoint.comparison.events import Progress, sink_for
-from syncpoint.comparison.judging import AUTO, Choice
+from syncpoint.comparison.event_sinks import Progress, sink_for
+from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.events import FanOut

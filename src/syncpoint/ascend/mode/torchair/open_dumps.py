@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from syncpoint.ascend.dumps.graph_text import Graph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, tree_run
 from syncpoint.ascend.dumps.torchair_tree import Kind, Tree, find_tree
-from syncpoint.ascend.matching.original_shapes import logical
-from syncpoint.ascend.matching.torchair_graph_partners import find_partners, graphs_of
-from syncpoint.ascend.matching.torchair_op_origins import GraphNames, outside_inputs
-from syncpoint.ascend.matching.torchair_plan_entries import GraphPlan
-from syncpoint.ascend.matching.torchair_planner import GraphPlanner
-from syncpoint.ascend.matching.torchair_planner_fx import FxPlanner
-from syncpoint.ascend.matching.torchair_planner_ge import GePlanner
+from syncpoint.ascend.matching.logical_run import logical
+from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, outside_inputs
+from syncpoint.ascend.matching.torchair.fx_planner import FxPlanner
+from syncpoint.ascend.matching.torchair.ge_planner import GePlanner
+from syncpoint.ascend.matching.torchair.graph_pairs import find_partners, graphs_of
+from syncpoint.ascend.matching.torchair.graph_plan import GraphPlan
+from syncpoint.ascend.matching.torchair.planner import GraphPlanner
+from syncpoint.ascend.mode.torchair.derived_tensors import shrunk, with_derived
 from syncpoint.ascend.mode.torchair.options import Asked
-from syncpoint.ascend.mode.torchair.planned_runs import shrunk, with_derived
-from syncpoint.dumps.environment_file import with_environment
+from syncpoint.dumps.environment_file import add_environment
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, OpKey, RunInfo
 from syncpoint.run.reader import Run, in_memory
@@ -110,7 +110,7 @@ def _case(target: Tree, golden: Tree, rank: int, warnings: tuple[str, ...]) -> C
 def _read_rank(tree: Tree, rank: int) -> TreeRun:
     """One rank of a dump, with what `env.json` says of the whole."""
     read = tree_run(tree, rank)
-    return replace(read, run=with_environment(read.run, tree.root))
+    return replace(read, run=add_environment(read.run, tree.root))
 
 
 def _with_edges(run: Run, graphs: dict[str, Graph]) -> Run:

@@ -1,15 +1,36 @@
-"""The report with the columns that msProbe 26.2 writes, and ours behind them."""
+"""The report with the columns that msProbe 26.2 writes, and ours behind them.
+
+The columns are computed in the arithmetic of that tool, a stretch of each tensor at a time. No
+verdict is taken from them: their errors are 0 where the golden side is 0.
+"""
 
 from __future__ import annotations
 
-from math import isnan
+from dataclasses import dataclass
+from math import inf, isnan, nan, sqrt
+from typing import Any
 
-from syncpoint.ascend.dumps.torchair_columns import METRICS_26, Columns26, Side26
-from syncpoint.ascend.matching.torchair_planner import SHAPES
+import numpy as np
+from numpy.typing import NDArray
+
+from syncpoint.ascend.matching.torchair.planner import SHAPES
+from syncpoint.ascend.mode.array_pieces import paired_pieces, pieces
+from syncpoint.ascend.mode.torchair.report_manual import NOT_FINITE, passes_manual_limits
 from syncpoint.ascend.mode.torchair.report_rows import Line
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor
+
+METRICS_26 = (
+    "cosine_similarity",
+    "max_relative_error",
+    "mean_relative_error",
+    "max_absolute_error",
+    "mean_absolute_error",
+    "kl_divergence",
+    "relative_euclidean_distance",
+)
+
 
 _SIDE = ("data_path", "op_type", "dtype", "shape", "max_value", "min_value", "mean_value")
 HEADER = (
@@ -22,6 +43,121 @@ HEADER = (
 _TORCH = {"bf16": "float32", "u16": "int32", "u32": "int64", "f8_e5m2": "float64"}
 _TORCH |= {"f8_e4m3fn": "float64", "i4": "int8", "u4": "int8", "c64": "complex64"}
 """Types that are read as others there; all else is called as NumPy calls it."""
+
+_STRETCH = 1 << 15
+_EPSILON_32 = float(np.finfo(np.float32).eps)
+
+
+_EPSILON = float(np.finfo(np.float64).eps)
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Side26:
+    """What 26.2 says of one side, over its elements in float32; NaN where there are none."""
+
+    max: float = nan
+    min: float = nan
+    mean: float = nan
+    finite: bool = True
+
+
+@dataclass(frozen=True)
+class Columns26:
+    """What 26.2 says of a pair."""
+
+    golden: Side26
+    mine: Side26
+    metrics: tuple[float, ...] | None
+    """In the order of METRICS_26; None where it computes none."""
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """By the rule of the manual, which 26.2 itself does not apply; None without metrics, unless
+        the values are to blame for that."""
+        if self.metrics is None:
+            return False if self.reason else None
+        return passes_manual_limits(self.metrics[0], self.metrics[1])
+
+
+def columns_26(mine: Array, golden: Array) -> Columns26:
+    """The columns for two arrays with the same number of elements in the same order."""
+    if mine.dtype.kind == "c" or golden.dtype.kind == "c":
+        return Columns26(Side26(), Side26(), None, "complex values: no column is defined for them.")
+    if not mine.size:
+        return Columns26(Side26(), Side26(), None)
+    sides = (_side_figures(mine), _side_figures(golden))
+    reasons = [
+        NOT_FINITE.format(name)
+        for name, side in (("golden_data", sides[1]), ("my_data", sides[0]))
+        if not side.finite
+    ]
+    if reasons:
+        return Columns26(sides[1], sides[0], None, " ".join(reasons))
+    with np.errstate(all="ignore"):
+        return Columns26(sides[1], sides[0], _metrics_26(mine, golden, sides))
+
+
+def _side_figures(array: Array) -> Side26:
+    greatest, least, total, finite = -inf, inf, 0.0, True
+    with np.errstate(all="ignore"):
+        for piece in pieces(array, _STRETCH):
+            x = piece.astype(np.float32)
+            greatest = float(np.maximum(greatest, x.max()))
+            least = float(np.minimum(least, x.min()))
+            total += float(x.sum(dtype=np.float64))
+            finite = finite and bool(np.isfinite(x).all())
+    return Side26(greatest, least, float(np.float32(total / array.size)), finite)
+
+
+def _metrics_26(mine: Array, golden: Array, sides: tuple[Side26, Side26]) -> tuple[float, ...]:
+    squares_x = squares_y = dot = squares_d = 0.0
+    greatest_r = greatest_d = total_r = total_d = 0.0
+    scaled_x = scaled_y = weighted = 0.0
+    for x, y in paired_pieces(mine, golden, _STRETCH, np.float32):
+        wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+        squares_x += _dot(wide_x, wide_x)
+        squares_y += _dot(wide_y, wide_y)
+        dot += _dot(wide_x, wide_y)
+        wide_d = wide_x - wide_y
+        squares_d += _dot(wide_d, wide_d)
+        # Errors count only where the golden side is not zero; that is how they are defined there.
+        seen = np.abs(y) > _EPSILON_32
+        r = np.abs(np.where(seen, x / y - np.float32(1), np.float32(0)))
+        d = np.where(seen, np.abs(x - y), np.float32(0))
+        greatest_r = max(greatest_r, float(r.max()))
+        greatest_d = max(greatest_d, float(d.max()))
+        total_r += float(r.sum(dtype=np.float64))
+        total_d += float(d.sum(dtype=np.float64))
+        scaled_x += float(np.exp(wide_x - sides[0].max).sum())
+        p = np.exp(wide_y - sides[1].max)
+        scaled_y += float(p.sum())
+        weighted -= _dot(p, wide_d)
+    norms = sqrt(squares_x), sqrt(squares_y)
+    if not any(norms):
+        cosine = 1.0
+    else:
+        cosine = round(dot / (norms[0] * norms[1]), 10) if all(norms) else 0.0
+    # Of softmax(golden) from softmax(mine), over all elements: the sum of p (log p - log q) is that
+    # of p (y - x), and the distance of the two logarithms of the sums.
+    logs = (np.log(scaled_x) + sides[0].max, np.log(scaled_y) + sides[1].max)
+    divergence = weighted / scaled_y + logs[0] - logs[1]
+    return (
+        cosine,
+        greatest_r,
+        float(np.float32(total_r / mine.size)),
+        greatest_d,
+        float(np.float32(total_d / mine.size)),
+        max(float(np.float32(divergence)), 0.0),
+        float(np.float32(sqrt(squares_d / squares_y))) if norms[1] > _EPSILON else 0.0,
+    )
+
+
+def _dot(x: Array, y: Array) -> float:
+    """Without the threads of BLAS: several pairs are looked at at the same time already."""
+    return float(np.einsum("i,i->", x, y))
 
 
 def cells(line: Line) -> list[str]:

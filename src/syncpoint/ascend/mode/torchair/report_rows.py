@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
-from syncpoint.ascend.dumps.torchair_columns import (
-    Columns26,
-    ColumnsSeed,
-    columns_26,
-    columns_seed,
-)
-from syncpoint.ascend.dumps.torchair_summaries import (
-    ColumnsSummary,
-    columns_digest,
-    columns_statistics,
-)
-from syncpoint.ascend.matching.torchair_plan_entries import GraphEntry
-from syncpoint.ascend.matching.torchair_planner import OWN
-from syncpoint.ascend.mode.batch_columns import BatchColumns
+from syncpoint.ascend.matching.torchair.graph_plan import GraphEntry
+from syncpoint.ascend.matching.torchair.planner import OWN
 from syncpoint.ascend.mode.torchair.open_dumps import Case
-from syncpoint.ascend.mode.torchair.options import Asked, Dialect, Summary
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.run.model import Role, Tensor, TensorKey
 
-Columns = Columns26 | ColumnsSeed | ColumnsSummary
+if TYPE_CHECKING:
+    from syncpoint.ascend.mode.torchair.report import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +32,6 @@ class Line:
     reason: str
     """Why there is no verdict, in one of the words for it; "" where there is one."""
     remark: str
-
-
-def batch_columns(asked: Asked, case: Case) -> BatchColumns[Columns]:
-    """The columns of every pair, in the words of the dialect."""
-    ends = (case.stored[0].reduced | case.plan.shrunk, case.stored[1].reduced)
-
-    def find(row: Row, mine: NDArray[Any], theirs: NDArray[Any]) -> Columns:
-        if asked.dialect is Dialect.V26_2:
-            return columns_26(mine, theirs)
-        if asked.summary is Summary.VALUES:
-            return columns_seed(mine, theirs)
-        small = row.target.key in ends[0] or row.reference.key in ends[1]
-        make = columns_statistics if asked.summary is Summary.STATISTICS else columns_digest
-        return make(mine, theirs, small)
-
-    return BatchColumns(case.target, case.reference, find, asked.threads)
 
 
 def lines(case: Case, result: Result, found: dict[TensorKey, Columns]) -> Iterator[Line]:

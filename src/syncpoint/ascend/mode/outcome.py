@@ -1,0 +1,23 @@
+"""What one comparison of a mode leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncpoint.comparison.result import Result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one comparison of the mode left behind."""
+
+    result: Result
+    report: Path
+    comparison: Path
+    others: tuple[Path, ...] = ()
+    """The advisor's summary and the files of a single op."""
+
+    def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
+        """As for every comparison."""
+        return self.result.exit_code(fail_on, min_coverage)

@@ -1,0 +1,22 @@
+"""What the reports of both modes share: names for their files, and warnings that list ops."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from syncpoint.files.write_errors import write_errors
+
+
+def unused_paths(
+    folder: Path, stem: str, now: datetime, suffixes: tuple[str, ...]
+) -> tuple[Path, ...]:
+    """Paths of one stem and one second, one for each suffix, that nothing has yet; the folder is
+    made where it is missing."""
+    with write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        paths = tuple(folder / f"{stem}_{now:%Y%m%d%H%M%S}{suffix}" for suffix in suffixes)
+        if not any(path.exists() for path in paths):
+            return paths
+        now += timedelta(seconds=1)

@@ -1,0 +1,16 @@
+"""Names of the files of a comparison folder."""
+
+from __future__ import annotations
+
+RESTORE = "restore it from a copy, or compare the two runs again"
+"""What to do about a damaged comparison."""
+
+
+JSON_NAME = "comparison.json"
+
+
+TABLE_NAME = "syncpoints.parquet"
+
+
+PROGRESS_LOG = "progress.log"
+"""What is measured so far, while the comparison is unfinished."""

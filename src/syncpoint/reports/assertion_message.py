@@ -1,0 +1,28 @@
+"""The message of a failed assertion: the verdict, where the runs part, the outputs that differ."""
+
+from __future__ import annotations
+
+from syncpoint.comparison.result import Result
+from syncpoint.errors import EXIT_UNCOVERED
+from syncpoint.foreign_text import make_visible
+from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.coverage_text import uncovered_text
+from syncpoint.reports.divergence_message import divergence_lines
+from syncpoint.reports.verdict_line import headline
+from syncpoint.reports.warning_lines import inputs_lines, unverified_lines
+
+
+def assertion_text(result: Result, fail_on: str = "large") -> str:
+    """All that an assertion has to say."""
+    lines = [*inputs_lines(result), *unverified_lines(result), headline(result)]
+    if result.exit_code(fail_on) == EXIT_UNCOVERED:
+        lines.append(uncovered_text(result))
+    shown = result.first_divergence or [
+        row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
+    ]
+    for row in shown[:3]:
+        lines += divergence_lines(row, result)
+    for row in result.outputs:
+        if row.verdict.severity and row not in shown:
+            lines += divergence_lines(row, result)
+    return "\n".join(map(make_visible, lines))

@@ -1,0 +1,39 @@
+"""Exceptions of models and frameworks, as one line of text."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+
+def one_line(error: BaseException) -> str:
+    """Type and message of an exception, and where in the user's code it was raised."""
+    message = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if len(message) > 300:
+        message = message[:300] + "..."
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    place = raised_at(error)
+    return f"{text} (at {place})" if place else text
+
+
+def raised_at(error: BaseException) -> str:
+    """`file:line` of the innermost frame of the user's code, else of an installed package."""
+    installed = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        name = frame.filename
+        if name.startswith(("<", _OWN)) or _TORCH in name:
+            continue
+        place = f"{name}:{frame.lineno}"
+        if "site-packages" not in name and not name.startswith(_STANDARD):
+            return place
+        installed = installed or place
+    return installed
+
+
+_OWN = str(Path(__file__).parents[1])
+
+
+_STANDARD = str(Path(traceback.__file__).parent)
+
+
+_TORCH = str(Path("site-packages", "torch")) + "/"
