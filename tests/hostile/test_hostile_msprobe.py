@@ -351,7 +351,9 @@ def test_the_storage_of_a_tensor_is_checked_against_its_archive(tmp_path, turned
     damage(path, offset + 5)
     run = open_dump(tmp_path / "d")
     for read in (run.values, run.verify, lambda t: run.window(t, 0, 2)):
-        refused(read, tensor, match="the bytes of Torch.f.0.forward in .* do not match their checksum")
+        refused(
+            read, tensor, match="the bytes of Torch.f.0.forward in .* do not match their checksum"
+        )
 
 
 def test_what_dump_json_says_of_a_file_without_checksums_is_consulted(tmp_path):

@@ -130,7 +130,7 @@ def test_of_two_plugins_of_one_name_neither_is_used(seam_of):
 
 def test_a_built_in_name_wins(seam_of):
     seam = seam_of(entry("built-in", "Good"))
-    with pytest.warns(SyncpointWarning, match="a built-in one has this name"):
+    with pytest.warns(SyncpointWarning, match="a built-in thing has this name"):
         assert seam.plugins() == ()
     assert isinstance(seam.load("built-in"), BuiltIn)
 
@@ -150,7 +150,7 @@ def test_plugins_come_in_the_order_of_their_names(seam_of):
 
 def test_what_raises_while_it_is_used_is_passed_over_unless_it_is_ours(seam_of):
     seam = seam_of(entry("good", "Good"), entry("own", "Good", "syncpoint"))
-    with pytest.warns(SyncpointWarning, match="good of other raised ValueError: x; it is passed"):
+    with pytest.warns(SyncpointWarning, match="good of other raised ValueError: x; it is skipped"):
         seam.report_failure("good", ValueError("x"))
     for name in ("built-in", "own"):
         with pytest.raises(ValueError, match="x"):

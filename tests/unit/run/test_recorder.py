@@ -81,7 +81,7 @@ def test_dtype_reinterprets_bytes(path):
         wide = recorder.tensor(OpKey("b"), values.view(np.uint8), dtype="bfloat16")
         four = recorder.tensor(OpKey("c"), packed, dtype="int4")
         plain = recorder.tensor(OpKey("d"), np.array([1, -1], ml_dtypes.int4), dtype="i4")
-        with pytest.raises(InputError, match="can be taken as f32"):
+        with pytest.raises(InputError, match="cannot be reinterpreted as f32"):
             recorder.tensor(OpKey("e"), np.zeros(3, np.uint8), dtype="f32")
         with pytest.raises(InputError, match="only arrays of numbers"):
             recorder.tensor(OpKey("e"), np.array(["text"]))

@@ -68,7 +68,8 @@ def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
 def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
     add(old="Outdated")
     with pytest.raises(
-        InputError, match=r"the runtime old .*; found it declares API = 0; this version takes 1"
+        InputError,
+        match=r"the runtime old .* cannot be used: it declares API = 0; this version takes 1",
     ):
         registry.runtime("old")
     with pytest.warns(SyncpointWarning, match="API = 0"):
