@@ -142,7 +142,7 @@ def test_a_repeated_tensor_is_an_input_error(path):
     with RunWriter(path) as writer:
         recorder = Recorder(writer)
         recorder.tensor(OpKey("a"), np.ones(1))
-        with pytest.raises(InputError, match="tensor .* is recorded twice"):
+        with pytest.raises(InputError, match=r"tensor .* is recorded twice"):
             recorder.tensor(OpKey("a"), np.ones(1))
         recorder.for_part(Part(sample=1)).tensor(OpKey("a"), np.ones(1))
     assert len(Run.open(path).tensors) == 2

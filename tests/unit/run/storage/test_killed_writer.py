@@ -123,6 +123,6 @@ def test_bytes_that_never_reached_the_disk_are_not_taken_for_a_tensor(tmp_path):
     assert run.values(run.tensors[0]).tobytes() == bytes(100)
     for read in (run.values, lambda t: run.window(t, 0, 10)):
         with pytest.raises(
-            DamagedError, match="the bytes of op9 in .* do not match their checksum"
+            DamagedError, match=r"the bytes of op9 in .* do not match their checksum"
         ):
             read(last)

@@ -89,13 +89,13 @@ def test_repeated_keys_and_wrong_sizes_are_input_errors(tmp_path):
     with RunWriter(tmp_path / "a.run") as writer:
         writer.op(Op(OpKey("a"), "T"))
         writer.tensor(tensor("a", 3), b"abc")
-        with pytest.raises(InputError, match="op .* is recorded twice"):
+        with pytest.raises(InputError, match=r"op .* is recorded twice"):
             writer.op(Op(OpKey("a"), "T"))
-        with pytest.raises(InputError, match="tensor .* is recorded twice"):
+        with pytest.raises(InputError, match=r"tensor .* is recorded twice"):
             writer.tensor(tensor("a", 3), b"abc")
-        with pytest.raises(InputError, match="b has 3 bytes, but u8 .* takes 4 bytes"):
+        with pytest.raises(InputError, match=r"b has 3 bytes, but u8 .* takes 4 bytes"):
             writer.tensor(tensor("b", 4), b"abc")
-        with pytest.raises(InputError, match="found none"):
+        with pytest.raises(InputError, match="b has no bytes"):
             writer.tensor(tensor("b", 4))
         with pytest.raises(TypeError, match="nonsense"):
             writer.update(nonsense=1)
