@@ -78,7 +78,7 @@ def the_line(done):
 def test_a_comparison_with_a_model_that_ends_python_is_no_pass(folder):
     words = ("compare", "net.py:system_exit", "net.py:reference", "--inputs", "net.py:inputs")
     line = the_line(syncpoint(folder, *words))
-    assert "SystemExit(0) raised at" in line and "net.py" in line
+    assert "the model raised SystemExit(0) at" in line and "net.py" in line
 
 
 def test_a_comparison_with_a_model_that_ends_the_process_is_no_pass(folder):
