@@ -15,8 +15,8 @@ from typing import Literal
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.run.storage.folder import is_run
-from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.registry import runtimes_accepting
+from syncpoint.runtimes.import_path import is_import_path
+from syncpoint.runtimes.registry import find_runtimes_accepting
 from syncpoint.server.session_schema import FileEntry, FolderListing
 
 _MOST_ENTRIES = 2000
@@ -65,7 +65,7 @@ class Folders:
         `package.module:attribute` names no file and is taken as it is: whoever has the token runs
         models on this machine anyway.
         """
-        if is_reference(text):
+        if is_import_path(text):
             where, _, attribute = text.rpartition(":")
             return f"{self._checked(where)}:{attribute}" if where.endswith(".py") else text
         if glob.has_magic(text) and not Path(text).expanduser().exists():
@@ -158,6 +158,6 @@ def kind_of(path: Path) -> Kind:
         return "python"
     elif path.suffix in _DATA:
         return "inputs"
-    if runtimes_accepting(str(path)):
+    if find_runtimes_accepting(str(path)):
         return "model"
     return "folder" if path.is_dir() else "file"

@@ -8,9 +8,9 @@ from typing import Any
 
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.options import parse_options
-from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.registry import find_runtime
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import look
 from syncpoint.server.session_schema import InputForm, PathPreview, SideSpec
@@ -36,9 +36,9 @@ class Checks:
         seen = look(self._folders, text)
         if seen.kind != "model":
             return seen
-        if not is_reference(text) and not self._folders.resolve(text).exists():
+        if not is_import_path(text) and not self._folders.resolve(text).exists():
             raise InputError("a model", f"nothing at {text}", "check the path")
-        runtime = find(text, side.runtime or None)
+        runtime = find_runtime(text, side.runtime or None)
         parse_options(runtime, side.options)
         order = {"check": {"model": named, "runtime": runtime.name, "options": side.options}}
         with self._one:

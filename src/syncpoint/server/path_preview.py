@@ -16,9 +16,9 @@ from syncpoint.page.schema import Problem
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import ModelPreview, Option, Previews, Runtime
-from syncpoint.runtimes.registry import RUNTIMES, installation_of, runtimes_accepting
+from syncpoint.runtimes.registry import RUNTIMES, describe_installation, find_runtimes_accepting
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.session_schema import InputForm, OptionForm, PathPreview, RuntimeForm
 
@@ -40,7 +40,7 @@ def _seen(folders: Folders, text: str) -> PathPreview:
     if not text:
         return _said(text, "nothing", "")
     folders.allowed(text)
-    if is_reference(text):
+    if is_import_path(text):
         return _code(folders, text)
     path = folders.resolve(text)
     if not path.exists():
@@ -57,7 +57,7 @@ def _seen(folders: Folders, text: str) -> PathPreview:
     found = find_format(path)
     if found is not None:
         return _recording(open_as(found, path), path, text)
-    taken = runtimes_accepting(text)
+    taken = find_runtimes_accepting(text)
     if taken:
         return _model(path, text, taken)
     if path.is_dir():
@@ -69,7 +69,7 @@ def _seen(folders: Folders, text: str) -> PathPreview:
 
 def _code(folders: Folders, text: str) -> PathPreview:
     where, _, attribute = text.rpartition(":")
-    taken = _forms(runtimes_accepting(text))
+    taken = _forms(find_runtimes_accepting(text))
     if not where.endswith(".py"):
         said = "Models are code. It runs when you press Compare."
         return _said(text, "model", said, sure=False, runtimes=taken)
@@ -194,7 +194,7 @@ def _forms(taken: list[Runtime]) -> list[RuntimeForm]:
         RuntimeForm(
             name=runtime.name,
             version=runtime.version() or "",
-            cure="" if runtime.version() else installation_of(runtime),
+            cure="" if runtime.version() else describe_installation(runtime),
             options=[_form(option) for option in runtime.options()],
         )
         for runtime in taken

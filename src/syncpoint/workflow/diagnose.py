@@ -157,7 +157,7 @@ def diagnose_again(
 def _run_pipelines(preprocess: object, raw: object) -> dict[str, Any]:
     """Run both preprocessing pipelines on the raw sample. The user named them, so their errors end
     the command."""
-    from syncpoint.diagnosis.processing.pipelines import prepared, raw_sample
+    from syncpoint.diagnosis.processing.pipelines import load_raw_sample, run_pipeline
 
     pipelines = tuple(preprocess) if isinstance(preprocess, Iterable) else ()
     if len(pipelines) != 2 or raw is None:
@@ -166,7 +166,8 @@ def _run_pipelines(preprocess: object, raw: object) -> dict[str, Any]:
             f"{len(pipelines)} pipelines and {'no' if raw is None else 'one'} sample",
             cure="use --preprocess twice, the target's first, and --raw FILE",
         )
-    return {"prepared": tuple(prepared(pipeline, raw_sample(raw)) for pipeline in pipelines)}
+    sample_inputs = tuple(run_pipeline(pipeline, load_raw_sample(raw)) for pipeline in pipelines)
+    return {"prepared": sample_inputs}
 
 
 def _open_compared_run(about: Mapping[str, Any]) -> tuple[Run | None, str]:
