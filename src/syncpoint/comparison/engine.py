@@ -10,8 +10,8 @@ from syncpoint.comparison.build_rows import build_rows
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
 from syncpoint.comparison.first_non_finite import mark_first_non_finite
-from syncpoint.comparison.introduced_error.local_calculation import add_introduced
-from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_local_errors
+from syncpoint.comparison.introduced_error.replay_calculation import add_replay_errors
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import measure_rows
 from syncpoint.comparison.result import Result
@@ -39,7 +39,7 @@ from syncpoint.matching.masks import Mask
 from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import Matcher, Matching
-from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
+from syncpoint.matching.second_input_confirmation import SecondExecution, SecondInputConfirmation
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import TensorKey
@@ -92,7 +92,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
     target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     second = options.second_execution
-    confirmation = Confirmation(second) if second is not None else None
+    confirmation = SecondInputConfirmation(second) if second is not None else None
     events = options.events
     events.send(Step(stage=Stage.MATCH))
     matching = match(target, reference, matchers, confirmation)
@@ -115,15 +115,15 @@ def compare_through(sides: Sides, options: Options) -> Result:
     made = mark_first_non_finite(sides, made)
     warnings = [*run_warnings(sides), *mask_warnings(sides, made)]
     warnings += pairing_warnings(sides, made)
-    if confirmation is not None and confirmation.trouble:
-        warnings.append(confirmation.trouble)
+    if confirmation is not None and confirmation.problem:
+        warnings.append(confirmation.problem)
     if options.introduced != "off":
         events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
                 made = _replay_rows(sides, made, options.samples)
             else:
-                made = add_introduced(sides, made, reference.session, options.log, events)
+                made = add_local_errors(sides, made, reference.session, options.log, events)
             warnings += values_warnings(made)
         else:
             warnings.append(
@@ -216,4 +216,4 @@ def _replay_rows(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> li
             "use --introduced local",
         )
     assert isinstance(reference, Evaluates)
-    return add_replayed(sides, made, reference, target, list(samples))
+    return add_replay_errors(sides, made, reference, target, list(samples))

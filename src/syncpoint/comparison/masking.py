@@ -46,7 +46,9 @@ class Masks:
         fit."""
         found: NDArray[np.bool_] | None = None
         for mask in self._masks_of(row):
-            one = mask.kept(row.reference.shape, self._values(mask, row.reference.key.part))
+            one = mask.counted_elements(
+                row.reference.shape, self._values(mask, row.reference.key.part)
+            )
             found = one if found is None else found & one
         return found
 
@@ -118,7 +120,7 @@ def remove_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Row
     try:
         kept = masks.counted_elements(row) if masks is not None else None
     except ValueError as error:
-        return _mark_unmeasured(row, f"a mask that fits is needed, found {error}"), None
+        return _mark_unmeasured(row, f"the mask does not fit: {error}"), None
     if kept is None or row.unmeasured:
         return row, pair
     if pair is None:

@@ -9,17 +9,18 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.float64_distances import NEARER, OutputTruth
+from syncpoint.analysis.float64_distances import NEARER, OutputErrors
 from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.files.outputs import write_output
+from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, to_strict_json
 from syncpoint.reports.name_format import run_text, short_source
-from syncpoint.reports.number_format import metric_text, more_text, ratio_text
+from syncpoint.reports.number_format import metric_text, more_text
 from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
@@ -91,7 +92,7 @@ def _steadiness_lines(analysis: AnalysisResult) -> Iterator[str]:
         yield f"unsteady   {name} gives other bits the second time at {_list_names(ops)}"
 
 
-def _outputs_table(found: tuple[OutputTruth, ...]) -> Table:
+def _outputs_table(found: tuple[OutputErrors, ...]) -> Table:
     table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):

@@ -254,8 +254,8 @@ from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4
 real = measuring._measure_batch
 measuring._measure_batch = lambda *a: (time.sleep(0.02), real(*a))[1]
-group = local_calculation.Introducer._group
-local_calculation.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
+group = local_calculation.LocalCalculation._evaluate_group
+local_calculation.LocalCalculation._evaluate_group = lambda *a: (time.sleep(0.02), group(*a))[1]
 main()
 """
 

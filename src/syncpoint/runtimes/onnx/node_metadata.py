@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.onnx.element_types import DTYPE_NAMES
-from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
+from syncpoint.runtimes.parse_stack_trace import parse_frames, strip_call_number
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
@@ -55,7 +55,7 @@ def read_metadata(node: ir.Node) -> ExporterMetadata:
     )
     return ExporterMetadata(
         scopes[-1] if scopes else "",
-        without_call(scopes[-2]) if len(scopes) > 1 else "",
+        strip_call_number(scopes[-2]) if len(scopes) > 1 else "",
         classes[-2].rpartition(".")[2] if len(classes) > 1 else "",
         _user_frames(metadata.get(_STACK, "")),
         metadata.get(_RULE, ""),
@@ -122,7 +122,7 @@ def _parse_names(text: str) -> list[str]:
 
 def _user_frames(text: str) -> tuple[Frame, ...]:
     """The user's lines, innermost last; torch's own lines where there are no others."""
-    frames = frames_in(text)
+    frames = parse_frames(text)
     return tuple([f for f in frames if not _TORCH.search(f.file)] or frames)
 
 
