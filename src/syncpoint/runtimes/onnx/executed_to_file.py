@@ -27,8 +27,8 @@ _MOVES = frozenset({"Reshape", "Transpose", "ReorderOutput", "Cast", "Squeeze", 
 _MAX_GROUP_OPS = 4096
 _MAX_READERS = 4
 """Readers that are followed, one behind the other, to find the metadata of an added op."""
-_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+_HALF_DTYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_WIDE_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class Provenance:
@@ -143,10 +143,10 @@ class Provenance:
             for operand in file_node.inputs
             if operand is not None
             and _is_parameter(operand)
-            and operand.dtype in (*_HALVES, *_WIDE)
+            and operand.dtype in (*_HALF_DTYPES, *_WIDE_DTYPES)
         }
         dtype = dtypes.pop() if len(dtypes) == 1 else None
-        return dtype if dtype in _HALVES else None
+        return dtype if dtype in _HALF_DTYPES else None
 
     def read_metadata(self, node: ir.Node, group: list[ir.Node]) -> ExporterMetadata:
         """Read the exporter's metadata of a node, or of its group where it has none."""

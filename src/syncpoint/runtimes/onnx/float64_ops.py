@@ -176,11 +176,11 @@ def _dynamic_quantize(node: ir.Node, operands: Operands) -> list[Array]:
 
 
 def _integer_product(node: ir.Node, operands: Operands) -> list[Array]:
-    left, right = _operand(operands, 0), _operand(operands, 1)
+    a_stored, b_stored = _operand(operands, 0), _operand(operands, 1)
     zeros = [operands[index] if len(operands) > index else None for index in (2, 3)]
-    a = left.astype(np.float64) - (0 if zeros[0] is None else _to_column(zeros[0]))
-    b = right.astype(np.float64) - (0 if zeros[1] is None else zeros[1].astype(np.float64))
-    if not is_float(left) and not is_float(right):
+    a = a_stored.astype(np.float64) - (0 if zeros[0] is None else _to_column(zeros[0]))
+    b = b_stored.astype(np.float64) - (0 if zeros[1] is None else zeros[1].astype(np.float64))
+    if not is_float(a_stored) and not is_float(b_stored):
         return [(a @ b).astype(np.int32)]
     return [a @ b]
 
