@@ -261,8 +261,10 @@ class _Graph:
 
     @cached_property
     def reads(self) -> list[list[tuple[int, int]]]:
-        """By position: which op each input comes from, and which of its outputs it is; parameters
-        are left out. Model inputs and states are at _GIVEN, unlisted ops at _UNLISTED."""
+        """By position: the producer of each input and its output index, without parameters.
+
+        The producer of model inputs and states is _MODEL_INPUT, that of unlisted ops _UNLISTED.
+        """
         return [
             [(self._position_of(e), e.index) for e in op.inputs if e.role is not Role.PARAMETER]
             for op in self.ops
