@@ -204,6 +204,6 @@ def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reas
         zeroed = f"{vanished:,} values too small for {dtype} became 0"
         return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
     if numbers["rel_l2"] is None or numbers["rel_l2"] > _MAX_REL_L2:
-        off = f"rel_l2 {numbers['rel_l2'] or 0.0:.0%}, since the values are subnormal in {dtype}"
+        off = f"rel_l2 {numbers['rel_l2'] or 0.0:.0%}, since the values are very small for {dtype}"
         return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
     return Verdict.CLOSE, NO_REASON
