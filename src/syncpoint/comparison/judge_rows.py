@@ -201,7 +201,7 @@ def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reas
     vanished = numbers["target_zero"] - numbers["reference_zero"]
     rounded = f"correctly rounded to {dtype}"
     if vanished > 0:
-        zeroed = f"{vanished:,} values too small for {dtype} became 0"
+        zeroed = f"{vanished:,} value{'s' if vanished > 1 else ''} too small for {dtype} became 0"
         return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
     if numbers["rel_l2"] is None or numbers["rel_l2"] > _MAX_REL_L2:
         off = f"rel_l2 {numbers['rel_l2'] or 0.0:.0%}, since the values are very small for {dtype}"

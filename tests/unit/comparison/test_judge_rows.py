@@ -179,10 +179,10 @@ def test_a_comparison_is_judged_again_without_measuring():
 
 @pytest.mark.parametrize("choice", ["exact", "", None, {}])
 def test_only_auto_and_limits_are_taken_to_judge_by(choice):
-    with pytest.raises(InputError, match="limits to judge by"):
+    with pytest.raises(InputError, match="limits must be 'auto' or a Limits"):
         Options(choice=choice)
     tensor = run(("a", "", "", (), np.ones(4, np.float32)))
-    with pytest.raises(InputError, match="limits to judge by"):
+    with pytest.raises(InputError, match="limits must be 'auto' or a Limits"):
         compare(tensor, tensor).rejudged(choice)
 
 
