@@ -15,11 +15,11 @@ from typing import Any
 import polars as pl
 
 from syncpoint.files.sealed_json import Document
-from syncpoint.metrics.statistics_bounds import ENDS_ONLY_NOTE
 from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode
 
 FIRST_WITH_PARTS = 3
 """The first schema in which a reason has parts."""
+_ENDS_ONLY_NOTE = "only the least and the greatest value are known and compared"
 _NEARER_NOTE = "compiled is nearer to float64 than eager"
 _CURES = (
     "copy the file again or record the run again",
@@ -85,7 +85,7 @@ def upgrade_table(table: pl.DataFrame, schema: int) -> pl.DataFrame:
     if table["ends_only"].null_count():
         noted = (
             pl.col("notes")
-            .list.eval(pl.element().str.contains(ENDS_ONLY_NOTE, literal=True))
+            .list.eval(pl.element().str.contains(_ENDS_ONLY_NOTE, literal=True))
             .list.any()
         )
         table = table.with_columns(noted.alias("ends_only"))
