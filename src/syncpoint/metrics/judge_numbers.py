@@ -21,7 +21,9 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
     and values that are non-finite or masked on one side only.
     """
     if numbers["mismatched"]:
-        mismatched = f"{numbers['mismatched']} elements are non-finite or masked on one side only"
+        mismatched = (
+            f"{_count_elements(numbers['mismatched'])} non-finite or masked on one side only"
+        )
         return Verdict.LARGE, Reason(detail=mismatched)
     empty_code = empty_values_code(numbers)
     if empty_code is not None:
@@ -29,7 +31,7 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
     if limits.exact:
         unequal = numbers["count"] - numbers["equal"]
         if unequal:
-            return Verdict.LARGE, Reason(detail=f"{unequal} elements are unequal")
+            return Verdict.LARGE, Reason(detail=f"{_count_elements(unequal)} unequal")
         return Verdict.CLOSE, Reason()
     worst = max(_metric_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
     reasons = []
@@ -52,6 +54,10 @@ def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
             reasons.append(f"{metric} {numbers[metric]:.1f} dB below {metric_limits[level - 1]:g}")
     verdict = Verdict.MODERATE if worst == 1 else Verdict.LARGE
     return verdict, Reason(detail=", ".join(reasons))
+
+
+def _count_elements(count: int) -> str:
+    return f"{count:,} element{'' if count == 1 else 's'}"
 
 
 def bulk_reason(numbers: Numbers, limits: Limits) -> str:
