@@ -29,7 +29,7 @@ def verdict_line(result: Result) -> str:
 def verdict_text(result: Result) -> str:
     """The verdict in words; a close verdict says if it rests on statistics or on a part only."""
     if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
-        text = f"{result.verdict} as far as statistics show"
+        text = f"{result.verdict} as far as statistics tell"
         in_part = _is_close_in_part(result.verdict, result.coverage)
         return f"{text}, and as far as compared" if in_part else text
     return qualify_verdict(result.verdict.value, result.coverage)

@@ -97,7 +97,7 @@ def test_exact_wants_equal_elements():
     b = a.copy()
     b[2] += 1
     assert judge(numbers(a, a), PRESETS["exact"])[0] is Verdict.CLOSE
-    unequal = Reason(detail="1 unequal")
+    unequal = Reason(detail="1 element unequal")
     assert judge(numbers(b, a), PRESETS["exact"]) == (Verdict.LARGE, unequal)
 
 

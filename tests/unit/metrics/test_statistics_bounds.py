@@ -40,7 +40,7 @@ def test_a_figure_that_one_side_lacks_proves_nothing():
 
 
 def test_nothing_in_common_is_no_verdict():
-    assert why_incomparable(UNKNOWN, PLAIN) == "there is no statistic that both sides have"
+    assert why_incomparable(UNKNOWN, PLAIN) == "the two sides have no statistic in common"
     assert verdict(UNKNOWN, PLAIN) is Verdict.NONE
 
 

@@ -259,8 +259,8 @@ class ProgressLog:
             before, now = logged.get(name), request.get(name)
             if before != now:
                 raise InputError(
-                    f"the comparison at {self._folder} was started with {name}"
-                    f" {_shorten(before)}, not {_shorten(now)}",
+                    f"the {name} has changed since the comparison at {self._folder} was started:"
+                    f" {_shorten(before)} then, {_shorten(now)} now",
                     cure=f"use the same {name}, or {_RESTART_CURE}",
                 )
 
