@@ -82,7 +82,7 @@ def main(sizes=(5_000, 50_000)):
                     "seconds": round(seconds, 2),
                     "limit": 10.0 * size / 5_000,
                     "paired": round(pairs / size, 3),
-                    "compared": found.workspace.prints.compared,
+                    "compared": found.workspace.fingerprints.comparison_count,
                 }
             ),
             flush=True,

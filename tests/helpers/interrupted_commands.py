@@ -274,7 +274,7 @@ def serve():
             assert not name.startswith("syncpoint"), error
     from syncpoint.dumps import registry
 
-    for format in registry.formats():
+    for format in registry.iter_formats():
         format.sniff(Path.cwd())
     threads = [Path(p, "comm").read_text() for p in Path("/proc/self/task").iterdir()]
     assert not [name for name in threads if name.startswith("polars-0")], threads

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from syncpoint.dumps import registry
-from syncpoint.reducing import engine, folder_watch, min_max
+from syncpoint.reducing import folder_watch, to_min_max, to_statistics
 from syncpoint.reducing.reduce import reduce
 
 SIDE = 512
@@ -98,13 +98,13 @@ def reduce_once(folder, out, at, to):
 
     for name in ("pwrite", "fsync", "unlink", "replace", "rename", "mkdir", "ftruncate"):
         setattr(os, name, dying(getattr(os, name)))
-    engine.assemble = lambda *_: None
-    min_max.find = lambda _: None  # which format it is does not matter there
+    to_statistics.assemble = lambda *_: None
+    to_min_max.find_format = lambda _: None  # which format it is does not matter there
     reduce(folder, to, out, delete=True)
 
 
 def serve():
-    for format in registry.formats():
+    for format in registry.iter_formats():
         format.sniff(Path.cwd())
     assert "polars" not in sys.modules, "its threads do not survive a fork"
     while words := sys.stdin.readline().split():

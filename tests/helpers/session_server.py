@@ -11,38 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-MODEL = """
+from helpers.model_sources import tanh_stack
+
+MODEL = (
+    tanh_stack(4)
+    + """
 import os
 import signal
 import subprocess
 import sys
 import time
-
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
-
-
-def reference():
-    return Net().eval()
-
-
-def shipped():
-    model = Net().eval()
-    with torch.no_grad():
-        model.layers[2].weight *= 1.5
-    return model
 
 
 def raising():
@@ -70,6 +48,7 @@ def waiting():
 def inputs():
     return (torch.ones(2, 16),)
 """
+)
 
 
 def write_dumps(folder: Path) -> None:

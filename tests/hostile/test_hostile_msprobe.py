@@ -21,7 +21,7 @@ from helpers.refusals import refused
 from syncpoint.ascend.msprobe.pickled import describe
 from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.dumps.open_dump import open_dump
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, SyncpointError
 
 GOOD = real("tensor_target") / "dump_tensor_data" / "Functional.linear.0.forward.input.1.pt"
@@ -264,7 +264,7 @@ def test_a_tensor_other_than_the_entry_says_is_unreadable(tmp_path):
 )
 def test_a_dump_json_that_is_not_one_is_refused(tmp_path, text, match):
     (tmp_path / "dump.json").write_text(text)
-    assert find(tmp_path).name == "msprobe"
+    assert find_format(tmp_path).name == "msprobe"
     refused(open_dump, tmp_path, match=match)
 
 
@@ -296,7 +296,7 @@ def test_another_framework_is_said_to_be_one(tmp_path):
 def test_ranks_and_processes_do_not_mix(tmp_path):
     for name in ("rank0", "proc1"):
         write(tmp_path / "t" / "step0" / name, entry())
-    assert find(tmp_path / "t").name == "msprobe"
+    assert find_format(tmp_path / "t").name == "msprobe"
     refused(open_dump, tmp_path / "t", match="folders of ranks or of processes")
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from helpers.commands import run_command
 from syncpoint.cli.app import app
 from syncpoint.cli.config_file import defaults
-from syncpoint.dumps.environment_file import with_environment
+from syncpoint.dumps.environment_file import add_environment
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.yaml_toml import read_yaml
@@ -351,7 +351,7 @@ def test_random_changes_never_give_a_traceback(tmp_path, name):
         "limits": ("l.yaml", LIMITS, load_limits),
         "config": ("syncpoint.toml", CONFIG, lambda path: defaults(COMMANDS, path.parent)),
         "env": ("d.env.json", '{"device": "npu", "x": 3, "y": true}',
-                lambda path: with_environment(run, tmp_path / "d.npz")),
+                lambda path: add_environment(run, tmp_path / "d.npz")),
     }[name]  # fmt: skip
     rolled = random.Random(name)
     path = tmp_path / file

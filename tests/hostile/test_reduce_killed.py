@@ -22,7 +22,7 @@ import syncpoint as sp
 from helpers import killable_reductions
 from helpers.statistics_oracle import figures
 from syncpoint.files.writer_lock import is_locked
-from syncpoint.reducing.progress_journal import LEDGER
+from syncpoint.reducing.progress_journal import JOURNAL_FILE
 from syncpoint.run.storage.journal import read_journal
 
 KILLS = max(int(os.environ.get("SYNCPOINT_KILLS", "50")), 50)
@@ -109,7 +109,7 @@ def test_a_reduction_killed_fifty_times_beside_the_writer_loses_nothing(reducer,
         else:
             reducer.killed(folder, out, moments.uniform(0.0, 0.4))
         beside += writer.poll() is None
-        lengths.add((out / LEDGER).stat().st_size if (out / LEDGER).exists() else 0)
+        lengths.add((out / JOURNAL_FILE).stat().st_size if (out / JOURNAL_FILE).exists() else 0)
         # A folder that says it is a run says no more than is true.
         assert not (out / "run.json").exists() or sp.open_run(out).tensors
     written = int(writer.communicate()[0])
@@ -117,7 +117,7 @@ def test_a_reduction_killed_fifty_times_beside_the_writer_loses_nothing(reducer,
 
     done = subprocess.run([*command, "--until-idle", "0.2"], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
-    assert killable_reductions.UNFINISHED in done.stderr and "left: 1 file " in done.stderr
+    assert killable_reductions.UNFINISHED in done.stderr and "not reduced: 1 file " in done.stderr
 
     # Only what is not whole is still there, and the disk is free again.
     left = [p.name for p in folder.rglob("*") if p.is_file()]
@@ -176,7 +176,7 @@ def removed(out):
 
 
 def frames(out, kind):
-    found = read_journal(out / LEDGER).frames if (out / LEDGER).exists() else []
+    found = read_journal(out / JOURNAL_FILE).frames if (out / JOURNAL_FILE).exists() else []
     return [body for name, body in found if name == kind]
 
 

@@ -7,26 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.buffer_differences import metadata
-from syncpoint.analysis.contribution import contributions
+from syncpoint.analysis.buffer_differences import metadata_differences
+from syncpoint.analysis.contribution import measure_contributions
 from syncpoint.analysis.emulated_precision_casts import explain_by_rounding
 from syncpoint.analysis.float64_distances import (
-    by_place,
+    errors_by_tensor,
     lowering_difference,
     mark_nearer,
-    outputs,
+    output_errors,
 )
 from syncpoint.analysis.result import AnalysisResult
-from syncpoint.analysis.runs import Maker
+from syncpoint.analysis.runs import AnalysisRecorder
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
 from syncpoint.files.write_errors import write_errors
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
-_MOST_CONTRIBUTIONS = 5
+_MAX_CONTRIBUTIONS = 5
+"""Default number of ops whose contribution to the final error is measured."""
 
 
 def analyze(
@@ -34,60 +35,63 @@ def analyze(
     inputs: object,
     *,
     options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     save_intermediates: bool = True,
     emulate_precision_casts: bool = False,
-    contribution: int = _MOST_CONTRIBUTIONS,
+    contribution: int = _MAX_CONTRIBUTIONS,
 ) -> AnalysisResult:
-    """Run the model compiled, eager and in float64 on the same inputs, and compare them all.
+    """Run the model compiled, eager and in float64 on the same inputs, and compare the runs.
 
-    With `out` and `save_intermediates` the runs and the comparison stay in that folder.
+    With `out` and `save_intermediates` the runs and the comparison are kept in that folder.
     """
     options = dict(options or {})
-    # Both executions must draw the same random numbers, so compiled code takes eager's.
+    # Compiled code uses the random numbers of eager mode, so that both executions have the same.
     options["config"] = ",".join(filter(None, ("fallback_random=true", options.get("config"))))
-    keep = None
+    scratch = None
     if out is not None and save_intermediates:
         folder = Path(out)
         with write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     else:
-        keep = scratch_folder()
-        folder = Path(keep.name)
-    maker = Maker(model, inputs, options, folder, shapes or {})
-    runs = maker.make()
+        scratch = scratch_folder()
+        folder = Path(scratch.name)
+    recorder = AnalysisRecorder(model, inputs, options, folder, shapes or {})
+    runs = recorder.record_all()
     for run in (runs.compiled, runs.graph, runs.graph64, runs.eager, runs.float64):
         if run is not None:
-            run.keep = keep
+            run.keep = scratch
     result = compare(runs.compiled, runs.graph)
-    truths = by_place(runs.compiled, runs.graph, runs.graph64) if runs.graph64 else {}
-    result = mark_nearer(result, truths)
-    made = AnalysisResult(
+    float64_errors = (
+        errors_by_tensor(runs.compiled, runs.graph, runs.graph64) if runs.graph64 else {}
+    )
+    result = mark_nearer(result, float64_errors)
+    analysis = AnalysisResult(
         result=result,
         runs=runs,
-        outputs=tuple(outputs(runs.compiled, runs.eager, runs.float64 or runs.graph64)),
-        truths=truths,
-        metadata=metadata(result, runs.compiled, runs.graph),
+        outputs=tuple(output_errors(runs.compiled, runs.eager, runs.float64 or runs.graph64)),
+        truths=float64_errors,
+        metadata=metadata_differences(result, runs.compiled, runs.graph),
         lowering=lowering_difference(runs),
         notes=tuple(f"no {name} run: {why}" for name, why in runs.missing.items()),
     )
-    worst = [row for row in _suspects(made) if row.target.key.role is Role.OUTPUT][:contribution]
-    if worst and maker.can_replace_values:
-        found = contributions(maker.session, maker.inputs, runs.graph, worst)
-        made = replace(made, contributions=tuple(found))
-    if emulate_precision_casts:
-        made = replace(
-            made, emulated=explain_by_rounding(model, inputs, options, shapes or {}, runs)
+    suspects = [row for row in _suspects(analysis) if row.target.key.role is Role.OUTPUT]
+    if suspects[:contribution] and recorder.can_replace_values:
+        contributions = measure_contributions(
+            recorder.session, recorder.inputs, runs.graph, suspects[:contribution]
         )
-    return made
+        analysis = replace(analysis, contributions=tuple(contributions))
+    if emulate_precision_casts:
+        emulated = explain_by_rounding(model, inputs, options, shapes or {}, runs)
+        analysis = replace(analysis, emulated=emulated)
+    return analysis
 
 
-def _suspects(made: AnalysisResult) -> list[Row]:
-    """Guilty ops; where outputs are off and nobody is guilty, those that add the most."""
-    if made.guilty:
-        return made.guilty
-    if made.exit_code == EXIT_CLOSE:
+def _suspects(analysis: AnalysisResult) -> list[Row]:
+    """The guilty ops; where outputs are wrong and no op is guilty, the ops that add most error."""
+    if analysis.guilty:
+        return analysis.guilty
+    if analysis.exit_code == EXIT_CLOSE:
         return []
-    rows = [row for row in made.result.rows if row.introduced and row.introduced.ratio]
+    rows = [row for row in analysis.result.rows if row.introduced and row.introduced.ratio]
     return sorted(rows, key=lambda row: -(row.introduced.ratio or 0) if row.introduced else 0)

@@ -1,4 +1,4 @@
-"""How compiled buffers differ from the tensors of eager ops in type, shape, strides and device."""
+"""How compiled buffers differ from the tensors of eager ops: dtype, shape, strides, device."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from syncpoint.run.model import Role, Tensor
 from syncpoint.run.reader import Run
 
 
-def differences(tensor: Tensor, other: Tensor | None) -> tuple[str, ...]:
-    """How the metadata of two tensors differ, as `stride (1, 2), eager (2, 1)`."""
-    if other is None:
+def differences(tensor: Tensor, eager: Tensor | None) -> tuple[str, ...]:
+    """How the metadata of two tensors differ, such as `stride (1, 2), eager (2, 1)`."""
+    if eager is None:
         return ()
     pairs = (
-        ("dtype", tensor.dtype, other.dtype),
-        ("shape", tensor.shape, other.shape),
-        ("stride", _strides(tensor), _strides(other)),
-        ("device", tensor.device, other.device),
+        ("dtype", tensor.dtype, eager.dtype),
+        ("shape", tensor.shape, eager.shape),
+        ("stride", _strides(tensor), _strides(eager)),
+        ("device", tensor.device, eager.device),
     )
     return tuple(f"{name} {a}, eager {b}" for name, a, b in pairs if a != b)
 
 
-def metadata(result: Result, compiled: Run, graph: Run) -> dict[str, tuple[str, ...]]:
-    """Differences of type, shape, strides and device at every pair, by the target's label."""
-    found = {}
+def metadata_differences(result: Result, compiled: Run, graph: Run) -> dict[str, tuple[str, ...]]:
+    """Differences of dtype, shape, strides and device at every pair, by the label of the target."""
+    differences_by_label = {}
     for row in result.rows:
         if row.target.key.role is not Role.OUTPUT or row.view:
             continue
-        mine, theirs = compiled.tensor(row.target.key), graph.tensor(row.reference.key)
-        if mine is not None and theirs is not None and (said := differences(mine, theirs)):
-            found[row.target.label] = said
-    return found
+        tensor, eager = compiled.tensor(row.target.key), graph.tensor(row.reference.key)
+        if tensor is not None and (texts := differences(tensor, eager)):
+            differences_by_label[row.target.label] = texts
+    return differences_by_label
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Strides where they mean something: an axis of one element has none."""
+    """The strides of axes with more than one element; those of other axes mean nothing."""
     return tuple(s for s, n in zip(tensor.strides or (), tensor.shape, strict=False) if n > 1)

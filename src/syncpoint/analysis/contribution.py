@@ -1,5 +1,8 @@
-"""What an op does to the final error: its value is replaced by the reference's, and the rest of
-the compiled code runs on from there."""
+"""The contribution of an op to the final error.
+
+The value of the op is replaced by that of the reference, and the rest of the compiled code runs on
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from syncpoint.runtimes.protocol import Array, CompiledSession, Inputs
 
 @dataclass(frozen=True)
 class Contribution:
-    """How far the final error falls when one op gives the reference's value."""
+    """How far the final error falls when one op has the value of the reference."""
 
     op: str
     before: float
@@ -32,32 +35,33 @@ class Contribution:
         return 1 - self.after / self.before if self.before else 0.0
 
 
-def contributions(
+def measure_contributions(
     session: CompiledSession, inputs: Inputs, reference: Run, rows: Sequence[Row]
 ) -> list[Contribution]:
-    """One execution for each row; the compiled code stays as it is."""
-    wanted = _outputs(reference)
-    before = _distance(session.with_value(inputs, None, None), wanted)
-    found = []
+    """Measure the contribution of each row, with one execution each of the same compiled code."""
+    reference_outputs = _outputs(reference)
+    before = _distance(session.with_value(inputs, None, None), reference_outputs)
+    contributions = []
     for row in rows:
         tensor = reference.tensor(row.reference.key)
         if tensor is None or row.target.key.role is not Role.OUTPUT:
             continue
         value = reference.values(tensor)
-        after = _distance(session.with_value(inputs, row.target.key, value), wanted)
-        found.append(Contribution(row.target.label, before, after))
-    return found
+        after = _distance(session.with_value(inputs, row.target.key, value), reference_outputs)
+        contributions.append(Contribution(row.target.label, before, after))
+    return contributions
 
 
 def _outputs(reference: Run) -> list[Array | None]:
-    made = {t.key.index: t for t in reference.tensors if t.key.role is Role.MODEL_OUTPUT}
-    count = max(made, default=-1) + 1
-    return [reference.values(made[i]) if i in made else None for i in range(count)]
+    tensors = {t.key.index: t for t in reference.tensors if t.key.role is Role.MODEL_OUTPUT}
+    count = max(tensors, default=-1) + 1
+    return [reference.values(tensors[i]) if i in tensors else None for i in range(count)]
 
 
-def _distance(results: Sequence[Array | None], wanted: Sequence[Array | None]) -> float:
+def _distance(outputs: Sequence[Array | None], reference_outputs: Sequence[Array | None]) -> float:
+    """Relative L2 error over all outputs; infinite where one cannot be compared."""
     difference, size = 0.0, 0.0
-    for value, reference in zip(results, wanted, strict=False):
+    for value, reference in zip(outputs, reference_outputs, strict=False):
         if reference is None or value is None:
             continue
         array = np.ascontiguousarray(value)

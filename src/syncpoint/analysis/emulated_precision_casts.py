@@ -1,4 +1,4 @@
-"""Whether rounding that the compiler left out explains the difference to eager mode."""
+"""Whether rounding that the compiler omits explains the difference from eager mode."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.analysis.float64_distances import distances
-from syncpoint.analysis.runs import Maker, Runs
+from syncpoint.analysis.runs import AnalysisRecorder, AnalysisRuns
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 
@@ -18,23 +18,25 @@ def explain_by_rounding(
     model: object,
     inputs: object,
     options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
-    runs: Runs,
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
+    runs: AnalysisRuns,
 ) -> str:
-    """Compile once more with eager's roundings kept: is the difference gone?"""
+    """Compile again with the roundings of eager mode; say whether the difference is gone."""
     config = ",".join(filter(None, (options.get("config", ""), "emulate_precision_casts=true")))
     eager = runs.eager or runs.graph
     with scratch_folder() as folder:
-        maker = Maker(model, inputs, {**options, "config": config}, Path(folder), shapes)
-        twin = maker.compiled()
-        before, after = (_worst_output(run, eager) for run in (runs.compiled, twin))
+        recorder = AnalysisRecorder(
+            model, inputs, {**options, "config": config}, Path(folder), shapes
+        )
+        emulated = recorder.record_compiled()
+        before, after = (_worst_output(run, eager) for run in (runs.compiled, emulated))
     if before == 0:
-        return "the outputs are eager's, bit by bit; there is nothing to explain"
+        return "the outputs are bit-identical to eager mode: there is no difference to explain"
     if after <= before / 10:
-        left = "gone" if after == 0 else f"{after:.2g}"
+        remaining = "gone" if after == 0 else f"{after:.2g}"
         return (
-            f"elided rounding explains the difference: with emulate_precision_casts it is {left}"
-            f" (relative L2, {before:.2g} without)"
+            "elided rounding explains the difference: with emulate_precision_casts it is"
+            f" {remaining} (relative L2, {before:.2g} without)"
         )
     return (
         "elided rounding does not explain the difference: with emulate_precision_casts it is"
@@ -43,8 +45,13 @@ def explain_by_rounding(
 
 
 def _worst_output(run: Run, eager: Run) -> float:
-    found = distances(run, eager)
+    """The largest relative L2 error of an output."""
+    numbers_by_key = distances(run, eager)
     return max(
-        (float(n["rel_l2"] or 0.0) for k, n in found.items() if k.role is Role.MODEL_OUTPUT),
+        (
+            float(n["rel_l2"] or 0.0)
+            for k, n in numbers_by_key.items()
+            if k.role is Role.MODEL_OUTPUT
+        ),
         default=0.0,
     )

@@ -1,4 +1,4 @@
-"""Who is nearer to float64: every pair of the compiled run and of the eager ops beside it."""
+"""How far the compiled run and the eager run are from float64, and which of them is nearer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from syncpoint.analysis.buffer_differences import differences
-from syncpoint.analysis.runs import Runs
+from syncpoint.analysis.runs import AnalysisRuns
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.result import Result
@@ -21,17 +21,17 @@ from syncpoint.run.reader import Run
 
 NEARER = "compiled is nearer to float64 than eager"
 TOLERANCE = 1e-3
-"""torch's own for repros, `torch._dynamo.config.repro_tolerance`."""
-_SLACK = {"f32": 2.0, "f64": 2.0}
-"""How many times the eager error a compiled one may be; three times for 16-bit types."""
-
-_ALIKE = 1.5
-"""Two errors that differ by less are the same: each is a sum of many chances."""
+"""The tolerance of torch for repros, `torch._dynamo.config.repro_tolerance`."""
+_ERROR_FACTOR = {"f32": 2.0, "f64": 2.0}
+"""How many times the eager error a compiled error may be, by dtype."""
+_ERROR_FACTOR_16_BIT = 3.0
+_EQUAL_ERROR_FACTOR = 1.5
+"""Two errors whose ratio is below this count as equal: both are sums of random roundings."""
 
 
 @dataclass(frozen=True)
-class Truth:
-    """The distance of both executions from float64 at one place; n/a where it is None."""
+class Float64Errors:
+    """The error of both executions against float64 at one tensor; None where it is not known."""
 
     compiled: float | None
     eager: float | None
@@ -41,95 +41,105 @@ class Truth:
 
     @property
     def nearer(self) -> str:
-        """`compiled`, `eager`, or `alike` where they hardly differ; "" where it is not known."""
+        """`compiled`, `eager`, or `alike` where they hardly differ; "" if an error is not known."""
         if self.compiled is None or self.eager is None:
             return ""
         low, high = sorted((self.compiled, self.eager))
-        if high <= _ALIKE * low:
+        if high <= _EQUAL_ERROR_FACTOR * low:
             return "alike"
         return "compiled" if self.compiled < self.eager else "eager"
 
     @property
     def passes(self) -> bool | None:
-        """The word of torch's own rule. Its absolute tolerance is taken relative to the scale
-        of the values here, since small tensors would pass whatever they hold."""
+        """Whether torch's own rule accepts the compiled value.
+
+        The absolute tolerance of that rule is relative to the scale of the values here: with an
+        absolute one, tensors of small values would always pass.
+        """
         if self.compiled is None or self.eager is None:
             return None
-        slack = _SLACK.get(self.dtype, 3.0)
-        return self.compiled <= slack * self.eager + TOLERANCE / 10 * self.scale
+        factor = _ERROR_FACTOR.get(self.dtype, _ERROR_FACTOR_16_BIT)
+        return self.compiled <= factor * self.eager + TOLERANCE / 10 * self.scale
 
 
 @dataclass(frozen=True)
-class OutputTruth:
-    """One of the model's outputs."""
+class OutputErrors:
+    """The errors of one output of the model."""
 
     path: str
-    truth: Truth
+    truth: Float64Errors
     differences: tuple[str, ...]
-    """What of type, shape, strides and device is not as in eager mode."""
+    """Differences of dtype, shape, strides and device from eager mode."""
 
 
-def distances(run: Run, truth: Run) -> dict[TensorKey, dict[str, Any]]:
-    """The numbers of a run against a float64 run, by the key of the float64 tensor."""
-    result = compare(run, truth, Options(introduced="off"))
+def distances(run: Run, float64: Run) -> dict[TensorKey, dict[str, Any]]:
+    """The metrics of a run against a float64 run, by key of the float64 tensor."""
+    result = compare(run, float64, Options(introduced="off"))
     return {row.reference.key: dict(row.numbers) for row in result.rows if row.numbers}
 
 
-def by_place(compiled: Run, graph: Run, graph64: Run) -> dict[TensorKey, Truth]:
-    """Both distances at every paired tensor, by the key of the tensor of the graph."""
-    mine, theirs = distances(compiled, graph64), distances(graph, graph64)
+def errors_by_tensor(compiled: Run, graph: Run, graph64: Run) -> dict[TensorKey, Float64Errors]:
+    """The errors at every paired tensor, by key of the tensor of the graph."""
+    compiled_numbers, eager_numbers = distances(compiled, graph64), distances(graph, graph64)
     dtypes = {t.key: t.dtype for t in graph.tensors}
     return {
-        key: Truth(
-            _rmse(mine[key]), _rmse(theirs[key]), _scale(theirs[key]), dtypes.get(key, "f32")
+        key: Float64Errors(
+            _rmse(compiled_numbers[key]),
+            _rmse(eager_numbers[key]),
+            _scale(eager_numbers[key]),
+            dtypes.get(key, "f32"),
         )
-        for key in mine.keys() & theirs.keys()
+        for key in compiled_numbers.keys() & eager_numbers.keys()
     }
 
 
-def outputs(compiled: Run, eager: Run | None, truth: Run | None) -> list[OutputTruth]:
-    """Every output of the model, by the path the user knows."""
-    found = []
-    mine = _outputs(compiled)
-    theirs = _outputs(eager) if eager is not None else {}
-    near = distances(compiled, truth) if truth is not None else {}
-    far = distances(eager, truth) if truth is not None and eager is not None else {}
-    places = {t.name: t.key for t in _outputs(truth).values()} if truth is not None else {}
-    for path, tensor in mine.items():
-        key = places.get(path)
-        a, b = (near.get(key), far.get(key)) if key is not None else (None, None)
-        known = Truth(_rmse(a), _rmse(b), _scale(b), tensor.dtype)
-        found.append(OutputTruth(path, known, differences(tensor, theirs.get(path))))
-    return found
+def output_errors(compiled: Run, eager: Run | None, float64: Run | None) -> list[OutputErrors]:
+    """The errors of every output of the model."""
+    outputs = []
+    eager_outputs = _outputs(eager) if eager is not None else {}
+    float64_outputs = _outputs(float64) if float64 is not None else {}
+    compiled_numbers = distances(compiled, float64) if float64 is not None else {}
+    eager_numbers = {}
+    if float64 is not None and eager is not None:
+        eager_numbers = distances(eager, float64)
+    for path, tensor in _outputs(compiled).items():
+        exact = float64_outputs.get(path)
+        a, b = (None, None)
+        if exact is not None:
+            a, b = compiled_numbers.get(exact.key), eager_numbers.get(exact.key)
+        errors = Float64Errors(_rmse(a), _rmse(b), _scale(b), tensor.dtype)
+        outputs.append(OutputErrors(path, errors, differences(tensor, eager_outputs.get(path))))
+    return outputs
 
 
-def is_nearer(row: Row, truths: Mapping[TensorKey, Truth]) -> bool:
+def is_nearer(row: Row, errors_by_key: Mapping[TensorKey, Float64Errors]) -> bool:
     """Whether the compiled value at a row is no further from float64 than the eager one."""
-    truth = truths.get(row.reference.key)
-    if truth is None or truth.compiled is None or truth.eager is None:
+    errors = errors_by_key.get(row.reference.key)
+    if errors is None or errors.compiled is None or errors.eager is None:
         return False
-    return truth.compiled <= truth.eager
+    return errors.compiled <= errors.eager
 
 
-def mark_nearer(result: Result, truths: Mapping[TensorKey, Truth]) -> Result:
-    """The result with what is known of the distance to float64, judged by it."""
-    # What a graph is given has no float64 value of its own.
+def mark_nearer(result: Result, errors_by_key: Mapping[TensorKey, Float64Errors]) -> Result:
+    """Mark the rows whose compiled value is nearer to float64, and judge the result again."""
+    # The inputs of a graph have no float64 value of their own.
     rows = [
         replace(row, nearer_to_float64=True)
-        if row.target.key.role is not Role.INPUT and is_nearer(row, truths)
+        if row.target.key.role is not Role.INPUT and is_nearer(row, errors_by_key)
         else row
         for row in result.rows
     ]
     result = replace(result, rows=rows).rejudged(result.choice)
-    noted = [
+    rows = [
         replace(row, notes=(*row.notes, NEARER)) if is_excused(row, result.choice) else row
         for row in result.rows
     ]
-    return replace(result, rows=noted)
+    return replace(result, rows=rows)
 
 
-def lowering_difference(runs: Runs) -> str:
-    """The outputs of the graph against those of the model, both in float64."""
+def lowering_difference(runs: AnalysisRuns) -> str:
+    """How the outputs of the graph differ from those of the model, both in float64; "" if they do
+    not."""
     if runs.float64 is None or runs.graph64 is None:
         return ""
     limits = PRESETS["f32"]
@@ -141,9 +151,9 @@ def lowering_difference(runs: Runs) -> str:
         if verdict is Verdict.LARGE:
             name = next(t.name for t in runs.float64.tensors if t.key == key)
             worst = (
-                f"{name}: the graph that was compiled, in float64, is"
-                f" {numbers['rel_l2'] or 0:.2g} away from the model in float64: decompositions or"
-                " graph passes changed the computation"
+                f"{name}: in float64 the compiled graph differs from the model by a relative L2"
+                f" error of {numbers['rel_l2'] or 0:.2g}: decompositions or graph passes changed"
+                " the computation"
             )
     return worst
 
@@ -155,8 +165,8 @@ def _outputs(run: Run) -> dict[str, Tensor]:
 def _rmse(numbers: dict[str, Any] | None) -> float | None:
     if numbers is None or numbers.get("mismatched"):
         return None
-    found = numbers.get("rmse")
-    return float(found) if found is not None and isfinite(found) else None
+    rmse = numbers.get("rmse")
+    return float(rmse) if rmse is not None and isfinite(rmse) else None
 
 
 def _scale(numbers: dict[str, Any] | None) -> float:

@@ -13,7 +13,7 @@ from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import read_inputs
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import (
     CompiledSession,
@@ -24,32 +24,32 @@ from syncpoint.runtimes.protocol import (
     Runtime,
     Session,
 )
-from syncpoint.runtimes.registry import runtime, runtimes
+from syncpoint.runtimes.registry import load_runtime, load_runtimes
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 
 @dataclass(kw_only=True)
-class Runs:
-    """What was recorded. None where a run could not be made; `missing` then says why."""
+class AnalysisRuns:
+    """The runs of an analysis. A run that could not be recorded is None; `missing` says why."""
 
     compiled: Run
     graph: Run
-    """The ops of the compiled graph, one by one, by eager kernels."""
+    """The compiled graph, executed op by op with eager kernels."""
     graph64: Run | None = None
     """The same in float64."""
     eager: Run | None = None
     float64: Run | None = None
-    """The model as it was written, in float64: the truth."""
+    """The model as it was written, in float64: the most exact run."""
     missing: dict[str, str] = field(default_factory=dict)
     unsteady: dict[str, list[str]] = field(default_factory=dict)
-    """Run -> ops that gave other bits the second time."""
+    """For each run, the tensors whose bits differ in a second execution."""
 
 
 Execute = Callable[[Inputs, Recorder], None]
 
 
-class Maker:
-    """Makes the runs of one model and one set of inputs."""
+class AnalysisRecorder:
+    """Records the runs of one model on one set of inputs."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Maker:
         inputs: object,
         options: Mapping[str, Any],
         folder: Path,
-        shapes: Mapping[str, Shape | tuple[int, ...]],
+        shapes: Mapping[str, InputShape | tuple[int, ...]],
     ) -> None:
         compiler = _compiler_of(model)
         settings = parse_options(compiler, options)
@@ -65,39 +65,45 @@ class Maker:
         self.session = session
         self._eager: Any = _open_uncompiled(compiler, model, settings)
         self.can_replace_values = cast("Compiles", compiler).can_replace_values(settings)
-        """Whether the compiled code can go on from another value of a tensor."""
+        """Whether a value can be replaced while the compiled code runs."""
         samples = read_inputs(inputs, shapes, session.inputs())
         if len(samples) != 1:
-            raise InputError("one sample to analyze", f"{len(samples)}", "name one of the files")
+            raise InputError(
+                f"analyze takes one sample; the inputs hold {len(samples)}",
+                cure="name one of the files",
+            )
         self.inputs = samples[0]
         self._folder = folder
         self._name = model if isinstance(model, str) else type(model).__qualname__
         self._settings = settings
 
-    def make(self) -> Runs:
-        """Every run, and each of them a second time to see whether it gives the same bits."""
+    def record_all(self) -> AnalysisRuns:
+        """Record every run, and execute each a second time to see whether its bits are the same."""
         session = self.session
         compiled = self._record("compiled", session.run, session)
-        runs = Runs(compiled=compiled, graph=self._record("graph", session.run_op_by_op, session))
-        again = {"compiled": session.run, "graph": session.run_op_by_op}
+        graph = self._record("graph", session.run_op_by_op, session)
+        runs = AnalysisRuns(compiled=compiled, graph=graph)
+        executions = {"compiled": session.run, "graph": session.run_op_by_op}
         runs.graph64 = self._attempt(runs, "graph64", session.run_wide, session)
         runs.eager = self._attempt(runs, "eager", self._eager.run, self._eager)
         if runs.eager is not None:
-            again["eager"] = self._eager.run
+            executions["eager"] = self._eager.run
             runs.float64 = self._attempt(runs, "float64", self._eager.run_wide, self._eager)
             if runs.float64 is not None:
-                again["float64"] = self._eager.run_wide
-        with scratch_folder() as aside:
-            for name, execute in again.items():
-                second = self._record(name, execute, None, Kept.DIGEST, Path(aside))
-                runs.unsteady[name] = differing(getattr(runs, name), second)
+                executions["float64"] = self._eager.run_wide
+        with scratch_folder() as folder:
+            for name, execute in executions.items():
+                second = self._record(name, execute, None, Kept.DIGEST, Path(folder))
+                runs.unsteady[name] = differing_tensors(getattr(runs, name), second)
         return runs
 
-    def compiled(self) -> Run:
-        """The compiled run alone."""
+    def record_compiled(self) -> Run:
+        """Record the compiled run alone."""
         return self._record("compiled", self.session.run, self.session)
 
-    def _attempt(self, runs: Runs, name: str, execute: Execute, session: object) -> Run | None:
+    def _attempt(
+        self, runs: AnalysisRuns, name: str, execute: Execute, session: object
+    ) -> Run | None:
         try:
             return self._record(name, execute, session)
         except SyncpointError as error:
@@ -122,31 +128,31 @@ class Maker:
 
 
 def load_repro(model: object) -> Repro | None:
-    """The model and inputs of a file that a compiler wrote to have a failure repeated; None where
+    """The model and inputs of a file that a compiler wrote to reproduce a failure; None where
     `model` is something else."""
     if not isinstance(model, str):
         return None
-    loaders = (each for each in runtimes() if isinstance(each, LoadsRepros))
+    loaders = (each for each in load_runtimes() if isinstance(each, LoadsRepros))
     repros = (loader.load_repro(model) for loader in loaders)
     return next((repro for repro in repros if repro is not None), None)
 
 
 def _compiler_of(model: object) -> Runtime:
-    """The runtime that compiles the model; where none takes it, the first says why."""
-    compilers = [candidate for candidate in runtimes() if isinstance(candidate, Compiles)]
+    """The runtime that compiles the model; the first one where none accepts it, for its error."""
+    compilers = [candidate for candidate in load_runtimes() if isinstance(candidate, Compiles)]
     return next((each for each in compilers if each.accepts(model)), compilers[0])
 
 
 def _open_uncompiled(compiler: Runtime, model: object, settings: Mapping[str, Any]) -> Session:
     """The model as it was written, with the options that compiled and uncompiled share."""
     assert isinstance(compiler, Compiles)
-    eager = runtime(compiler.uncompiled)
+    eager = load_runtime(compiler.uncompiled)
     shared = {name: settings[name] for name in compiler.shared_options}
     return eager.open(model, parse_options(eager, shared))
 
 
-def differing(first: Run, second: Run) -> list[str]:
-    """Tensors that two runs of the same thing have with other bits, or that only one has."""
-    mine = {t.key: t.digest for t in first.tensors}
-    theirs = {t.key: t.digest for t in second.tensors}
-    return [str(key) for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
+def differing_tensors(first: Run, second: Run) -> list[str]:
+    """Tensors whose bits differ between two runs, or that only one of them has."""
+    digests = [{tensor.key: tensor.digest for tensor in run.tensors} for run in (first, second)]
+    keys = {**digests[0], **digests[1]}
+    return [str(key) for key in keys if digests[0].get(key) != digests[1].get(key)]

@@ -155,12 +155,12 @@ class MsprobeTables:
         if not self:
             return
         from syncpoint.ascend.sheets import need_xlsx
-        from syncpoint.dumps.registry import find
+        from syncpoint.dumps.registry import find_format
 
         if self.msprobe_xlsx is not None:
             need_xlsx("--msprobe-xlsx")
         for side in map(Path, (target, reference)):
-            dump_format = find(side) if side.exists() else None
+            dump_format = find_format(side) if side.exists() else None
             if dump_format is None or dump_format.name not in ("msprobe", "run"):
                 raise InputError(
                     "two dumps of msProbe",

@@ -1,8 +1,8 @@
-"""The first bad op of a model that shows nothing but its outputs.
+"""Find the first bad op of a model that shows only its outputs.
 
-The target is cut at a tensor, run as the black box that it is, and what it gives there is
-compared with the reference. A run of the target's ops one by one serves as the guide: it says
-which tensor of the reference belongs to which of the target; its numbers are not believed.
+The target is cut at a tensor and run as a black box. The value of that tensor is compared with the
+reference. A run of the target op by op, the guide, pairs the tensors of the target with those of
+the reference. The values of the guide are not used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.bisection.cuts import Bench, psnr_of, state_of
-from syncpoint.bisection.graph_search import Search, State
+from syncpoint.bisection.cuts import CutRunner, psnr_of, state_of
+from syncpoint.bisection.graph_search import FirstBadOp, Search, State
 from syncpoint.bisection.guide_and_reference import capture_guide, default_reference_options
 from syncpoint.bisection.result import Bisected, Culprit, Cut
 from syncpoint.errors import InputError
@@ -25,10 +25,12 @@ from syncpoint.workflow.resolve_sides import open_recording
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
-_GRADUAL = 6.0
-"""An op after which the score is less than so many dB lower made no error of its own."""
+_MIN_OWN_ERROR_DB = 6.0
+"""An op that lowers the psnr by less than this has no error of its own."""
+_MAX_DAMPED_NAMES = 3
+"""Names of damped ops in a note."""
 
 
 def bisect(
@@ -37,100 +39,109 @@ def bisect(
     inputs: object,
     target_options: Mapping[str, Any],
     reference_options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
     choice: Choice,
     out: Path | None = None,
-    told: Callable[[Cut], None] | None = None,
+    on_cut: Callable[[Cut], None] | None = None,
 ) -> Bisected:
-    """Find the first bad op of the target by cutting it."""
+    """Find the first bad op of the target by cutting it. `on_cut` is called after every run."""
     from syncpoint.runtimes.inputs.read_inputs import read_inputs
     from syncpoint.runtimes.protocol import Declares
 
     if open_recording(target) is not None:
-        raise InputError("a model as target, which can be cut and run", "a recording")
-    if out is not None and out.exists():
-        raise InputError(f"no file or folder at {out}", "one that is there", "name another with -o")
-    trusted = open_recording(reference)
-    fed = inputs if inputs is not None else inputs_of(trusted)
-    if fed is None:
-        raise InputError("inputs to run the target with", "none", GIVE_INPUTS)
-    guide, cutter = capture_guide(target, fed, target_options, shapes)
-    declared = guide.session.inputs() if isinstance(guide.session, Declares) else ()
-    samples = inputs_of(guide) or read_inputs(fed, shapes, declared)
-    if trusted is None:
-        trusted = capture(
-            reference, samples, **default_reference_options(reference, reference_options)
+        raise InputError(
+            "the target is a recording, which cannot be cut and run", cure="give a model as target"
         )
-    return _find_culprits(Bench(guide, trusted, cutter, samples, choice, out, told))
+    if out is not None and out.exists():
+        raise InputError(f"{out} already exists", cure="choose another name with -o")
+    reference_run = open_recording(reference)
+    target_inputs = inputs if inputs is not None else inputs_of(reference_run)
+    if target_inputs is None:
+        raise InputError("there are no inputs to run the target with", cure=GIVE_INPUTS)
+    guide, cutter = capture_guide(target, target_inputs, target_options, shapes)
+    declared = guide.session.inputs() if isinstance(guide.session, Declares) else ()
+    samples = inputs_of(guide) or read_inputs(target_inputs, shapes, declared)
+    if reference_run is None:
+        options = default_reference_options(reference, reference_options)
+        reference_run = capture(reference, samples, **options)
+    return _find_culprits(CutRunner(guide, reference_run, cutter, samples, choice, out, on_cut))
 
 
-def _find_culprits(bench: Bench) -> Bisected:
-    """Run the whole target, then search behind every output that is off."""
-
-    whole = bench.run_whole()
-    bad = [row for row in whole if state_of([row]) is State.BAD]
-    search = Search(bench.parents(), bench.test_cut, frozenset(bench.rows))
-    culprits: dict[int, list[Row]] = {}
-    extra: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-    for row in bad:
-        at = bench.maker_of(row)
-        if at is None:
-            bench.notes.append(f"{row.target.label} is not made by an op that can be cut at")
+def _find_culprits(runner: CutRunner) -> Bisected:
+    """Run the whole target, then search the ancestors of every bad output."""
+    output_rows = runner.run_whole()
+    search = Search(runner.parents(), runner.test_cut, frozenset(runner.rows))
+    bad_outputs: dict[int, list[Row]] = {}
+    searches: dict[int, FirstBadOp] = {}
+    for row in output_rows:
+        if state_of([row]) is not State.BAD:
             continue
-        bench.scores.setdefault(at, row)
-        behind = set(search.behind(at))
-        known = next((c for c in culprits if c in behind), None)
-        if known is not None:
-            culprits[known].append(row)
+        maker = runner.maker_of(row)
+        if maker is None:
+            runner.notes.append(f"{row.target.label} is not the output of an op that can be cut at")
             continue
-        one = search.first_bad(at)
-        culprits.setdefault(one.op, []).append(row)
-        extra[one.op] = (one.rest, one.damped)
-    made = [_culprit(bench, search, at, *extra[at], culprits[at]) for at in sorted(culprits)]
-    unknown = sum(s is State.UNKNOWN for s in search.tested.values())
-    if unknown:
-        bench.notes.append(f"{unknown} cuts could not be judged and were gone around")
-    for row in whole:
-        if state_of([row]) is State.UNKNOWN:
-            bench.notes.append(f"{row.target.label} could not be judged: {row.reason}")
-    outputs: dict[str, str] = {}
-    for row in whole:
-        label = replace(row.target, key=replace(row.target.key, part=Part())).label
-        held = Verdict(outputs.get(label, row.verdict))
-        outputs[label] = max(held, row.verdict, key=lambda v: v.severity).value
-    if not outputs:
-        bench.notes.append("no output of the target has a counterpart in the reference")
+        runner.scores.setdefault(maker, row)
+        ancestors = set(search.ancestors(maker))
+        culprit = next((index for index in bad_outputs if index in ancestors), None)
+        if culprit is not None:
+            bad_outputs[culprit].append(row)
+            continue
+        first_bad = search.first_bad(maker)
+        bad_outputs.setdefault(first_bad.op, []).append(row)
+        searches[first_bad.op] = first_bad
+    culprits = [
+        _culprit(runner, search, searches[index], bad_outputs[index])
+        for index in sorted(bad_outputs)
+    ]
+    _note_unjudged(runner, search, output_rows)
     return Bisected(
-        target=bench.guide.info.model,
-        reference=bench.reference.info.model,
-        culprits=tuple(made),
-        cuts=tuple(bench.cuts),
-        outputs=outputs,
-        ops=len(bench.ops),
-        notes=tuple(bench.notes),
+        target=runner.guide.info.model,
+        reference=runner.reference.info.model,
+        culprits=tuple(culprits),
+        cuts=tuple(runner.cuts),
+        outputs=_output_verdicts(output_rows),
+        ops=len(runner.ops),
+        notes=tuple(runner.notes),
     )
 
 
+def _note_unjudged(runner: CutRunner, search: Search, output_rows: list[Row]) -> None:
+    unknown = sum(state is State.UNKNOWN for state in search.tested.values())
+    if unknown:
+        runner.notes.append(f"{unknown} cuts could not be judged and were skipped")
+    for row in output_rows:
+        if state_of([row]) is State.UNKNOWN:
+            runner.notes.append(f"{row.target.label} could not be judged: {row.reason}")
+    if not output_rows:
+        runner.notes.append("no output of the target has a counterpart in the reference")
+
+
+def _output_verdicts(output_rows: list[Row]) -> dict[str, str]:
+    """The worst verdict on each output over all samples."""
+    verdicts: dict[str, str] = {}
+    for row in output_rows:
+        label = replace(row.target, key=replace(row.target.key, part=Part())).label
+        earlier = Verdict(verdicts.get(label, row.verdict))
+        verdicts[label] = max(earlier, row.verdict, key=lambda verdict: verdict.severity).value
+    return verdicts
+
+
 def _culprit(
-    bench: Bench,
-    search: Search,
-    at: int,
-    rest: tuple[int, ...],
-    damped: tuple[int, ...],
-    outputs: list[Row],
+    runner: CutRunner, search: Search, first_bad: FirstBadOp, outputs: list[Row]
 ) -> Culprit:
-    op, row = bench.ops[at], bench.scores[at]
-    scores = [s for p in _nearest(search, at) if (s := psnr_of(bench.scores[p])) is not None]
-    before, after = min(scores, default=None), psnr_of(row)
+    op, row = runner.ops[first_bad.op], runner.scores[first_bad.op]
+    scores = [psnr_of(runner.scores[index]) for index in _nearest_good(search, first_bad.op)]
+    before = min((score for score in scores if score is not None), default=None)
+    after = psnr_of(row)
     notes = []
-    if before is not None and after is not None and before - after < _GRADUAL:
+    if before is not None and after is not None and before - after < _MIN_OWN_ERROR_DB:
         notes.append(
-            f"the score falls by {before - after:.1f} dB only: the error grows over many ops"
+            f"psnr falls by only {before - after:.1f} dB here: the error grows over many ops"
         )
-    if damped:
-        names = ", ".join(str(bench.ops[d].key) for d in damped[:3])
-        notes.append(f"not every op after it is off: the error is damped at {names}")
-    suspects = tuple(str(bench.ops[one].key) for one in rest)
+    if first_bad.damped:
+        damped = first_bad.damped[:_MAX_DAMPED_NAMES]
+        names = ", ".join(str(runner.ops[index].key) for index in damped)
+        notes.append(f"some ops after it are good: the error is damped at {names}")
     return Culprit(
         op=str(op.key),
         type=op.type,
@@ -141,22 +152,22 @@ def _culprit(
         after=after,
         verdict=row.verdict.value,
         why=row.why,
-        outputs=tuple(dict.fromkeys(r.target.label for r in outputs)),
-        suspects=suspects,
+        outputs=tuple(dict.fromkeys(output.target.label for output in outputs)),
+        suspects=tuple(str(runner.ops[index].key) for index in first_bad.untested),
         notes=tuple(notes),
     )
 
 
-def _nearest(search: Search, at: int) -> list[int]:
-    """The judged ops right before one, past those that were not."""
-    found, waiting, seen = [], list(search.parents[at]), set()
+def _nearest_good(search: Search, op: int) -> list[int]:
+    """The good ops nearest before an op, past those that were not judged good."""
+    good, waiting, visited = [], list(search.parents[op]), set()
     while waiting:
-        one = waiting.pop()
-        if one in seen:
+        index = waiting.pop()
+        if index in visited:
             continue
-        seen.add(one)
-        if search.tested.get(one) is State.GOOD:
-            found.append(one)
+        visited.add(index)
+        if search.tested.get(index) is State.GOOD:
+            good.append(index)
         else:
-            waiting += search.parents[one]
-    return found
+            waiting += search.parents[index]
+    return good

@@ -1,7 +1,7 @@
-"""Where a target is cut, run and judged, until the first bad op is found.
+"""Cut the target at an op, run it, and judge the value of that op.
 
-A run of the target's ops one by one serves as the guide: it says which tensor of the reference
-belongs to which of the target; its numbers are not believed.
+A run of the target op by op, the guide, pairs the tensors of the target with those of the
+reference. The values of the guide are not used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Cutter, Inputs
 
 
-class Bench:
-    """Cuts, runs and judges."""
+class CutRunner:
+    """Runs the target, cut or whole, and judges what it computes. Ops are numbered by the guide."""
 
     def __init__(
         self,
@@ -40,88 +40,91 @@ class Bench:
         samples: list[Inputs],
         choice: Choice,
         out: Path | None,
-        told: Callable[[Cut], None] | None,
+        on_cut: Callable[[Cut], None] | None,
     ) -> None:
-
         self.guide, self.reference = guide, reference
         self.cutter, self.samples, self.choice = cutter, samples, choice
-        self.out, self.told = out, told
-        result = compare(guide, reference, Options(choice=choice, introduced="off"))
+        self.out, self.on_cut = out, on_cut
+        comparison = compare(guide, reference, Options(choice=choice, introduced="off"))
         self.sides = Sides(guide, reference)
         self.ops = [op for op in guide.ops if not op.key.path]
-        self.place = {op.key: at for at, op in enumerate(self.ops)}
+        self.index_by_key = {op.key: index for index, op in enumerate(self.ops)}
         self.rows: dict[int, list[Row]] = {}
-        self.finals: list[Row] = []
-        for row in result.rows:
+        """The sync points at the outputs of each op that can be cut at."""
+        self.output_rows: list[Row] = []
+        for row in comparison.rows:
             if row.target.key.role is Role.MODEL_OUTPUT:
-                self.finals.append(row)
+                self.output_rows.append(row)
             elif self._can_be_cut_at(row):
-                self.rows.setdefault(self.place[row.target.key.op], []).append(row)
+                self.rows.setdefault(self.index_by_key[row.target.key.op], []).append(row)
         self.cuts: list[Cut] = []
         self.scores: dict[int, Row] = {}
+        """The worst row of each op that was judged."""
         self.notes: list[str] = []
 
     def _can_be_cut_at(self, row: Row) -> bool:
-        """The guide's own values decide nothing: what could not be measured there is tried."""
-        made = row.target.key.role is Role.OUTPUT and row.target.key.op in self.place
-        left_out = row.unmeasured.code in (ReasonCode.RANDOM, ReasonCode.EXCLUDED)
-        return made and row.basis == Kept.VALUES and not left_out
+        """Whether to cut here. Values that the guide could not measure do not rule it out."""
+        key = row.target.key
+        is_op_output = key.role is Role.OUTPUT and key.op in self.index_by_key
+        is_excluded = row.unmeasured.code in (ReasonCode.RANDOM, ReasonCode.EXCLUDED)
+        return is_op_output and row.basis == Kept.VALUES and not is_excluded
 
     # Runs
 
     def run_whole(self) -> list[Row]:
-        """The model's outputs as the uncut target gives them, judged."""
+        """Run the whole target and judge its outputs."""
         edges: dict[Edge, None] = {}
         for tensor in self.guide.tensors:
-            at = self._made(tensor.key) if tensor.key.role is Role.MODEL_OUTPUT else None
-            if at is not None:
-                edges[at] = None
-        wanted = tuple(edges)
+            edge = self._edge_of(tensor.key) if tensor.key.role is Role.MODEL_OUTPUT else None
+            if edge is not None:
+                edges[edge] = None
+        values = self._run(tuple(edges))
         rows: list[Row] = []
-        given = self._given(wanted)
-        for row in self.finals:
-            edge = self._made(row.target.key)
-            value = given.get((edge, row.target.key.part)) if edge is not None else None
-            rows.append(self._judged(row, value))
-        self._note("the whole model", "", rows, "")
+        for row in self.output_rows:
+            edge = self._edge_of(row.target.key)
+            value = values.get((edge, row.target.key.part)) if edge is not None else None
+            rows.append(self._judge(row, value))
+        self._add_cut("the whole model", "", rows, "")
         return rows
 
-    def test_cut(self, at: int) -> State:
-        """Run the target cut at an op, and judge what it gives there."""
-        op = self.ops[at]
-        edges = tuple(dict.fromkeys(Edge(op.key, r.target.key.index) for r in self.rows[at]))
-        kept = ""
+    def test_cut(self, index: int) -> State:
+        """Run the target cut at an op, and judge the outputs of this op."""
+        op = self.ops[index]
+        op_rows = self.rows[index]
+        edges = tuple(dict.fromkeys(Edge(op.key, row.target.key.index) for row in op_rows))
+        model_path = ""
         try:
-            given = self._given(edges)
+            values = self._run(edges)
             if self.out is not None:
-                kept = self._save(op, edges)
+                model_path = self._save(op, edges)
         except SyncpointError as error:
-            rows = [
-                self._judged(row, None, f"the cut does not run: {error.detail}", error.cure)
-                for row in self.rows[at]
-            ]
+            detail = f"the cut does not run: {error.detail}"
+            rows = [self._judge(row, None, detail, error.cure) for row in op_rows]
         else:
             rows = [
-                self._judged(
-                    row,
-                    given.get((Edge(op.key, row.target.key.index), row.target.key.part)),
+                self._judge(
+                    row, values.get((Edge(op.key, row.target.key.index), row.target.key.part))
                 )
-                for row in self.rows[at]
+                for row in op_rows
             ]
-        self.scores[at] = _worst(rows)
-        return self._note(str(op.key), op.type, rows, kept)
+        self.scores[index] = _worst(rows)
+        return self._add_cut(str(op.key), op.type, rows, model_path)
 
-    def _given(self, edges: tuple[Edge, ...]) -> dict[tuple[Edge | None, Part], Any]:
-        found: dict[tuple[Edge | None, Part], Any] = {}
+    def _run(self, edges: tuple[Edge, ...]) -> dict[tuple[Edge | None, Part], Any]:
+        """The values of some tensors for every sample."""
+        values_by_edge: dict[tuple[Edge | None, Part], Any] = {}
         if not edges:
-            return found
+            return values_by_edge
         for number, sample in enumerate(self.samples):
             part = Part(sample=number) if len(self.samples) > 1 else Part()
             values = self.cutter.run(edges, sample, part)
-            found |= {(e, part): v for e, v in zip(edges, values, strict=True)}
-        return found
+            values_by_edge |= {
+                (edge, part): value for edge, value in zip(edges, values, strict=True)
+            }
+        return values_by_edge
 
     def _save(self, op: Op, edges: tuple[Edge, ...]) -> str:
+        """Write the cut model; return its path, or "" where it cannot be saved."""
         assert self.out is not None
         with write_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
@@ -131,85 +134,84 @@ class Bench:
         try:
             return str(self.cutter.save(edges, self.samples[0], part, path))
         except SyncpointError as error:
-            self.notes.append(f"the cut at {op.key} is not kept: {error}")
+            self.notes.append(f"the model cut at {op.key} was not saved: {error}")
             return ""
 
-    def _note(self, op: str, kind: str, rows: list[Row], kept: str) -> State:
+    def _add_cut(self, op: str, op_type: str, rows: list[Row], model_path: str) -> State:
         state = state_of(rows)
         worst = _worst(rows) if rows else None
         cut = Cut(
             op=op,
-            type=kind,
+            type=op_type,
             state=state.value,
             psnr=psnr_of(worst),
             verdict=worst.verdict.value if worst else Verdict.NONE.value,
             why=worst.why if worst else Reason(detail="nothing to compare"),
-            model=kept,
+            model=model_path,
         )
         self.cuts.append(cut)
-        if self.told is not None:
-            self.told(cut)
+        if self.on_cut is not None:
+            self.on_cut(cut)
         return state
 
     # Judging
 
-    def _judged(
-        self, row: Row, value: Any, why: str = "the target gave no tensor", cure: str = ""
+    def _judge(
+        self, row: Row, value: Any, why: str = "the target returned no tensor", cure: str = ""
     ) -> Row:
-        """The row with the verdict on what the black box gave."""
-
-        clean = replace(row, numbers=None, introduced=None, first_non_finite=False)
+        """The row with the verdict on a value of the target; `why` says why there is no value."""
+        row = replace(row, numbers=None, introduced=None, first_non_finite=False)
         if value is None:
             reason = Reason(ReasonCode.UNREADABLE, why, cure)
-            return judge_row(replace(clean, unmeasured=reason), self.choice)
-        clean = replace(clean, unmeasured=NO_REASON)
+            return judge_row(replace(row, unmeasured=reason), self.choice)
+        row = replace(row, unmeasured=NO_REASON)
         tensor = self.guide.tensor(row.target.key)
-        theirs = self.reference.tensor(row.reference.key)
-        if tensor is None or theirs is None:
+        reference = self.reference.tensor(row.reference.key)
+        if tensor is None or reference is None:
             raise KeyError(row)
         operand = Operand(value, from_numpy(value.dtype).name, tensor.quantization)
         operand = self.sides.with_mask_limit(0, tensor, operand)
         try:
-            clean, pair = build_pair(self.sides, clean, operand, self.sides.operand(1, theirs))
+            row, pair = build_pair(self.sides, row, operand, self.sides.operand(1, reference))
         except SyncpointError as error:
             reason = Reason.of_error(ReasonCode.UNREADABLE, error)
-            clean, pair = replace(clean, unmeasured=reason), None
+            row, pair = replace(row, unmeasured=reason), None
         if pair is not None:
-            clean = replace(clean, numbers=measure([pair])[0].as_dict())
-        return judge_row(clean, self.choice)
+            row = replace(row, numbers=measure([pair])[0].as_dict())
+        return judge_row(row, self.choice)
 
     # The graph
 
     def parents(self) -> list[list[int]]:
-        """Of each op, those that it reads."""
+        """For each op, the ops that it reads."""
         return [
             sorted(
                 {
-                    self.place[edge.op]
+                    self.index_by_key[edge.op]
                     for edge in op.inputs
-                    if edge.role is Role.OUTPUT and self.place.get(edge.op, at) < at
+                    if edge.role is Role.OUTPUT and self.index_by_key.get(edge.op, index) < index
                 }
             )
-            for at, op in enumerate(self.ops)
+            for index, op in enumerate(self.ops)
         ]
 
-    def _made(self, key: TensorKey) -> Edge | None:
-        """Which op's output a model output is."""
+    def _edge_of(self, key: TensorKey) -> Edge | None:
+        """The op output that a model output is."""
         tensor = self.guide.tensor(key)
-        maker = self._makers.get(tensor.alias_of) if tensor is not None else None
-        if maker is None and key.op in self.place:
-            maker = TensorKey(key.op, index=key.index)
-        return Edge(maker.op, maker.index) if maker is not None else None
+        output = self._output_by_name.get(tensor.alias_of) if tensor is not None else None
+        if output is None and key.op in self.index_by_key:
+            output = TensorKey(key.op, index=key.index)
+        return Edge(output.op, output.index) if output is not None else None
 
     @cached_property
-    def _makers(self) -> dict[str, TensorKey]:
-        outputs = (t.key for t in self.guide.tensors if t.key.role is Role.OUTPUT)
+    def _output_by_name(self) -> dict[str, TensorKey]:
+        outputs = (tensor.key for tensor in self.guide.tensors if tensor.key.role is Role.OUTPUT)
         return {str(key): key for key in outputs}
 
     def maker_of(self, row: Row) -> int | None:
-        """The op that makes a model output; None where it cannot be cut at."""
-        edge = self._made(row.target.key)
-        return self.place.get(edge.op) if edge is not None else None
+        """The op that computes a model output; None where the target cannot be cut at it."""
+        edge = self._edge_of(row.target.key)
+        return self.index_by_key.get(edge.op) if edge is not None else None
 
 
 def _worst(rows: list[Row]) -> Row:
@@ -222,8 +224,7 @@ def psnr_of(row: Row | None) -> float | None:
 
 
 def state_of(rows: list[Row]) -> State:
-    """Bad if anything is; good only if something was judged and nothing is left open."""
-
+    """Bad if any row is bad; good only if every row was judged and there is one."""
     if any(row.verdict.severity > 0 or row.why.code is ReasonCode.SHAPE for row in rows):
         return State.BAD
     if not rows or any(row.verdict is Verdict.NONE for row in rows):

@@ -1,7 +1,7 @@
-"""The first bad op of a graph in few tests, whatever its branches.
+"""Search a graph with branches for the first bad op, in as few tests as possible.
 
-As one looks for the commit that broke a program: what is bad makes suspects of all it is made
-from, what is good clears all it is made from. Of the suspects the one is tested that halves them.
+It works like `git bisect`: a bad op makes suspects of all its ancestors, a good op clears all its
+ancestors. The next op to test is the suspect that splits the suspects into halves.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What a test says of an op."""
+    """The outcome of the test of an op."""
 
     GOOD = "good"
     BAD = "bad"
     UNKNOWN = "unknown"
-    """It cannot be run to there, or there is nothing to compare."""
+    """The target does not run up to this op, or there is nothing to compare."""
 
 
 Test = Callable[[int], State]
@@ -25,124 +25,131 @@ Test = Callable[[int], State]
 
 @dataclass
 class Search:
-    """Remembers what was tested: several searches in one graph share it."""
+    """Searches in one graph; several searches share the results of the tests."""
 
     parents: Sequence[Sequence[int]]
-    """Of each op, those that it reads; all before it in the order."""
+    """For each op, the ops that it reads. All of them come before it in the order."""
     test: Test
     testable: Collection[int]
     tested: dict[int, State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._before: list[int] = []
-        for at, reads in enumerate(self.parents):
-            mine = 1 << at
-            for one in reads:
-                mine |= self._before[one]
-            self._before.append(mine)
+        self._ancestors: list[int] = []
+        """For each op, a bit mask of the op and its ancestors."""
+        for index, parents in enumerate(self.parents):
+            mask = 1 << index
+            for parent in parents:
+                mask |= self._ancestors[parent]
+            self._ancestors.append(mask)
 
-    def behind(self, op: int) -> list[int]:
-        """The op and all that it is made from."""
-        return _members(self._before[op])
+    def ancestors(self, op: int) -> list[int]:
+        """The op and every op that it depends on."""
+        return _indices(self._ancestors[op])
 
-    def first_bad(self, bad: int, probes: int = 2) -> Found:
-        """The first bad op behind one that is known to be bad.
+    def first_bad(self, bad: int, probes: int = 2) -> FirstBadOp:
+        """Find the first bad op among the ancestors of a bad op.
 
-        What a good op clears is not tested. So in the end the op's own inputs are, and `probes`
-        more places: an error that is damped on the way makes a good op of one that is not.
+        Ops that a good op clears are not tested. At the end the inputs of the first bad op are
+        tested after all, and `probes` more places: where an error is damped on the way, a good op
+        has bad ancestors.
         """
         self.tested[bad] = State.BAD
-        suspects = self._before[bad]
+        suspects = self._ancestors[bad]
         damped: set[int] = set()
         while True:
-            bad, suspects = self._narrowed(bad, suspects)
-            again, used = self._doubted(bad, suspects, probes)
+            bad, suspects = self._narrow(bad, suspects)
+            earlier, used = self._probe_cleared(bad, suspects, probes)
             probes = max(probes - used, 0)
-            if again is None:
-                rest = tuple(at for at in _members(suspects) if at != bad)
-                return Found(bad, rest, tuple(sorted(damped)))
-            for at, state in self.tested.items():
-                if state is State.GOOD and self._before[at] >> again & 1:
-                    damped.add(at)
-            bad, suspects = again, self._before[again]
-            for at, state in self.tested.items():
-                # It stands for itself alone now: what it is made from may be bad.
-                if state is State.GOOD and at not in damped:
-                    suspects &= ~self._before[at]
+            if earlier is None:
+                untested = tuple(index for index in _indices(suspects) if index != bad)
+                return FirstBadOp(bad, untested, tuple(sorted(damped)))
+            for index, state in self.tested.items():
+                if state is State.GOOD and self._ancestors[index] >> earlier & 1:
+                    damped.add(index)
+            bad, suspects = earlier, self._ancestors[earlier]
+            for index, state in self.tested.items():
+                # A damped op clears only itself: its ancestors may be bad.
+                if state is State.GOOD and index not in damped:
+                    suspects &= ~self._ancestors[index]
                 elif state is State.GOOD:
-                    suspects &= ~(1 << at)
+                    suspects &= ~(1 << index)
 
-    def _narrowed(self, bad: int, suspects: int) -> tuple[int, int]:
+    def _narrow(self, bad: int, suspects: int) -> tuple[int, int]:
+        """Test suspects until none of them is left to test; return the bad op and the suspects."""
         while True:
-            open_ = [
-                at
-                for at in _members(suspects)
-                if at != bad and at in self.testable and at not in self.tested
+            untested = [
+                index
+                for index in _indices(suspects)
+                if index != bad and index in self.testable and index not in self.tested
             ]
-            known = [a for a in _members(suspects) if a != bad and a in self.tested]
-            earlier = [a for a in known if self.tested[a] is State.BAD]
+            earlier = [
+                index
+                for index in _indices(suspects)
+                if index != bad and self.tested.get(index) is State.BAD
+            ]
             if earlier:
                 bad = earlier[0]
-                suspects &= self._before[bad]
+                suspects &= self._ancestors[bad]
                 continue
-            if not open_:
+            if not untested:
                 return bad, suspects
             total = suspects.bit_count()
 
-            def halves(at: int, suspects: int = suspects, total: int = total) -> int:
-                count = (self._before[at] & suspects).bit_count()
+            def smaller_half(index: int, suspects: int = suspects, total: int = total) -> int:
+                count = (self._ancestors[index] & suspects).bit_count()
                 return min(count, total - count)
 
-            at = max(open_, key=halves)
-            state = self._asked(at)
+            index = max(untested, key=smaller_half)
+            state = self._test_once(index)
             if state is State.BAD:
-                bad, suspects = at, suspects & self._before[at]
+                bad, suspects = index, suspects & self._ancestors[index]
             elif state is State.GOOD:
-                suspects &= ~self._before[at]
+                suspects &= ~self._ancestors[index]
 
-    def _doubted(self, bad: int, suspects: int, probes: int) -> tuple[int | None, int]:
-        """A bad op among those that were cleared without a test, and how many were tested."""
+    def _probe_cleared(self, bad: int, suspects: int, probes: int) -> tuple[int | None, int]:
+        """Test ops that were cleared without a test; return a bad one, and the number of tests."""
         cleared = [
-            at
-            for at in _members(self._before[bad] & ~suspects)
-            if at in self.testable and at not in self.tested
+            index
+            for index in _indices(self._ancestors[bad] & ~suspects)
+            if index in self.testable and index not in self.tested
         ]
-        inputs = {one for at in _members(suspects) for one in self.parents[at]}
+        inputs = {parent for index in _indices(suspects) for parent in self.parents[index]}
         used = 0
-        for at in [at for at in cleared if at in inputs]:
+        for index in [index for index in cleared if index in inputs]:
             used += 1
-            if self._asked(at) is State.BAD:
-                return at, used
-        cleared = [at for at in cleared if at not in self.tested]
+            if self._test_once(index) is State.BAD:
+                return index, used
+        cleared = [index for index in cleared if index not in self.tested]
         for number in range(min(max(probes - used, 0), len(cleared))):
-            at = cleared[(2 * number + 1) * len(cleared) // (2 * max(probes - used, 1))]
-            if at in self.tested:
+            index = cleared[(2 * number + 1) * len(cleared) // (2 * max(probes - used, 1))]
+            if index in self.tested:
                 continue
-            if self._asked(at) is State.BAD:
-                return at, probes
+            if self._test_once(index) is State.BAD:
+                return index, probes
         return None, probes
 
-    def _asked(self, at: int) -> State:
-        if at not in self.tested:
-            self.tested[at] = self.test(at)
-        return self.tested[at]
+    def _test_once(self, index: int) -> State:
+        if index not in self.tested:
+            self.tested[index] = self.test(index)
+        return self.tested[index]
 
 
 @dataclass(frozen=True)
-class Found:
-    """The first bad op."""
+class FirstBadOp:
+    """The first bad op of a search."""
 
     op: int
-    rest: tuple[int, ...] = ()
-    """Ops right before it that could not be tested: it may be one of these."""
+    untested: tuple[int, ...] = ()
+    """Ops right before it that could not be tested: one of them may be the first bad op."""
     damped: tuple[int, ...] = ()
-    """Good ones behind which something is bad."""
+    """Good ops with a bad ancestor."""
 
 
-def _members(mask: int) -> list[int]:
-    found = []
+def _indices(mask: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    indices = []
     while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
+        lowest = mask & -mask
+        indices.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return indices

@@ -11,7 +11,7 @@ from syncpoint.workflow.resolve_sides import runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
     from syncpoint.runtimes.protocol import Cutter, Session
 
 
@@ -19,31 +19,37 @@ def capture_guide(
     target: object,
     inputs: object,
     options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
 ) -> tuple[Run, Cutter]:
-    """The target's ops one by one, and the way to cut it."""
+    """Record the target op by op; return this run and the cutter of the target."""
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find, runtimes
+    from syncpoint.runtimes.registry import find_runtime, load_runtimes
 
-    chosen = find(target, options.get("runtime"))
-    own = runtime_options(options)
-    settings = parse_options(chosen, own)
+    runtime = find_runtime(target, options.get("runtime"))
+    target_options = runtime_options(options)
+    settings = parse_options(runtime, target_options)
     if settings.get("steps"):
-        raise Unsupported("samples to bisect", "steps of a loop", "leave the option steps out")
-    if not isinstance(chosen, Truncates):
-        able = ", ".join(known.name for known in runtimes() if isinstance(known, Truncates))
-        raise Unsupported(f"a model that can be cut: of {able}", f"one of {chosen.name}")
-    guiding, plain = chosen.guide_options(own)
-    guide = capture(target, inputs, runtime=guiding, shapes=shapes, **plain)
-    return guide, chosen.cutter(cast("Session", guide.session), settings)
+        raise Unsupported(
+            "the option steps is set: bisect runs samples, not the steps of a loop",
+            cure="leave the option steps out",
+        )
+    if not isinstance(runtime, Truncates):
+        supported = ", ".join(each.name for each in load_runtimes() if isinstance(each, Truncates))
+        raise Unsupported(
+            f"bisect cannot cut a model of the runtime {runtime.name}",
+            cure=f"use a model of one of these runtimes: {supported}",
+        )
+    guide_runtime, guide_options = runtime.guide_options(target_options)
+    guide = capture(target, inputs, runtime=guide_runtime, shapes=shapes, **guide_options)
+    return guide, runtime.cutter(cast("Session", guide.session), settings)
 
 
 def default_reference_options(reference: object, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the reference, by which every op of it has a value unless they say so."""
+    """The options of the reference. By default every op of it has a value."""
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find
+    from syncpoint.runtimes.registry import find_runtime
 
-    chosen = find(reference, options.get("runtime"))
-    in_full = chosen.reference_options() if isinstance(chosen, Truncates) else {}
-    return {**in_full, **options}
+    runtime = find_runtime(reference, options.get("runtime"))
+    defaults = runtime.reference_options() if isinstance(runtime, Truncates) else {}
+    return {**defaults, **options}

@@ -1,4 +1,4 @@
-"""What bisecting a model found, as it is reported and kept."""
+"""The result of a bisection: data classes, exit code and JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cut:
     why: Reason
     """Why the verdict is what it is, or why there is none."""
     model: str = ""
-    """Where the cut model is kept."""
+    """Path of the saved model; "" where it was not saved."""
 
     @property
     def reason(self) -> str:
@@ -40,15 +40,15 @@ class Culprit:
     module: str
     source: str
     before: float | None
-    """The worst psnr among the tensors right before it, in dB; None where none was measured."""
+    """The worst psnr of the judged tensors nearest before it, in dB; None where there is none."""
     after: float | None
     verdict: str
     why: Reason
     """Why the verdict is what it is; empty where there is nothing to explain."""
     outputs: tuple[str, ...]
-    """The model's outputs that are bad because of it, as far as can be told."""
+    """The bad outputs of the model that depend on it."""
     suspects: tuple[str, ...] = ()
-    """Ops right before it that could not be tested: it may be one of these."""
+    """Ops right before it that could not be tested: the culprit may be one of them."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -59,15 +59,15 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class Bisected:
-    """What was found by cutting."""
+    """The result of cutting the target."""
 
     target: str
     reference: str
     culprits: tuple[Culprit, ...]
     cuts: tuple[Cut, ...]
-    """Every run of the target, in the order in which they were made; the first was whole."""
+    """Every run of the target in order; the first is the whole model."""
     outputs: Mapping[str, str]
-    """Verdict on each of the model's outputs that has a counterpart."""
+    """The verdict on each output of the model that has a counterpart."""
     ops: int
     notes: tuple[str, ...] = field(default=())
 
@@ -79,14 +79,14 @@ class Bisected:
     def exit_code(self, fail_on: str = "large") -> int:
         """0 nothing large, 1 divergence, 3 nothing to compare."""
         bad = {Verdict.LARGE, Verdict.MODERATE} if fail_on == "moderate" else {Verdict.LARGE}
-        found = set(self.outputs.values())
-        if found & bad:
+        verdicts = set(self.outputs.values())
+        if verdicts & bad:
             return EXIT_DIVERGED
-        judged = bool(found) and Verdict.NONE not in found
-        return EXIT_CLOSE if judged else EXIT_UNCOVERED
+        is_judged = bool(verdicts) and Verdict.NONE not in verdicts
+        return EXIT_CLOSE if is_judged else EXIT_UNCOVERED
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result as JSON."""
         return {
             "schema": 1,
             **asdict(self),
@@ -98,13 +98,14 @@ class Bisected:
 
 
 def _with_reason(judged: Cut | Culprit) -> dict[str, Any]:
-    """For JSON: the reason as a sentence and its parts, as the rows of a comparison have them."""
-    said: dict[str, Any] = {}
+    """A cut or culprit as JSON, with its reason as a sentence and in parts, like the rows of a
+    comparison."""
+    json_fields: dict[str, Any] = {}
     for name, value in asdict(judged).items():
         if name != "why":
-            said[name] = value
+            json_fields[name] = value
             continue
         parts = {"code": judged.why.code, "detail": judged.why.detail, "cure": judged.why.cure}
-        said["reason"] = judged.reason
-        said |= {f"reason_{part}": text or None for part, text in parts.items()}
-    return said
+        json_fields["reason"] = judged.reason
+        json_fields |= {f"reason_{part}": text or None for part, text in parts.items()}
+    return json_fields

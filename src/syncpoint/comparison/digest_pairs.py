@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.operands import drop_unit_axes, shapes_reason, view_reason
 from syncpoint.comparison.rows import Row
-from syncpoint.matching.views import Seen, View
+from syncpoint.matching.views import View, ViewEffect
 from syncpoint.metrics.verdict import NO_REASON, Reason
 from syncpoint.run.digests import compute_digests, is_computable
 from syncpoint.run.model import Kept, Tensor
@@ -65,22 +65,22 @@ def _common_digest_kind(target: Tensor, reference: Tensor, view: View) -> str:
     return ""
 
 
-def _view_extent(view: View, shape: tuple[int, ...]) -> Seen | None:
+def _view_extent(view: View, shape: tuple[int, ...]) -> ViewEffect | None:
     try:
-        return view.seen(shape)
+        return view.effect_on(shape)
     except ValueError:
         return None  # reported when the shapes are compared
 
 
 def _keeps_order(view: View, shape: tuple[int, ...]) -> bool:
     extent = _view_extent(view, shape)
-    return extent is None or (extent.whole and extent.ordered)
+    return extent is None or (extent.keeps_all and extent.keeps_order)
 
 
 def is_whole_view(view: View, shape: tuple[int, ...]) -> bool:
     """Whether a view shows every element of a tensor of this shape."""
     extent = _view_extent(view, shape)
-    return extent is None or extent.whole
+    return extent is None or extent.keeps_all
 
 
 def misfit_reason(row: Row, target: Tensor, reference: Tensor) -> Reason:

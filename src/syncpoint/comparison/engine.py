@@ -10,8 +10,8 @@ from syncpoint.comparison.build_rows import build_rows
 from syncpoint.comparison.checksum_status import count_verified, damaged_unmatched
 from syncpoint.comparison.events import MeasuringFinished, MeasuringStarted, Stage, Step
 from syncpoint.comparison.first_non_finite import mark_first_non_finite
-from syncpoint.comparison.introduced_error.local_calculation import add_introduced
-from syncpoint.comparison.introduced_error.replay_calculation import add_replayed
+from syncpoint.comparison.introduced_error.local_calculation import add_local_errors
+from syncpoint.comparison.introduced_error.replay_calculation import add_replay_errors
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import measure_rows
 from syncpoint.comparison.result import Result
@@ -39,7 +39,7 @@ from syncpoint.matching.masks import Mask
 from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.protocol import Matcher, Matching
-from syncpoint.matching.second_input_confirmation import Confirmation, SecondExecution
+from syncpoint.matching.second_input_confirmation import SecondExecution, SecondInputConfirmation
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import TensorKey
@@ -94,7 +94,9 @@ def compare_through(sides: Sides, options: Options) -> Result:
     target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
     second_execution = options.second_execution
-    confirmation = Confirmation(second_execution) if second_execution is not None else None
+    confirmation = (
+        SecondInputConfirmation(second_execution) if second_execution is not None else None
+    )
     events = options.events
     events.send(Step(stage=Stage.MATCH))
     matching = match(target, reference, matchers, confirmation)
@@ -117,15 +119,15 @@ def compare_through(sides: Sides, options: Options) -> Result:
     rows = mark_first_non_finite(sides, rows)
     warnings = [*run_warnings(sides), *mask_warnings(sides, rows)]
     warnings += pairing_warnings(sides, rows)
-    if confirmation is not None and confirmation.trouble:
-        warnings.append(confirmation.trouble)
+    if confirmation is not None and confirmation.problem:
+        warnings.append(confirmation.problem)
     if options.introduced != "off":
         events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
                 rows = _replay_rows(sides, rows, options.samples)
             else:
-                rows = add_introduced(sides, rows, reference.session, options.log, events)
+                rows = add_local_errors(sides, rows, reference.session, options.log, events)
             warnings += values_warnings(rows)
         else:
             warnings.append(
@@ -231,4 +233,4 @@ def _replay_rows(sides: Sides, rows: list[Row], samples: Sequence[Inputs]) -> li
             cure="use --introduced local",
         )
     assert isinstance(reference_session, Evaluates)
-    return add_replayed(sides, rows, reference_session, target_session, list(samples))
+    return add_replay_errors(sides, rows, reference_session, target_session, list(samples))

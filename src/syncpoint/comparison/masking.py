@@ -48,7 +48,7 @@ class Masks:
         """
         counted: NDArray[np.bool_] | None = None
         for mask in self._masks_of(row):
-            counted_by_mask = mask.kept(
+            counted_by_mask = mask.counted_elements(
                 row.reference.shape, self._values(mask, row.reference.key.part)
             )
             counted = counted_by_mask if counted is None else counted & counted_by_mask

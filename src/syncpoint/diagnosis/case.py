@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
-from syncpoint.comparison.introduced_error.local_calculation import Introducer
+from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
 from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.operands import dequantize, fit_view, operand_of
 from syncpoint.comparison.result import Result
@@ -327,11 +327,11 @@ class Case:
         return NumpyEvaluator(self.reference)
 
     @cached_property
-    def introducer(self) -> Introducer | None:
+    def introducer(self) -> LocalCalculation | None:
         """Finds the region behind a row and runs it on the target's values."""
         if self.sides is None or self.evaluator is None:
             return None
-        return Introducer(
+        return LocalCalculation(
             self.sides,
             self.rows,
             self.evaluator,
@@ -379,7 +379,7 @@ class Case:
             budget.note_too_large(tensor.key, tensor.count)
             return None
         try:
-            exact = introducer.exact(at.op, [at.index], at.part, through)
+            exact = introducer.evaluate_exactly(at.op, [at.index], at.part, through)
         except RegionTooLarge as error:
             budget.note_too_large(row.target.key, error.elements)
             return None
@@ -433,7 +433,7 @@ class Case:
             if other == edge or row is None or own is None:
                 continue
             if row.reference.shape == own.reference.shape:
-                found[other] = introducer.fed(other, part)
+                found[other] = introducer.target_value(other, part)
         return found
 
     # What can be run again

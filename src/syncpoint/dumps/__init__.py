@@ -1,1 +1,1 @@
-"""Other tools' files as runs, and runs as other tools' files. One file per format."""
+"""Reads other tools' files as runs, and writes runs as other tools' files. One file per format."""

@@ -1,4 +1,4 @@
-"""Values of .npy files as they lie on disk: also column-major, big-endian, or deflated."""
+"""Reads values of .npy files in any storage: row- or column-major, big-endian, or deflated."""
 
 from __future__ import annotations
 
@@ -24,37 +24,40 @@ from syncpoint.run.value_store import FileStore
 
 Array = NDArray[Any]
 
-_KEPT = 2
-"""Inflated arrays that are kept, so that reading one window by window inflates it once."""
+_MAX_INFLATED_ARRAYS = 2
+"""Inflated arrays in the cache, so that reading an array by windows inflates it once."""
 
 
 @dataclass(frozen=True)
-class Lay:
-    """How an array lies on disk, where that is not dense, row-major and little-endian."""
+class StoredLayout:
+    """How an array is stored, where that is not dense, row-major and little-endian."""
 
     fortran: bool = False
+    """Column-major."""
     swapped: bool = False
+    """Big-endian."""
     deflated: Deflated | None = None
 
 
 class ArrayStore(FileStore):
-    """Arrays in files of one folder, the odd ones put in order when they are read."""
+    """Arrays in files of one folder; those in another layout are converted when they are read."""
 
     def __init__(
         self,
         root: Path,
-        odd: dict[TensorKey, Lay],
+        layouts: dict[TensorKey, StoredLayout],
         checksums: Mapping[TensorKey, Checksum] | None = None,
     ) -> None:
-        """`checksums` are those of members that are stored as they are."""
+        """`layouts` has the arrays that are not plain, `checksums` those of members that are not
+        compressed."""
         super().__init__(root)
-        self._odd = odd
+        self._layouts = layouts
         self._checksums = checksums or {}
         self._inflated: OrderedDict[TensorKey, Array] = OrderedDict()
         self._lock = threading.Lock()
 
     def checksum(self, tensor: Tensor) -> Checksum | None:
-        """The checksum of the archive's member that has the array; none in a plain .npy file."""
+        """Return the checksum of the archive member with the array; None for a plain .npy file."""
         return self._checksums.get(tensor.key)
 
     def has_checksum(self, tensor: Tensor) -> bool:
@@ -69,74 +72,74 @@ class ArrayStore(FileStore):
             super().verify(tensor, content)
 
     def _is_deflated(self, tensor: Tensor) -> bool:
-        lay = self._odd.get(tensor.key)
-        return lay is not None and lay.deflated is not None
+        layout = self._layouts.get(tensor.key)
+        return layout is not None and layout.deflated is not None
 
     def read(self, tensor: Tensor) -> Array:
-        """All elements, row-major."""
-        lay = self._odd.get(tensor.key)
-        if lay is None:
+        """Read all elements, row-major."""
+        layout = self._layouts.get(tensor.key)
+        if layout is None:
             return super().read(tensor)
-        if lay.deflated is None:
-            return _ordered(self.raw(tensor, 0, tensor.nbytes), tensor, lay)
+        if layout.deflated is None:
+            return _to_row_major(self.raw(tensor, 0, tensor.nbytes), tensor, layout)
         with self._lock:
             array = self._inflated.get(tensor.key)
             if array is None:
-                array = _ordered(self._inflate(tensor, lay.deflated), tensor, lay)
+                array = _to_row_major(self._inflate(tensor, layout.deflated), tensor, layout)
                 self._inflated[tensor.key] = array
-                while len(self._inflated) > _KEPT:
+                while len(self._inflated) > _MAX_INFLATED_ARRAYS:
                     self._inflated.popitem(last=False)
             return array
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
-        """Some elements of the row-major order."""
-        lay = self._odd.get(tensor.key)
-        if lay is None:
+        """Read the elements `start` to `stop` of the row-major order."""
+        layout = self._layouts.get(tensor.key)
+        if layout is None:
             return super().window(tensor, start, stop)
-        if lay.deflated is None:
+        if layout.deflated is None:
             raw = self.raw(tensor, 0, tensor.nbytes)
-            stored = _stored(raw, tensor, lay)
-            window = _native(stored.flat[start:stop])
+            stored = _view_stored(raw, tensor, layout)
+            window = _copy_native(stored.flat[start:stop])
         else:
             window = self.read(tensor).reshape(-1)[start:stop]
         window.flags.writeable = False
         return window
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """The file of an array that lies as others read it."""
-        return None if tensor.key in self._odd else self.path(tensor)
+        """Return the file of an array that is stored dense; None for other layouts."""
+        return None if tensor.key in self._layouts else self.path(tensor)
 
     def _inflate(self, tensor: Tensor, member: Deflated) -> Bytes:
-        """The member's data; more or less than it claims, or other bits, is a DamagedError."""
+        """Inflate the member; another size or CRC than it declares is a DamagedError."""
         path = self.path(tensor)
         packed = map_bytes(path, member.offset, member.nbytes)
-        whole = np.empty(member.inflated, np.uint8)
+        content = np.empty(member.inflated, np.uint8)
         try:
-            size = inflate_into(whole, packed)
+            size = inflate_into(content, packed)
         except zlib.error as error:
             raise tensor_damage_error(tensor, f"{path} ({describe_error(error)})") from error
-        if size != member.inflated or zlib.crc32(whole.data) != member.crc:
+        if size != member.inflated or zlib.crc32(content.data) != member.crc:
             raise tensor_damage_error(tensor, path)
-        return whole[member.header :]
+        return content[member.header :]
 
 
-def _stored(raw: Bytes, tensor: Tensor, lay: Lay) -> Array:
-    """The array in its shape and the byte order of the file."""
+def _view_stored(raw: Bytes, tensor: Tensor, layout: StoredLayout) -> Array:
+    """View the bytes as an array with its shape, in the byte order of the file."""
     dtype = DTYPES[tensor.dtype].numpy
-    if lay.swapped:
+    if layout.swapped:
         dtype = dtype.newbyteorder(">")
     array = raw.view(dtype)
-    return array.reshape(tensor.shape, order="F" if lay.fortran else "C")
+    return array.reshape(tensor.shape, order="F" if layout.fortran else "C")
 
 
-def _native(array: Array) -> Array:
+def _copy_native(array: Array) -> Array:
     native = array.dtype.newbyteorder("=")
     return np.array(array, dtype=native, order="C", copy=True)
 
 
-def _ordered(raw: Bytes, tensor: Tensor, lay: Lay) -> Array:
-    if not lay.swapped and not lay.fortran:
+def _to_row_major(raw: Bytes, tensor: Tensor, layout: StoredLayout) -> Array:
+    if not layout.swapped and not layout.fortran:
         return from_bytes(raw, DTYPES[tensor.dtype], tensor.shape)
-    array = _native(_stored(raw, tensor, lay))
+    array = _copy_native(_view_stored(raw, tensor, layout))
     array.flags.writeable = False
     return array

@@ -1,5 +1,7 @@
-"""`env.json` beside a dump: where it was made, in words of whoever made it. Other tools' files
-hardly ever say."""
+"""Reads `env.json` beside a dump: where it was recorded, as its author wrote it.
+
+Files of other tools hardly ever say this themselves.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,32 @@ from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.reader import Run
 
 NAME = "env.json"
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
-def with_environment(run: Run, path: Path) -> Run:
-    """The run with what `env.json` in its folder, or beside its file, says; what the run says of
-    itself goes first. Raises FormatError where the file is not an object of plain values."""
-    place = path / NAME if path.is_dir() else path.with_name(f"{path.stem}.{NAME}")
-    if not place.is_file():
+def add_environment(run: Run, path: Path) -> Run:
+    """Add the environment of the `env.json` in the run's folder, or beside its file.
+
+    What the run itself says wins. A file that is not an object of plain values is a FormatError.
+    """
+    file = path / NAME if path.is_dir() else path.with_name(f"{path.stem}.{NAME}")
+    if not file.is_file():
         return run
     try:
-        said = parse_foreign_json(read_whole(place, _LARGEST), str(place))
+        body = parse_foreign_json(read_whole(file, _MAX_BYTES), str(file))
     except OSError as error:
-        raise FormatError(f"JSON in {place}", describe_error(error)) from None
-    plain = isinstance(said, dict) and all(
-        isinstance(value, str | int | float | bool) for value in said.values()
+        raise FormatError(
+            f"cannot read {file}: {describe_error(error)}", cure="check the file, or remove it"
+        ) from None
+    is_plain = isinstance(body, dict) and all(
+        isinstance(value, str | int | float | bool) for value in body.values()
     )
-    if not plain:
-        raise FormatError(f"an object of names and plain values in {place}", repr(said)[:60])
-    made = copy(run)
-    told = {str(name): str(value) for name, value in said.items()}
-    made.info = replace(run.info, environment={**told, **run.info.environment})
-    return made
+    if not is_plain:
+        raise FormatError(
+            f"{file} is not a JSON object of plain values (text, numbers): {repr(body)[:60]}",
+            cure='write it as {"name": "value"}',
+        )
+    environment = {str(name): str(value) for name, value in body.items()}
+    changed_run = copy(run)
+    changed_run.info = replace(run.info, environment={**environment, **run.info.environment})
+    return changed_run

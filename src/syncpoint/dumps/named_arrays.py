@@ -1,4 +1,4 @@
-"""What formats without a graph have in common: names and arrays become ops with one output."""
+"""Formats without a graph: each named array of a file is an op with one output, and back."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.value_store import Store
 
+_WINDOW_ELEMENTS = 1 << 22
+"""Elements copied at once; even, so that packed elements never straddle two windows."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One array of a file."""
+class ArrayEntry:
+    """One array of a file: its name, type and shape, and where its bytes are."""
 
     name: str
     dtype: DType
@@ -27,12 +30,12 @@ class Entry:
     nbytes: int
 
     def __post_init__(self) -> None:
-        # A file's name in another encoding; every table and report is UTF-8.
+        # The name of a file may be in another encoding; every table and report is UTF-8.
         if not self.name.isascii():
             object.__setattr__(self, "name", make_encodable(self.name))
 
     def tensor(self, key: TensorKey) -> Tensor:
-        """The tensor that the array is the values of."""
+        """Describe the array as a tensor with this key."""
         return Tensor(
             key,
             self.dtype.name,
@@ -43,48 +46,44 @@ class Entry:
         )
 
 
-def flat_run(path: Path, format: str, entries: Iterable[Entry], store: Store) -> Run:
-    """Each entry as output 0 of an op of its name, in the order given."""
+def build_flat_run(path: Path, format: str, entries: Iterable[ArrayEntry], store: Store) -> Run:
+    """Build a run in which each entry is output 0 of an op of its name, in the order given."""
     ops, tensors = [], []
     for entry in entries:
         key = OpKey(entry.name)
         ops.append(Op(key, type=""))
         tensors.append(entry.tensor(TensorKey(key)))
     reduced = sum(t.key.op.op.endswith("_min_max") and t.shape == (2,) for t in tensors)
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     if reduced:
-        said = (
-            f"{reduced} of {len(tensors)} arrays hold no more than the ends of a tensor"
-            " (_min_max): that they are close says little of the tensors",
+        notes = (
+            f"{reduced} of {len(tensors)} arrays hold only the minimum and maximum of a tensor"
+            " (_min_max): if these are close, the tensors may still differ",
         )
-    info = RunInfo(model=path.name, options={"format": format}, notes=said)
+    info = RunInfo(model=path.name, options={"format": format}, notes=notes)
     return Run(info, ops, tensors, store, path=path)
 
 
-def named_values(run: Run) -> list[tuple[str, Tensor]]:
-    """The tensors that can be saved, each with the text of its key, made unique."""
-    used: dict[str, int] = {}
-    found = []
+def list_named_values(run: Run) -> list[tuple[str, Tensor]]:
+    """List the tensors that have values, each with the text of its key, made unique."""
+    uses: dict[str, int] = {}
+    named_tensors = []
     for tensor in run.tensors:
         if tensor.kept is not Kept.VALUES:
             continue
         name = text = str(tensor.key)
-        while name in used:
-            used[text] += 1
-            name = f"{text}~{used[text]}"
-        used[name] = 1
-        found.append((name, tensor))
-    if not found:
-        raise InputError("a run with recorded values", "none in it", "record it with values")
-    return found
+        while name in uses:
+            uses[text] += 1
+            name = f"{text}~{uses[text]}"
+        uses[name] = 1
+        named_tensors.append((name, tensor))
+    if not named_tensors:
+        raise InputError("the run has no recorded values", cure="record it with values")
+    return named_tensors
 
 
-_WINDOW = 1 << 22
-"""Elements copied at once; even, so that packed elements never straddle two windows."""
-
-
-def chunks(run: Run, tensor: Tensor) -> Iterator[Bytes]:
-    """The dense bytes of a tensor, a window at a time."""
-    for start in range(0, tensor.count, _WINDOW):
-        values = run.window(tensor, start, min(start + _WINDOW, tensor.count))
+def iter_chunks(run: Run, tensor: Tensor) -> Iterator[Bytes]:
+    """Yield the dense bytes of a tensor, one window at a time."""
+    for start in range(0, tensor.count, _WINDOW_ELEMENTS):
+        values = run.window(tensor, start, min(start + _WINDOW_ELEMENTS, tensor.count))
         yield to_bytes(values, DTYPES[tensor.dtype])

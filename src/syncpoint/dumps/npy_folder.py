@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import xxhash
 
-from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
+from syncpoint.dumps.named_arrays import ArrayEntry, build_flat_run, iter_chunks, list_named_values
 from syncpoint.dumps.npy_header import (
     MAGIC,
     SUFFIX,
     make_header,
-    npy_entry,
+    read_npy_entry,
 )
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
@@ -27,81 +27,88 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
 from syncpoint.run.reader import Run
 
-_PLAIN = " !#$&'()+,;=@[]{}^~"
-"""Kept in file names beside letters, digits and _.-; all else is written as %XX."""
-_MAX_NAME = 200
+_UNESCAPED = " !#$&'()+,;=@[]{}^~"
+"""Characters that file names keep besides letters, digits and _.-; others are written as %XX."""
+_MAX_NAME_CHARACTERS = 200
+_MAX_DIGITS = 18
+"""Longer numbers in file names are sorted as text."""
 
 
 class NpyFolder:
-    """Arrays in files of their own, ordered by name with numbers counted as numbers."""
+    """A folder of .npy files, sorted by name; numbers in names are sorted as numbers."""
 
     API = API
     name = "npy"
     priority = 900
 
     def sniff(self, path: Path) -> bool:
-        """A folder with a .npy file somewhere in it, or one such file."""
+        """Whether `path` is a .npy file, or a folder that contains one at any depth."""
         if path.is_file():
             try:
                 with path.open("rb") as file:
                     return file.read(len(MAGIC)) == MAGIC
             except OSError:
                 return False
-        return path.is_dir() and next(_files(path), None) is not None
+        return path.is_dir() and next(_iter_npy_files(path), None) is not None
 
     def open(self, path: Path) -> Run:
-        """Reads the headers only; what is not an array of numbers is a FormatError."""
+        """Open the folder or file; reads the headers only.
+
+        A file that is not an array of numbers is a FormatError.
+        """
         if path.is_file():
             root, names = path.parent, [path.name]
         else:
             root = require_folder(path, "a folder of .npy files")
-            names = sorted(_files(path), key=_natural)
+            names = sorted(_iter_npy_files(path), key=_natural_sort_key)
             if not names:
-                raise InputError(f".npy files in {path}", "none", "check the path")
-        entries: list[Entry] = []
-        odd: dict[TensorKey, Lay] = {}
+                raise InputError(f"no .npy files in {path}", cure="check the path")
+        entries: list[ArrayEntry] = []
+        layouts: dict[TensorKey, StoredLayout] = {}
         for name in names:
-            entry, lay = npy_entry(root, name)
+            entry, layout = read_npy_entry(root, name)
             entries.append(entry)
-            if lay is not None:
-                odd[TensorKey(OpKey(entry.name))] = lay
-        return flat_run(path, self.name, entries, ArrayStore(root, odd))
+            if layout is not None:
+                layouts[TensorKey(OpKey(entry.name))] = layout
+        return build_flat_run(path, self.name, entries, ArrayStore(root, layouts))
 
     def save(self, run: Run, path: Path) -> None:
-        """One file a tensor; names that would leave the folder are escaped."""
-        values = named_values(run)
+        """Write one file per tensor; names that would leave the folder are escaped."""
+        values = list_named_values(run)
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
         with output_folder(path) as temporary:
             for (name, tensor), header in zip(values, headers, strict=True):
-                file_path = path_inside(temporary, escaped(name) + SUFFIX)
+                file_path = path_inside(temporary, escape_path(name) + SUFFIX)
                 file_path.parent.mkdir(parents=True, exist_ok=True)
                 with file_path.open("xb") as file:
                     file.write(header)
-                    for chunk in chunks(run, tensor):
+                    for chunk in iter_chunks(run, tensor):
                         file.write(chunk.data)
 
 
-def escaped(name: str) -> str:
-    """A relative path for any name; two names never give the same."""
-    *parents, last = (_component(c) for c in name.split("/"))
-    # A folder must not take the name that a file beside it may have.
+def escape_path(name: str) -> str:
+    """Turn any name into a relative path; two names never give the same path."""
+    *parents, last = (_escape_component(c) for c in name.split("/"))
+    # A folder must not have a name that a file beside it may have.
     parents = [p[: -len(SUFFIX)] + "%2Enpy" if p.endswith(SUFFIX) else p for p in parents]
     return str(PurePosixPath(*parents, last))
 
 
-def _component(text: str) -> str:
-    plain = quote(text, safe=_PLAIN, errors="backslashreplace")
-    if not plain.strip("."):
-        plain = plain.replace(".", "%2E") or "%"
-    if len(plain) > _MAX_NAME:
+def _escape_component(text: str) -> str:
+    name = quote(text, safe=_UNESCAPED, errors="backslashreplace")
+    if not name.strip("."):
+        name = name.replace(".", "%2E") or "%"
+    if len(name) > _MAX_NAME_CHARACTERS:
         digest = xxhash.xxh3_64_hexdigest(text.encode("utf-8", "backslashreplace"))
-        plain = f"{plain[: _MAX_NAME - 17]}~{digest}"
-    return plain
+        name = f"{name[: _MAX_NAME_CHARACTERS - 17]}~{digest}"
+    return name
 
 
-def _files(root: Path) -> Iterator[str]:
-    """Relative paths of the .npy files; links to folders are not followed, and folders that
-    another conversion has not finished are not looked into."""
+def _iter_npy_files(root: Path) -> Iterator[str]:
+    """Yield the relative paths of the .npy files.
+
+    Links to folders are not followed. Folders of unfinished conversions are skipped.
+    """
     for parent, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not final_name_of(name)]
         base = Path(parent).relative_to(root)
@@ -109,12 +116,15 @@ def _files(root: Path) -> Iterator[str]:
             if file.endswith(SUFFIX):
                 name = (base / file).as_posix()
                 if not name.isprintable():
-                    # Tables, terminals and JSON cannot hold bytes that are no text.
-                    raise FormatError(f"printable file names in {root}", ascii(name), "rename it")
+                    # Tables, terminals and JSON cannot hold bytes that are not text.
+                    raise FormatError(
+                        f"{root} has a file name that is not printable: {name!a}",
+                        cure="rename the file",
+                    )
                 yield name
 
 
-def _natural(name: str) -> list[tuple[int, str | int]]:
-    """Sorts layer2 before layer10."""
+def _natural_sort_key(name: str) -> list[tuple[int, str | int]]:
+    """Sort key that puts layer2 before layer10."""
     pieces = re.split(r"([0-9]+)", name)
-    return [(0, int(p)) if p.isdecimal() and len(p) < 19 else (1, p) for p in pieces]
+    return [(0, int(p)) if p.isdecimal() and len(p) <= _MAX_DIGITS else (1, p) for p in pieces]

@@ -1,4 +1,4 @@
-"""The header of a .npy file, read without trust and written without NumPy's file objects."""
+"""The header of a .npy file: parsed as untrusted data, and written without NumPy's file objects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from syncpoint.dumps.array_store import Lay
-from syncpoint.dumps.named_arrays import Entry
+from syncpoint.dumps.array_store import StoredLayout
+from syncpoint.dumps.named_arrays import ArrayEntry
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
 from syncpoint.files.untrusted_files import open_regular, path_inside
 from syncpoint.run import dtypes
@@ -21,13 +21,14 @@ from syncpoint.run.dtypes import DType
 SUFFIX = ".npy"
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 16 * 1024
-"""More bytes than the header of any plain array has."""
-_MAX_COUNT = 1 << 60
+"""Bytes; the header of any plain array is smaller."""
+_MAX_ELEMENTS = 1 << 60
+_MAX_AXES = 64
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What a .npy file says of its array."""
+    """What a .npy file declares about its array."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -44,67 +45,74 @@ class NpyHeader:
         return self.dtype.nbytes(prod(self.shape))
 
     @property
-    def plain(self) -> bool:
-        """Whether the bytes can be used as they lie."""
+    def is_plain(self) -> bool:
+        """Whether the bytes can be used as they are: row-major and little-endian."""
         return not self.swapped and (not self.fortran or len(self.shape) < 2)
 
 
 def parse_header(start: bytes, where: str) -> NpyHeader:
-    """The header at the beginning of `start`, which need not be longer than MAX_HEADER."""
+    """Parse the header at the beginning of `start`, which need not be longer than MAX_HEADER."""
     file = io.BytesIO(start[:MAX_HEADER])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers written by Python 2
             version = np.lib.format.read_magic(file)
             if version == (1, 0):
-                shape, fortran, found = np.lib.format.read_array_header_1_0(file, MAX_HEADER)
+                shape, fortran, element = np.lib.format.read_array_header_1_0(file, MAX_HEADER)
             elif version in ((2, 0), (3, 0)):
-                shape, fortran, found = np.lib.format.read_array_header_2_0(file, MAX_HEADER)
+                shape, fortran, element = np.lib.format.read_array_header_2_0(file, MAX_HEADER)
             else:
-                raise ValueError(f"version {version}, where 1 to 3 are known")
-    except Exception as error:  # its parser raises whatever the tokenizer and dtype() do
-        raise FormatError(f"a .npy header in {where}", describe_error(error)[:120]) from error
-    dtype = _element(found, where)
+                raise ValueError(f"version {version}, but only 1 to 3 are known")
+    except Exception as error:  # NumPy's parser raises whatever its tokenizer and dtype() raise
+        raise FormatError(
+            f"{where} has no valid .npy header: {describe_error(error)[:120]}",
+            cure="save it again with np.save",
+        ) from error
+    dtype = _parse_element_type(element, where)
     nonzero = [d for d in shape if d]
-    if len(shape) > 64 or any(d < 0 for d in shape) or prod(nonzero) > _MAX_COUNT:
-        raise FormatError(f"a shape that a machine can hold in {where}", str(shape)[:80])
-    return NpyHeader(dtype, tuple(shape), fortran, not found.isnative, file.tell())
+    if len(shape) > _MAX_AXES or any(d < 0 for d in shape) or prod(nonzero) > _MAX_ELEMENTS:
+        raise FormatError(
+            f"{where} declares an impossible shape: {str(shape)[:80]}", cure="save it again"
+        )
+    return NpyHeader(dtype, tuple(shape), fortran, not element.isnative, file.tell())
 
 
 class NotNumbers(FormatError):
-    """An array whose elements are no numbers; the file may be as it should be."""
+    """An array whose elements are not numbers; the file itself may be intact."""
 
     def __init__(self, where: str, elements: str, cure: str = "") -> None:
-        super().__init__(f"an array of numbers in {where}", elements, cure)
+        super().__init__(f"{where} does not hold an array of numbers but {elements}", cure=cure)
+        self.elements = elements
+        """What it holds instead."""
         self.args = (where, elements, cure)
 
 
-def _element(found: np.dtype[np.generic], where: str) -> DType:
-    if found.hasobject:
+def _parse_element_type(element: np.dtype[np.generic], where: str) -> DType:
+    if element.hasobject:
         raise NotNumbers(
             where,
             "pickled Python objects",
-            "they are never loaded; save plain arrays",
+            "save plain arrays; pickles are never loaded",
         )
-    if found.names is not None or found.subdtype is not None:
-        raise NotNumbers(where, "a structured array", "save its fields apart")
-    if found.kind == "V":
+    if element.names is not None or element.subdtype is not None:
+        raise NotNumbers(where, "a structured array", "save each field as an array of its own")
+    if element.kind == "V":
         raise NotNumbers(
             where,
-            f"elements without a type ({found.itemsize} bytes each)",
-            "NumPy drops bf16 and fp8 when it saves; use safetensors",
+            f"elements without a type ({element.itemsize} bytes each)",
+            "use safetensors; NumPy drops the types bf16 and fp8 when it saves",
         )
     try:
-        return dtypes.from_numpy(found)
+        return dtypes.from_numpy(element)
     except SyncpointError as error:
-        raise NotNumbers(where, str(found)) from error
+        raise NotNumbers(where, f"elements of type {element}", "save numbers") from error
 
 
 def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:
-    """A header for dense row-major bytes; a type that NumPy cannot save is Unsupported."""
+    """Make a header for dense row-major bytes; a type that NumPy cannot save is Unsupported."""
     if dtype.numpy.isbuiltin != 1:
         cure = "keep it as a run" if dtype.packed else "convert to safetensors"
-        raise Unsupported("an element type that NumPy files know", dtype.name, cure)
+        raise Unsupported(f"NumPy files have no element type {dtype.name}", cure=cure)
     file = io.BytesIO()
     descr = dtype.numpy.newbyteorder("<").str
     header = {"descr": descr, "fortran_order": False, "shape": shape}
@@ -112,13 +120,18 @@ def make_header(dtype: DType, shape: tuple[int, ...]) -> bytes:
     return file.getvalue()
 
 
-def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
-    """One file, by its header; what is not an array of numbers is a FormatError."""
+def read_npy_entry(root: Path, name: str) -> tuple[ArrayEntry, StoredLayout | None]:
+    """Read the header of one .npy file below `root`; None for the layout where it is plain.
+
+    A file that is not an array of numbers is a FormatError.
+    """
     path = path_inside(root, name)
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file at {path}", describe_error(error)) from error
+        raise FormatError(
+            f"cannot read {path}: {describe_error(error)}", cure="check the file"
+        ) from error
     try:
         size = os.fstat(handle).st_size
         header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))
@@ -126,11 +139,12 @@ def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
         os.close(handle)
     if header.size + header.nbytes > size:
         raise FormatError(
-            f"{header.nbytes} bytes of data in {path}", f"{max(size - header.size, 0)}"
+            f"{path} is cut off: {max(size - header.size, 0)} bytes of data, but its header"
+            f" declares {header.nbytes}",
+            cure="copy it again, or record it again",
         )
-    op = name.removesuffix(SUFFIX)
-    entry = Entry(
-        name=op,
+    entry = ArrayEntry(
+        name=name.removesuffix(SUFFIX),
         dtype=header.dtype,
         shape=header.shape,
         file=name,
@@ -138,4 +152,4 @@ def npy_entry(root: Path, name: str) -> tuple[Entry, Lay | None]:
         nbytes=header.nbytes,
     )
     fortran = header.fortran and len(header.shape) > 1
-    return entry, None if header.plain else Lay(fortran, header.swapped)
+    return entry, None if header.is_plain else StoredLayout(fortran, header.swapped)

@@ -1,4 +1,4 @@
-"""NumPy's .npz: a zip of .npy members. Uncompressed ones are mapped where they lie."""
+"""NumPy's .npz format: a ZIP file of .npy members. Uncompressed members are memory-mapped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import struct
 import zipfile
 from pathlib import Path
 
-from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.named_arrays import Entry, chunks, flat_run, named_values
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
+from syncpoint.dumps.named_arrays import ArrayEntry, build_flat_run, iter_chunks, list_named_values
 from syncpoint.dumps.npy_header import MAX_HEADER, make_header, parse_header
 from syncpoint.dumps.protocol import API
 from syncpoint.dumps.zip_members import (
     BROKEN_ZIP,
     LOCAL_HEADER,
     Deflated,
-    data_start,
+    find_data_start,
     inflate_start,
     open_zip,
 )
@@ -31,17 +31,18 @@ _ALIGNMENT = 64
 _EXTRA = struct.Struct("<HH")
 _ALIGN_ID = 0xD935
 """The extra field that Android's zipalign uses for padding."""
-_ZIP64_EXTRA = 20
+_ZIP64_EXTRA_BYTES = 20
+_CURE = "save it again with np.savez"
 
 
 class NpzFile:
-    """The key of an array is the name of an op, the array its output 0."""
+    """A .npz file: the name of an array is the name of an op, the array is its output 0."""
 
     API = API
     name = "npz"
 
     def sniff(self, path: Path) -> bool:
-        """A zip whose first member is a .npy."""
+        """Whether `path` is a ZIP file whose first member is a .npy file."""
         try:
             if not path.is_file() or not zipfile.is_zipfile(path):
                 return False
@@ -51,61 +52,71 @@ class NpzFile:
             return False
 
     def open(self, path: Path) -> Run:
-        """All members in the order of the archive."""
+        """Open all members, in the order of the archive; reads the headers only."""
         try:
             with open_zip(path) as (handle, members):
-                return _open(path, handle, members)
+                return _open_members(path, handle, members)
         except OSError as error:
-            raise InputError(f"a readable file at {path}", describe_error(error)) from error
+            raise InputError(
+                f"cannot read {path}: {describe_error(error)}", cure="check the file"
+            ) from error
         except BROKEN_ZIP as error:
-            raise FormatError(f"a sound zip archive at {path}", describe_error(error)) from error
+            raise FormatError(
+                f"{path} is not a valid ZIP file: {describe_error(error)}",
+                cure="copy it again, or record it again",
+            ) from error
 
     def save(self, run: Run, path: Path) -> None:
-        """Uncompressed, each array aligned so that it can be mapped."""
-        values = named_values(run)
+        """Write the values uncompressed, each array aligned so that it can be mapped."""
+        values = list_named_values(run)
         headers = [make_header(DTYPES[t.dtype], t.shape) for _, t in values]
         with replacing(path, new=True) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for (name, tensor), header in zip(values, headers, strict=True):
                 member = zipfile.ZipInfo(name + ".npy")
                 start = archive.start_dir + LOCAL_HEADER.size + len(member.filename.encode())
-                pad = -(start + _ZIP64_EXTRA + _EXTRA.size) % _ALIGNMENT
+                pad = -(start + _ZIP64_EXTRA_BYTES + _EXTRA.size) % _ALIGNMENT
                 member.extra = _EXTRA.pack(_ALIGN_ID, pad) + bytes(pad)
                 with archive.open(member, "w", force_zip64=True) as file:
                     file.write(header)
-                    for chunk in chunks(run, tensor):
+                    for chunk in iter_chunks(run, tensor):
                         file.write(chunk.data)
 
 
-def _open(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Run:
-    entries: list[Entry] = []
-    odd: dict[TensorKey, Lay] = {}
+def _open_members(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Run:
+    entries: list[ArrayEntry] = []
+    layouts: dict[TensorKey, StoredLayout] = {}
     checksums: dict[TensorKey, Checksum] = {}
-    seen: set[str] = set()
+    names: set[str] = set()
     for member in members:
         where = f"{member.filename[:80]!r} of {path}"
         if not member.filename.endswith(".npy"):
-            raise FormatError(f"only .npy members in {path}", repr(member.filename)[:80])
+            raise FormatError(
+                f"{path} has a member that is not a .npy file: {repr(member.filename)[:80]}",
+                cure=_CURE,
+            )
         name = member.filename.removesuffix(".npy")
-        if name in seen:
-            raise FormatError(f"each name once in {path}", f"{name!r} twice")
-        seen.add(name)
-        start = data_start(handle, member, where)
-        entry, lay = _member(path, handle, member, start, name, where)
+        if name in names:
+            raise FormatError(f"{path} has the name {name!r} twice", cure=_CURE)
+        names.add(name)
+        start = find_data_start(handle, member, where)
+        entry, layout = _read_member(path, handle, member, start, name, where)
         entries.append(entry)
         key = TensorKey(OpKey(name))
-        if lay is not None:
-            odd[key] = lay
+        if layout is not None:
+            layouts[key] = layout
         if member.compress_type == zipfile.ZIP_STORED:
             checksums[key] = Checksum(CRC32, f"{member.CRC:08x}", start, member.file_size)
-    return flat_run(path, NpzFile.name, entries, ArrayStore(path.parent, odd, checksums))
+    return build_flat_run(path, NpzFile.name, entries, ArrayStore(path.parent, layouts, checksums))
 
 
-def _member(
+def _read_member(
     path: Path, handle: int, member: zipfile.ZipInfo, start: int, name: str, where: str
-) -> tuple[Entry, Lay | None]:
+) -> tuple[ArrayEntry, StoredLayout | None]:
     stored = member.compress_type == zipfile.ZIP_STORED
     if member.flag_bits & 1 or not (stored or member.compress_type == zipfile.ZIP_DEFLATED):
-        raise FormatError(f"a member stored or deflated, {where}", "another method or encryption")
+        raise FormatError(
+            f"{where} is encrypted or compressed with another method than deflate", cure=_CURE
+        )
     if stored:
         beginning = os.pread(handle, min(member.file_size, MAX_HEADER), start)
     else:
@@ -113,9 +124,11 @@ def _member(
     header = parse_header(beginning, where)
     if header.size + header.nbytes != member.file_size:
         raise FormatError(
-            f"{header.size + header.nbytes} bytes for the array {where}", f"{member.file_size}"
+            f"{where} has {member.file_size} bytes, but its header declares"
+            f" {header.size + header.nbytes}",
+            cure=_CURE,
         )
-    entry = Entry(
+    entry = ArrayEntry(
         name=name,
         dtype=header.dtype,
         shape=header.shape,
@@ -125,6 +138,6 @@ def _member(
     )
     fortran = header.fortran and len(header.shape) > 1
     if stored:
-        return entry, None if header.plain else Lay(fortran, header.swapped)
+        return entry, None if header.is_plain else StoredLayout(fortran, header.swapped)
     deflated = Deflated(start, member.compress_size, member.file_size, member.CRC, header.size)
-    return entry, Lay(fortran, header.swapped, deflated)
+    return entry, StoredLayout(fortran, header.swapped, deflated)

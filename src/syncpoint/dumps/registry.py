@@ -1,4 +1,4 @@
-"""The dump formats: those of this package, and those that packages add by an entry point.
+"""The list of dump formats: those of this package, and those that plugins add.
 
 A package adds one with an entry point in the group `syncpoint.dumps` that names a class, or an
 object, with the attributes of `DumpFormat`, among them `API = 1`. The formats of Ascend's tools
@@ -28,40 +28,42 @@ FORMATS: Seam[DumpFormat] = Seam(
     },
 )
 _FALLBACK = "npy"
-"""The folder of .npy files recognises little, so it takes its turn among the plugins."""
+"""The folder of .npy files fits many folders, so it is tried among the plugins."""
 DEFAULT_PRIORITY = 1000
 
 
-def formats() -> Iterator[DumpFormat]:
-    """All formats in the order in which they are tried.
+def iter_formats() -> Iterator[DumpFormat]:
+    """Yield all formats in the order in which they are tried.
 
-    Those that know their files beyond doubt come first, before any plugin is loaded. The others
-    follow by their `priority`, the lowest first, then by name.
+    Formats that recognise their files with certainty come first, before any plugin is loaded. The
+    others follow by their `priority`, the lowest first, then by name.
     """
     for name in FORMATS.built_in:
         if name != _FALLBACK:
             yield FORMATS.load(name)
-    yield from sorted((FORMATS.load(_FALLBACK), *FORMATS.plugins()), key=_order)
+    yield from sorted((FORMATS.load(_FALLBACK), *FORMATS.plugins()), key=_sort_key)
 
 
-def _order(candidate: DumpFormat) -> tuple[int, str]:
+def _sort_key(candidate: DumpFormat) -> tuple[int, str]:
     return getattr(candidate, "priority", DEFAULT_PRIORITY), candidate.name
 
 
-def named(name: str) -> DumpFormat:
-    """The format called `name`."""
-    known = []
-    for candidate in formats():
+def get_format(name: str) -> DumpFormat:
+    """Return the format called `name`; an unknown name is an InputError."""
+    names = []
+    for candidate in iter_formats():
         if candidate.name == name:
             return candidate
-        known.append(candidate.name)
-    raise InputError("the name of a format", repr(name), f"these are known: {', '.join(known)}")
+        names.append(candidate.name)
+    raise InputError(
+        f"there is no dump format {name!r}", cure=f"choose one of these: {', '.join(names)}"
+    )
 
 
-def find(path: Path) -> DumpFormat | None:
-    """The format that recognises `path`, or None."""
-    return next((candidate for candidate in formats() if _recognises(candidate, path)), None)
+def find_format(path: Path) -> DumpFormat | None:
+    """Return the first format that recognises `path`, or None."""
+    return next((candidate for candidate in iter_formats() if _recognizes(candidate, path)), None)
 
 
-def _recognises(candidate: DumpFormat, path: Path) -> bool:
+def _recognizes(candidate: DumpFormat, path: Path) -> bool:
     return FORMATS.ask(candidate.name, lambda: candidate.sniff(path))

@@ -1,4 +1,4 @@
-"""Our own format seen as one of the dumps, so that one registry opens everything."""
+"""The run folder as a dump format, so that one registry opens everything."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from syncpoint.run.storage.writer import RunWriter
 
 
 class RunFolder:
-    """A folder `NAME.run`; docs/formats.md has its parts."""
+    """A folder `NAME.run`; docs/formats.md describes its parts."""
 
     API = API
     name = "run"
 
     def sniff(self, path: Path) -> bool:
-        """A journal, a run.json of ours, or a damaged one beside its table."""
+        """Whether the folder has a journal, a run.json of ours, or a damaged one with a table."""
         if not path.is_dir():
             return False
         damaged = os.path.lexists(path / RUN_JSON) and os.path.lexists(path / TENSORS)
         return damaged or is_run(path)
 
     def open(self, path: Path) -> Run:
-        """The run."""
+        """Open the run."""
         return Run.open(path)
 
     def save(self, run: Run, path: Path) -> None:
-        """A copy of everything: what of a run whose writer died is whole becomes whole."""
+        """Copy the run; of a run whose writer died, copy what is complete."""
         with output_folder(path) as temporary, RunWriter(temporary, run.info) as writer:
             if run.unverified:
-                # The copy has checksums: without this it would pass for verified.
+                # The copy has checksums. Without this note it would count as verified.
                 writer.note(f"copied from a run that was unverified: {run.unverified}")
             write_ops(run, writer)
             for tensor in run.tensors:

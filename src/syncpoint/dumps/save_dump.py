@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from syncpoint.dumps.protocol import Saves
-from syncpoint.dumps.registry import FORMATS, formats, named
+from syncpoint.dumps.registry import FORMATS, get_format, iter_formats
 from syncpoint.errors import InputError, Unsupported
 from syncpoint.files.write_errors import write_errors
 from syncpoint.run.reader import Run
@@ -13,16 +13,21 @@ from syncpoint.run.reader import Run
 
 def save_dump(run: Run, path: Path | str, name: str) -> None:
     """Write the values of a run in the format called `name`."""
-    target, path = named(name), Path(path)
-    if not isinstance(target, Saves):
-        writable = ", ".join(f.name for f in formats() if isinstance(f, Saves))
-        raise Unsupported("a format that can be written", name, f"these can: {writable}")
+    dump_format, path = get_format(name), Path(path)
+    if not isinstance(dump_format, Saves):
+        writable = ", ".join(f.name for f in iter_formats() if isinstance(f, Saves))
+        raise Unsupported(
+            f"the format {name} can only be read, not written",
+            cure=f"choose one of these: {writable}",
+        )
     if path.exists() or path.is_symlink():
-        raise InputError("a new path to write to", f"{path} exists", "choose another name")
+        raise InputError(f"{path} already exists", cure="choose another name")
     try:
         with write_errors(path), FORMATS.contain_errors(name, Unsupported, f"to write {path}"):
-            target.save(run, path)
+            dump_format.save(run, path)
     except UnicodeEncodeError as error:
         raise Unsupported(
-            f"names that are valid Unicode for the format {name}", repr(error.object)[:200]
+            f"the format {name} cannot hold a name that is not valid Unicode:"
+            f" {repr(error.object)[:200]}",
+            cure="rename the op, or save as a run",
         ) from error

@@ -1,1 +1,1 @@
-"""A PyTorch program, run node by node into the folder that Core AI's tools read as a reference."""
+"""Runs a PyTorch program node by node into the folder that Core AI's tools read as a reference."""

@@ -1,4 +1,4 @@
-"""Which op of a converted Core AI program came from which node, as Apple's tools write it."""
+"""Reads which op of a converted Core AI program comes from which node, as Apple writes it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FIELDS = (
 )
 
 
-def mappings_of(program: Any) -> dict[str, Any]:
-    """`sources`: nodes by dialect and number; `outputs`: where each of their outputs went."""
+def read_mappings(program: Any) -> dict[str, Any]:
+    """Read `sources` (nodes by dialect and number) and `outputs` (what became of each output)."""
     try:
         import coreai._compiler._mlir_libs._coreaiIR._bindings.mlir as bindings
         from coreai._compiler.ir import WalkResult
@@ -25,25 +25,25 @@ def mappings_of(program: Any) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "coreai" and error.name != "coreai":
             raise Unsupported(
-                "coreai-core 1.0.0b3", f"a version without {error.name}", "leave coreai_program out"
+                f"this version of coreai-core has no {error.name}",
+                cure="install coreai-core 1.0.0b3, or leave out coreai_program",
             ) from error
         raise MissingExtra("coreai-core", "coreai", "coreai_program") from error
     if not isinstance(program, AIProgram):
         raise InputError(
-            "a converted program as coreai_program",
-            f"a {type(program).__qualname__}",
-            "give what TorchConverter.to_coreai returns",
+            f"coreai_program must be a converted program, not a {type(program).__qualname__}",
+            cure="pass what TorchConverter.to_coreai returns",
         )
-    mlir: Any = bindings  # its stubs leave out what is used here
+    mlir: Any = bindings  # its stubs lack what is used here
     module = program._module._mlir_module
     sources: dict[str, dict[str, Any]] = {}
 
-    def look(operation: Any) -> Any:
-        where = operation.location
-        for source in mlir.get_source_info(where):
+    def read_operation(operation: Any) -> Any:
+        location = operation.location
+        for source in mlir.get_source_info(location):
             if not source.name:
                 continue
-            number = mlir.get_operation_id(where, source.name)
+            number = mlir.get_operation_id(location, source.name)
             if number is None or number.value is None:
                 continue
             sources.setdefault(source.name, {})[str(number.value)] = {
@@ -53,10 +53,10 @@ def mappings_of(program: Any) -> dict[str, Any]:
             }
         return WalkResult.ADVANCE
 
-    module.operation.walk(look)
+    module.operation.walk(read_operation)
     rows = (
-        {name: getattr(found, name, None) for name in _FIELDS}
-        for found in mlir.get_all_output_maps_from_module(module)
+        {name: getattr(output_map, name, None) for name in _FIELDS}
+        for output_map in mlir.get_all_output_maps_from_module(module)
     )
     outputs = [row for row in rows if None not in row.values()]
     return {"sources": sources, "outputs": outputs}

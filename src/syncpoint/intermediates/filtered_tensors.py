@@ -1,4 +1,4 @@
-"""Writes the tensors that a filter lets pass, as Apple's `save_intermediates` does."""
+"""Writes the tensors that a filter selects, as Apple's `save_intermediates` does."""
 
 from __future__ import annotations
 
@@ -10,42 +10,45 @@ from torch.fx import Node
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
 from syncpoint.errors import CaptureError, describe_error
-from syncpoint.intermediates.categories import category_of
+from syncpoint.intermediates.categories import categorize_node
 
 NodeFilter = Callable[[Node, Any], bool]
 
 
-class Filtered:
-    """Writes the tensors that a filter lets pass, as Apple's function does."""
+class FilteredTensorsWriter:
+    """Writes the tensors that a filter selects, to the byte as Apple's function does."""
 
-    def __init__(self, writer: IntermediatesWriter, listed: set[str], passes: NodeFilter) -> None:
+    def __init__(
+        self, writer: IntermediatesWriter, output_names: set[str], node_filter: NodeFilter
+    ) -> None:
         self._writer = writer
-        self._listed = listed
-        self._passes = passes
+        self._output_names = output_names
+        self._node_filter = node_filter
 
-    def __call__(self, node: Node, result: object, _: object) -> None:
-        """Take what a node gave."""
+    def __call__(self, node: Node, value: object, _: object) -> None:
+        """Write the value of a node, if the filter selects it and NumPy can hold it."""
         try:
-            passes = self._passes(node, result)
+            is_selected = self._node_filter(node, value)
         except Exception as error:
             raise CaptureError(
-                f"node_filter to judge the node {node.name}", f"it raised {describe_error(error)}"
+                f"node_filter failed for the node {node.name}: {describe_error(error)}",
+                cure="correct node_filter",
             ) from error
-        if not passes or not isinstance(result, torch.Tensor):
+        if not is_selected or not isinstance(value, torch.Tensor):
             return
         file = ""
         try:
-            tensor = (result.dequantize() if result.is_quantized else result).detach().cpu()
-            file = self._writer.reserve(node.name)
+            tensor = (value.dequantize() if value.is_quantized else value).detach().cpu()
+            file = self._writer.reserve_file(node.name)
             if tensor.dtype is torch.bfloat16:
                 tensor = tensor.to(torch.float32)
             array = tensor.numpy()
         except Exception:
-            # What NumPy cannot hold is left out there too, and its number stays unused.
+            # Apple's function skips what NumPy cannot hold too, and leaves its number unused.
             return
-        self._writer.array(file, array)
-        self._writer.entry(
-            category_of(node, self._listed),
+        self._writer.write_array(file, array)
+        self._writer.add_entry(
+            categorize_node(node, self._output_names),
             node.name,
             node.op,
             str(node.target),

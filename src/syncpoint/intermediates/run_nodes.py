@@ -1,4 +1,4 @@
-"""Runs an exported program one node after the other and leaves it as it was."""
+"""Runs an exported program node by node, without changing it or the caller's tensors."""
 
 from __future__ import annotations
 
@@ -12,103 +12,112 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, describe_error
-from syncpoint.runtimes.torch.in_place_writes import mutates
-from syncpoint.runtimes.torch.node_metadata import frames
+from syncpoint.runtimes.torch.in_place_writes import is_in_place
+from syncpoint.runtimes.torch.node_metadata import find_source_frames
 
-Take = Callable[[Node, Any, Mapping[Node, Any]], None]
-"""Takes a node, what it gave, and the values that are at hand."""
+NodeCallback = Callable[[Node, Any, Mapping[Node, Any]], None]
+"""Called with a node, its result, and the values of the nodes before it."""
 
 
-def walk(
+def run_nodes(
     program: ExportedProgram,
     module: GraphModule,
     inputs: tuple[Any, ...],
     autocast: bool,
-    take: Take,
+    callback: NodeCallback,
 ) -> None:
-    """Run the program; every node is taken right after it ran, before anything can write to
-    its tensors."""
-    walker = _Walker(module, take)
-    given = _own_memory(program, module, inputs)
+    """Run the program; `callback` is called after each node, before anything can write to its
+    tensors."""
+    runner = _NodeRunner(module, callback)
+    own_inputs = _copy_mutated_memory(program, module, inputs)
     with torch.autocast("cpu") if autocast else nullcontext():
         try:
-            walker.run(given)
+            runner.run(own_inputs)
         except SyncpointError:
             raise
         except OSError as error:
-            raise CaptureError("room for the intermediates", describe_error(error)) from error
+            raise CaptureError(
+                f"cannot write the intermediates: {describe_error(error)}",
+                cure="free space, or choose another folder",
+            ) from error
         except Exception as error:
-            node = walker.node
-            stack = frames(node) if node is not None else ()
+            node = runner.node
+            stack = find_source_frames(node) if node is not None else ()
             place = f" in {node.name} ({node.target})" if node is not None else ""
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
-                "the program to run on these inputs",
-                f"it raised {describe_error(error)[:300]}{place}",
+                f"the program failed on these inputs: {describe_error(error)[:300]}{place}",
+                cure="check the inputs",
             ) from error
 
 
-class _Walker(Interpreter):
-    def __init__(self, module: GraphModule, take: Take) -> None:
+class _NodeRunner(Interpreter):
+    def __init__(self, module: GraphModule, callback: NodeCallback) -> None:
         super().__init__(module)
         self.extra_traceback = False
         self.node: Node | None = None
-        """The one that runs, for messages."""
-        self._take = take
+        """The node that is running, for messages."""
+        self._callback = callback
 
     def run_node(self, n: Node) -> Any:
-        """Execute a node and have its result taken."""
+        """Execute a node and call the callback with its value."""
         self.node = n
-        result = super().run_node(n)
-        self._take(n, result, self.env)
-        return result
+        value = super().run_node(n)
+        self._callback(n, value, self.env)
+        return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as Apple's tools compute with them."""
+        """Fetch the arguments in the form that Apple's tools compute with."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
-        args = tuple(unpacked(value) for value in args)
-        kwargs = {name: unpacked(value) for name, value in kwargs.items()}
+        args = tuple(unpack_weight(value) for value in args)
+        kwargs = {name: unpack_weight(value) for name, value in kwargs.items()}
         if n.op == "call_function" and str(n.target).startswith("aten.view"):
-            # A program may have been exported with other strides than the values have here.
+            # The program may have been exported with other strides than these values have.
             args, kwargs = pytree.tree_map_only(
                 torch.Tensor, lambda t: t.contiguous(), (args, kwargs)
             )
         return args, kwargs
 
 
-def unpacked(value: Any) -> Any:
-    """Weights that coreai-opt packs into parts of bytes, as ordinary tensors."""
+def unpack_weight(value: Any) -> Any:
+    """Unpack a weight that coreai-opt packed below a byte; other values are returned as is."""
     if isinstance(value, torch.Tensor) and hasattr(value, "unpack_func"):
         return value.unpack_func(value.elem, value.tensor_shape, value.nbits)  # type: ignore[attr-defined]
     return value
 
 
-def _own_memory(
+def _copy_mutated_memory(
     program: ExportedProgram, module: GraphModule, inputs: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Give a module that writes to its buffers or inputs copies of them, so that the program and
-    the caller's tensors stay as they are; the inputs to run it with."""
+    """Replace the buffers of a module that writes to its memory by copies, and copy the inputs.
+
+    So the program and the caller's tensors do not change. Returns the inputs to run it with.
+    """
     signature = program.graph_signature
-    writes = any(
-        mutates(node)
+    mutates_memory = any(
+        is_in_place(node)
         for inner in module.modules()
         if isinstance(inner, GraphModule)
         for node in inner.graph.nodes
     )
-    if not writes and not signature.buffers_to_mutate and not signature.user_inputs_to_mutate:
+    if (
+        not mutates_memory
+        and not signature.buffers_to_mutate
+        and not signature.user_inputs_to_mutate
+    ):
         return inputs
     copies: dict[int, torch.Tensor] = {}
 
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        # One tensor under two names stays one.
+    def copy_once(tensor: torch.Tensor) -> torch.Tensor:
+        # A tensor with two names gets one copy.
         if id(tensor) not in copies:
-            fresh = tensor.detach().clone()
-            copies[id(tensor)] = fresh.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+            clone = tensor.detach().clone()
+            copies[id(tensor)] = clone.requires_grad_(tensor.requires_grad and tensor.is_leaf)
         return copies[id(tensor)]
 
     for inner in module.modules():
         for name, buffer in inner._buffers.items():
             if buffer is not None:
-                inner._buffers[name] = copied(buffer)
-    given: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, copied, inputs)
-    return given
+                inner._buffers[name] = copy_once(buffer)
+    copied_inputs: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, copy_once, inputs)
+    return copied_inputs

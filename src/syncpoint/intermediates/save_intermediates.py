@@ -1,8 +1,8 @@
-"""The public `save_intermediates`.
+"""The public function `save_intermediates`.
 
-With a filter the folder is to the byte the one that Apple's function of this name writes. With
-none it is complete: every tensor of every node, under the names that Apple's has and with what a
-run of ours knows.
+With a filter, the folder is equal to the byte to that of Apple's function of this name. Without
+one it is complete: it has every tensor of every node, under the names of Apple's function, and
+what a run of ours knows of it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import SUFFIX, IntermediatesWriter
-from syncpoint.dumps.aimodelintermediates.syncpoint_keys import run_facts
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_run_facts
 from syncpoint.errors import InputError
-from syncpoint.intermediates.all_tensors import Complete
-from syncpoint.intermediates.categories import output_names
-from syncpoint.intermediates.coreai_mappings import mappings_of
-from syncpoint.intermediates.filtered_tensors import Filtered, NodeFilter
-from syncpoint.intermediates.run_nodes import walk
+from syncpoint.intermediates.all_tensors import AllTensorsWriter
+from syncpoint.intermediates.categories import list_output_names
+from syncpoint.intermediates.coreai_mappings import read_mappings
+from syncpoint.intermediates.filtered_tensors import FilteredTensorsWriter, NodeFilter
+from syncpoint.intermediates.run_nodes import run_nodes
 from syncpoint.run.model import RunInfo
 
 
@@ -35,45 +35,48 @@ def save_intermediates(
     enable_autocast: bool = False,
     model_name: str = "main",
 ) -> str:
-    """Run a program and write what each node gives; the path of metadata.json."""
+    """Run a program and write the values of its nodes; returns the path of metadata.json."""
     if not isinstance(program, ExportedProgram):
         raise InputError(
-            "an exported program",
-            f"a {type(program).__qualname__}",
-            "give what torch.export.export returns",
+            f"the program must be an exported program, not a {type(program).__qualname__}",
+            cure="pass what torch.export.export returns",
         )
-    given = _checked(program, inputs)
+    checked_inputs = _check_inputs(program, inputs)
     with IntermediatesWriter(Path(output_dir) / f"{model_name}{SUFFIX}") as writer:
-        mappings = None if coreai_program is None else mappings_of(coreai_program)
+        mappings = None if coreai_program is None else read_mappings(coreai_program)
         module = program.module()
         assert isinstance(module, GraphModule)
-        listed = output_names(program)
+        output_names = list_output_names(program)
         if node_filter is not None:
-            walk(program, module, given, enable_autocast, Filtered(writer, listed, node_filter))
+            selected_tensors = FilteredTensorsWriter(writer, output_names, node_filter)
+            run_nodes(program, module, checked_inputs, enable_autocast, selected_tensors)
             return str(writer.finish(mappings))
-        complete = Complete(writer, listed, program, module)
-        walk(program, module, given, enable_autocast, complete)
-        complete.states()
+        all_tensors = AllTensorsWriter(writer, output_names, program, module)
+        run_nodes(program, module, checked_inputs, enable_autocast, all_tensors)
+        all_tensors.write_states()
         info = RunInfo(
             model=model_name,
             runtime="torch",
             runtime_version=torch.__version__,
             options={"autocast": True} if enable_autocast else {},
-            device="+".join(sorted(complete.devices)),
-            notes=tuple(complete.notes),
+            device="+".join(sorted(all_tensors.devices)),
+            notes=tuple(all_tensors.notes),
         )
-        return str(writer.finish(mappings, run_facts(info)))
+        return str(writer.finish(mappings, make_run_facts(info)))
 
 
-def _checked(program: ExportedProgram, inputs: object) -> tuple[Any, ...]:
-    """The inputs by position, those with names behind; as many as the program takes."""
+def _check_inputs(program: ExportedProgram, inputs: object) -> tuple[Any, ...]:
+    """Check that the inputs are a sequence of as many tensors as the program takes."""
     if not isinstance(inputs, tuple | list):
         raise InputError(
-            "a tuple or list of inputs, those with names at its end",
-            f"a {type(inputs).__qualname__}",
+            f"the inputs must be a tuple or list, not a {type(inputs).__qualname__}",
+            cure="pass positional inputs first, then the keyword inputs",
         )
-    wanted = program.call_spec.in_spec.num_leaves
+    expected_count = program.call_spec.in_spec.num_leaves
     leaves = pytree.tree_leaves(tuple(inputs))
-    if len(leaves) != wanted:
-        raise InputError(f"{wanted} inputs", f"{len(leaves)}", "give those with names at the end")
+    if len(leaves) != expected_count:
+        raise InputError(
+            f"the program takes {expected_count} inputs, but {len(leaves)} were passed",
+            cure="pass positional inputs first, then the keyword inputs",
+        )
     return tuple(inputs)

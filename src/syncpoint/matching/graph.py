@@ -1,8 +1,7 @@
-"""A run as a graph of slots, as the matchers that look at structure need it.
+"""A run as a graph of slots, for the matchers that follow edges.
 
-A *slot* is one output of one op, whatever the number of parts it was recorded for. Its *root* is
-the slot behind the views, casts and copies it was made by: two ops that read tensors of the same
-root read the same numbers.
+A *slot* is one output of one op, for all parts that were recorded. Its *root* is the slot before
+views, casts and copies: two ops that read slots with the same root read the same numbers.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
 
 
 class Slot(NamedTuple):
-    """One output of one op, or what the model was given: an input, or a state."""
+    """One output of one op, a model input, or a state."""
 
     op: OpKey
-    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks a slot for
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which is not used
     role: Role = Role.OUTPUT
 
     def __str__(self) -> str:
@@ -28,27 +27,27 @@ class Slot(NamedTuple):
 
 
 class Graph:
-    """One side: ops by position, who reads whom, and what lies behind views."""
+    """The ops of one run by position, their producers and consumers, and the roots of slots."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
         self.ops: list[Op] = list(side.run.ops)
         self.position = {op.key: i for i, op in enumerate(self.ops)}
-        self.classes = [_class(op) for op in self.ops]
+        self.classes = [_class_of(op) for op in self.ops]
         self.slots = _recorded_slots(side)
         self._outputs: list[list[Slot]] = [[] for _ in self.ops]
         for slot in self.slots:
             if slot.role is Role.OUTPUT:
                 self._outputs[self.position[slot.op]].append(slot)
         self.has_edges = any(op.inputs for op in self.ops)
-        self._link()
+        self._link_ops()
         self.completed = self._completing_ops()
-        """Products and convolutions without a bias -> the op that adds it afterwards; clamps with
-        one bound -> the clamp that has the other."""
+        """Position of a matmul or convolution without bias -> position of the op that adds the
+        bias; of a clamp with one bound -> of the clamp with the other bound."""
         self.completing = {last: first for first, last in self.completed.items()}
 
     def _completing_ops(self) -> dict[int, int]:
-        """The op that does the rest of each op that was taken apart in two."""
+        """For each op that was split in two, the op that does the second half."""
         completed: dict[int, int] = {}
         other_bounds: set[int] = set()
         for position, kind in enumerate(self.classes):
@@ -58,17 +57,17 @@ class Graph:
                 and len(self.reads[position]) == 1
                 and self.live[position]
             ):
-                reader = self._adds(position)
+                reader = self._find_bias_add(position)
             elif kind == "clamp" and position not in other_bounds:
-                reader = self._other_bound(position)
+                reader = self._find_other_bound(position)
                 if reader is not None:
                     other_bounds.add(reader)
             if reader is not None:
                 completed[position] = reader
         return completed
 
-    def _other_bound(self, position: int) -> int | None:
-        """The clamp that reads a clamp and has the bound that this one lacks."""
+    def _find_other_bound(self, position: int) -> int | None:
+        """The clamp that reads this clamp and has the other bound."""
         reader = None
         if len(self.outputs(position)) == 1:
             reader = self.only_reader(Slot(self.ops[position].key))
@@ -77,69 +76,77 @@ class Graph:
         kinds = {op_kind(self.ops[i].type) for i in (position, reader)}
         return reader if kinds == {"clamp_min", "clamp_max"} else None
 
-    def _adds(self, at: int) -> int | None:
-        """The op that adds a constant to a product that has no bias; an integer product may be
-        read as what it stands for before."""
-        op = self.ops[at]
-        # Of integer products scales and zero points are inputs too.
-        bare = len(op.inputs) <= (8 if op.type.startswith("QLinear") else 2)
-        reader = self.only_reader(Slot(op.key)) if bare else None
-        read = reader is not None and self.classes[reader] == "dequantize"
-        if reader is not None and read:
+    def _find_bias_add(self, position: int) -> int | None:
+        """The op that adds a constant to a product without bias. The product of integers may be
+        dequantized in between."""
+        op = self.ops[position]
+        # Products of integers also have scales and zero points as inputs.
+        has_no_bias = len(op.inputs) <= (8 if op.type.startswith("QLinear") else 2)
+        reader = self.only_reader(Slot(op.key)) if has_no_bias else None
+        is_dequantized = reader is not None and self.classes[reader] == "dequantize"
+        if reader is not None and is_dequantized:
             reader = self.only_reader(Slot(self.ops[reader].key))
         if reader is None or self.classes[reader] != "add" or len(self.reads[reader]) != 1:
             return None
-        if len(self.ops[reader].inputs) != 2 or (not read and self.foreign(at, reader)):
+        if len(self.ops[reader].inputs) != 2 or (
+            not is_dequantized and self.has_other_origin(position, reader)
+        ):
             return None
         return reader
 
-    def _link(self) -> None:
+    def _link_ops(self) -> None:
         from_outside = (Role.MODEL_INPUT, Role.STATE)
-        given = any(edge.role in from_outside for op in self.ops for edge in op.inputs)
+        has_model_inputs = any(edge.role in from_outside for op in self.ops for edge in op.inputs)
         self.reads: list[list[Slot]] = []
-        """By position: the slots an op reads, in order; parameters and constants left out."""
+        """By position: the slots an op reads, in order, without parameters and constants."""
         self.live: list[bool] = []
-        """By position: whether the result depends on what the model was given."""
+        """By position: whether the outputs depend on the inputs or states of the model."""
         self.consumers: dict[Slot, list[int]] = {}
         self.roots: dict[Slot, Slot] = {}
         for i, op in enumerate(self.ops):
             reads = []
-            live = not given
+            is_live = not has_model_inputs
             for edge in op.inputs:
                 slot = _slot(edge)
                 if slot is None:
                     continue
-                at = self.position.get(slot.op, -1)
-                # What depends on no input of the model is a constant that was not folded.
-                alive = slot.role is not Role.OUTPUT or (at < i and at >= 0 and self.live[at])
-                if not given or alive:
+                producer = self.position.get(slot.op, -1)
+                # A slot that depends on no model input is a constant that was not folded.
+                depends_on_input = slot.role is not Role.OUTPUT or (
+                    producer < i and producer >= 0 and self.live[producer]
+                )
+                if not has_model_inputs or depends_on_input:
                     reads.append(slot)
                     self.consumers.setdefault(slot, []).append(i)
-                    live = True
+                    is_live = True
             self.reads.append(reads)
-            self.live.append(live)
+            self.live.append(is_live)
             if self.classes[i] in TRANSPARENT and len(reads) == 1:
                 slot = Slot(op.key)
                 self.roots[slot] = self.root(reads[0])
 
     def root(self, slot: Slot) -> Slot:
-        """What lies behind views, casts and copies."""
+        """The slot before views, casts and copies."""
         return self.roots.get(slot, slot)
 
     def class_of(self, slot: Slot) -> str:
-        """Class of the op that made a slot."""
-        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
-        return self.classes[at] if at >= 0 else slot.role.value
+        """Class of the op that produces a slot."""
+        position = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return self.classes[position] if position >= 0 else slot.role.value
 
     def kind_of(self, slot: Slot) -> str:
-        """Class of the op that a slot completes: a product where it adds the bias of one."""
-        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
-        return self.classes[self.completing[at]] if at in self.completing else self.class_of(slot)
+        """Class of the op that a slot completes: `matmul` or `conv` for the add of its bias."""
+        position = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return (
+            self.classes[self.completing[position]]
+            if position in self.completing
+            else self.class_of(slot)
+        )
 
     def op_of(self, slot: Slot) -> Op | None:
-        """The op that made a slot."""
-        at = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
-        return self.ops[at] if at >= 0 else None
+        """The op that produces a slot."""
+        position = self.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+        return self.ops[position] if position >= 0 else None
 
     def shape(self, slot: Slot) -> tuple[int, ...] | None:
         """The shape of a recorded slot."""
@@ -147,73 +154,76 @@ class Graph:
         return tensors[0].shape if tensors else None
 
     def count(self, slot: Slot) -> int:
-        """Number of elements of a recorded slot; -1 where it was not recorded."""
+        """Number of elements of a recorded slot; -1 if it was not recorded."""
         shape = self.shape(slot)
         return -1 if shape is None else prod(shape)
 
-    def outputs(self, at: int) -> list[Slot]:
+    def outputs(self, position: int) -> list[Slot]:
         """The recorded slots of an op."""
-        return self._outputs[at]
+        return self._outputs[position]
 
-    def results(self, at: int) -> list[Slot]:
-        """The slots of an op, or of the op that adds its bias or other bound."""
-        return self.outputs(self.completed.get(at, at)) or self.outputs(at)
+    def results(self, position: int) -> list[Slot]:
+        """The slots of an op, or of the op that adds its bias or its other bound."""
+        return self.outputs(self.completed.get(position, position)) or self.outputs(position)
 
-    def parameters(self, at: int) -> list[Edge]:
-        """What an op reads that no input of the model has a say in."""
-        reads = set(self.reads[at])
-        return [e for e in self.ops[at].inputs if _slot(e) not in reads]
+    def parameters(self, position: int) -> list[Edge]:
+        """The inputs of an op that do not depend on the inputs of the model."""
+        reads = set(self.reads[position])
+        return [e for e in self.ops[position].inputs if _slot(e) not in reads]
 
     def only_reader(self, slot: Slot) -> int | None:
-        """The one op that reads a slot, seen through views; None where there are several."""
+        """The only op that reads a slot; None if there are none or several."""
         readers = self.consumers.get(slot, [])
         return readers[0] if len(readers) == 1 else None
 
-    def behind(self, at: int, known: Container[Slot], limit: int = 48) -> set[Slot] | None:
-        """The known slots that an op's result is made from; None where they are far away."""
-        found: set[Slot] = set()
-        seen = {at}
-        waiting = [at]
+    def sources_behind(
+        self, position: int, known_slots: Container[Slot], limit: int = 48
+    ) -> set[Slot] | None:
+        """The nearest known slots that an op is computed from; None if more than `limit` ops lie in
+        between."""
+        sources: set[Slot] = set()
+        visited = {position}
+        waiting = [position]
         while waiting:
             for slot in self.reads[waiting.pop()]:
-                if slot in known or slot.role is not Role.OUTPUT:
-                    found.add(slot)
+                if slot in known_slots or slot.role is not Role.OUTPUT:
+                    sources.add(slot)
                     continue
-                above = self.position.get(slot.op, -1)
-                if above >= 0 and above not in seen:
-                    if len(seen) >= limit:
+                producer = self.position.get(slot.op, -1)
+                if producer >= 0 and producer not in visited:
+                    if len(visited) >= limit:
                         return None
-                    seen.add(above)
-                    waiting.append(above)
-        return found
+                    visited.add(producer)
+                    waiting.append(producer)
+        return sources
 
-    def foreign(self, at: int, reader: int) -> bool:
-        """Whether two ops say that they were made from different ones."""
-        own, other = self.ops[at].origins, self.ops[reader].origins
+    def has_other_origin(self, position: int, reader: int) -> bool:
+        """Whether two ops name different origins."""
+        own, other = self.ops[position].origins, self.ops[reader].origins
         return bool(own and other) and own[-1] not in other
 
-    def steps(self) -> Iterator[tuple[Slot, str]]:
-        """Results inside an op that was taken apart, with that op: all but those that are read
-        outside of it."""
-        for at, op in enumerate(self.ops):
+    def inner_slots(self) -> Iterator[tuple[Slot, str]]:
+        """The slots inside an op that was decomposed, each with the name of that op: all slots
+        that are read only inside of it."""
+        for position, op in enumerate(self.ops):
             if not op.attributes.get("part_of"):
                 continue
-            whole = op.origins[-1:]
-            for slot in self.outputs(at):
+            origin = op.origins[-1:]
+            for slot in self.outputs(position):
                 readers = self.consumers.get(slot, ())
-                if readers and all(self.ops[r].origins[-1:] == whole for r in readers):
-                    yield slot, whole[0] if whole else op.attributes["part_of"]
+                if readers and all(self.ops[r].origins[-1:] == origin for r in readers):
+                    yield slot, origin[0] if origin else op.attributes["part_of"]
 
-    def is_unary(self, at: int) -> bool:
-        """Whether an op changes one tensor element by element, or with constants."""
-        return len(self.reads[at]) == 1 and (
-            self.classes[at] in ACTIVATIONS
-            or self.classes[at] in ("batch_norm", "add", "sub", "mul", "div")
+    def is_unary(self, position: int) -> bool:
+        """Whether an op changes one tensor element by element, alone or with constants."""
+        return len(self.reads[position]) == 1 and (
+            self.classes[position] in ACTIVATIONS
+            or self.classes[position] in ("batch_norm", "add", "sub", "mul", "div")
         )
 
 
 def _recorded_slots(side: Side) -> dict[Slot, list[Tensor]]:
-    """The outputs of ops, model inputs and states of a side, with the tensors of each."""
+    """The slots of op outputs, model inputs and states, with the tensors of each."""
     tensors = [t for op in side.ops for t in side.outputs[op.key] if t.key.role is Role.OUTPUT]
     tensors += [t for t in side.others if t.key.role in (Role.MODEL_INPUT, Role.STATE)]
     slots: dict[Slot, list[Tensor]] = {}
@@ -223,8 +233,8 @@ def _recorded_slots(side: Side) -> dict[Slot, list[Tensor]]:
     return slots
 
 
-def _class(op: Op) -> str:
-    """What an op does; for a step of an op that was taken apart, what the whole does."""
+def _class_of(op: Op) -> str:
+    """The class of an op; for a step of a decomposed op, the class of that op."""
     return op_class(op.attributes.get("part_of") or op.type) if op.type else ""
 
 

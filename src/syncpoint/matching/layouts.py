@@ -1,9 +1,9 @@
-"""Which view lays a target tensor over its reference, and what proves it.
+"""Choose the view that converts a target tensor to the layout of its reference.
 
-A view comes from a layout that the target declares, from the definition of the op (a product of
-matrices is 2-D where a linear layer keeps its axes), or from values that agree through it. An
-order of axes is proven when several sync points need the same one; needed at one op only it is
-a finding about that op, and the op is compared as it stands.
+A view comes from a layout that the target declares, from the definition of the op (a matrix product
+is 2-D where a linear layer keeps its axes), or from values that are equal through it. An order of
+axes is proven when several sync points need the same one. If only one op needs it, it is a finding
+about that op, and the op is compared without a view.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ORDERS: dict[int, tuple[tuple[int, ...], ...]] = {
     4: ((0, 3, 1, 2), (0, 2, 3, 1), (0, 2, 1, 3), (0, 1, 3, 2), (1, 0, 2, 3), (2, 0, 1, 3)),
     5: ((0, 4, 1, 2, 3), (0, 2, 3, 4, 1)),
 }
-"""Orders of axes that are tried; all of them would be too many, and find accidents."""
-PROOF = 3
-"""Sync points that must need the same order of axes before it counts as the target's layout."""
+"""Orders of axes to try. Trying all would take long and would find coincidences."""
+MIN_VOTES = 3
+"""Sync points that must need one order of axes before it counts as the layout of the target."""
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
@@ -37,142 +37,161 @@ class Layouts:
     """Views between the slots of two runs."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
-        self._prints = fingerprints
+        self._fingerprints = fingerprints
         self._votes: dict[int, Counter[str]] = {}
         self._voters: set[tuple[Slot, Slot]] = set()
 
-    def declared(self, target: Slot, reference: Slot) -> View:
-        """The view that the layouts which the runs name themselves ask for."""
-        graphs = self._prints.graphs
-        mine = next(iter(graphs[0].slots.get(target, ())), None)
-        theirs = next(iter(graphs[1].slots.get(reference, ())), None)
-        return declared_view(mine, theirs) if mine is not None and theirs is not None else View()
+    def find_declared_view(self, target: Slot, reference: Slot) -> View:
+        """The view between the layouts that both runs declare; empty if they declare none."""
+        graphs = self._fingerprints.graphs
+        target_tensor = next(iter(graphs[0].slots.get(target, ())), None)
+        reference_tensor = next(iter(graphs[1].slots.get(reference, ())), None)
+        return (
+            declared_view(target_tensor, reference_tensor)
+            if target_tensor is not None and reference_tensor is not None
+            else View()
+        )
 
-    def best(self, target: Slot, reference: Slot) -> tuple[float, View]:
-        """The smallest distance under any view that fits, and that view. The order of elements
+    def find_best_view(self, target: Slot, reference: Slot) -> tuple[float, View]:
+        """The smallest distance through any view that fits, and that view. The order of elements
         in memory is tried first: a reshape alone never moves a value."""
-        declared = self.declared(target, reference)
-        plain = self._prints.distance(target, reference, declared)
-        if plain <= self._prints.tolerance:
-            return plain, declared or self.reshape(target, reference)
-        if plain == inf and not self._same_count(target, reference):
+        declared = self.find_declared_view(target, reference)
+        plain = self._fingerprints.distance(target, reference, declared)
+        if plain <= self._fingerprints.tolerance:
+            return plain, declared or self.reshape_view(target, reference)
+        if plain == inf and not self._have_same_count(target, reference):
             return inf, View()
-        found = (plain, declared or self.reshape(target, reference))
-        for view in self.orders(target, reference):
-            distance = self._prints.distance(target, reference, view)
-            if distance < found[0]:
-                found = (distance, view)
-        return found
+        best = (plain, declared or self.reshape_view(target, reference))
+        for view in self.axis_orders(target, reference):
+            distance = self._fingerprints.distance(target, reference, view)
+            if distance < best[0]:
+                best = (distance, view)
+        return best
 
-    def orders(self, target: Slot, reference: Slot) -> list[View]:
-        """Orders of axes that would give the target the reference's shape."""
-        mine, theirs = self._shapes(target, reference)
-        if mine is None or theirs is None or len(mine) != len(theirs):
+    def axis_orders(self, target: Slot, reference: Slot) -> list[View]:
+        """The transpositions that would give the target the shape of the reference."""
+        target_shape, reference_shape = self.shapes_of(target, reference)
+        if (
+            target_shape is None
+            or reference_shape is None
+            or len(target_shape) != len(reference_shape)
+        ):
             return []
         return [
             View(f"transpose({','.join(map(str, order))})")
-            for order in _ORDERS.get(len(mine), ())
-            if tuple(mine[a] for a in order) == theirs
+            for order in _ORDERS.get(len(target_shape), ())
+            if tuple(target_shape[a] for a in order) == reference_shape
         ]
 
-    def reshape(self, target: Slot, reference: Slot) -> View:
-        """The view between two shapes of one order of elements; axes of length one need none."""
-        mine, theirs = self._shapes(target, reference)
-        if mine is None or theirs is None or not self._same_count(target, reference):
+    def reshape_view(self, target: Slot, reference: Slot) -> View:
+        """The reshape to the shape of the reference; empty if only axes of length 1 differ."""
+        target_shape, reference_shape = self.shapes_of(target, reference)
+        if (
+            target_shape is None
+            or reference_shape is None
+            or not self._have_same_count(target, reference)
+        ):
             return View()
-        if [n for n in mine if n != 1] == [n for n in theirs if n != 1]:
+        if [n for n in target_shape if n != 1] == [n for n in reference_shape if n != 1]:
             return View()
-        return View(f"reshape({','.join(map(str, theirs))})")
+        return View(f"reshape({','.join(map(str, reference_shape))})")
 
     def vote(self, target: Slot, reference: Slot) -> None:
-        """Count a pair whose values agree through one order of axes and through no other."""
+        """Count a pair whose values are equal through exactly one order of axes."""
         if (target, reference) in self._voters:
             return
-        if self._prints.equal(target, reference):
+        if self._fingerprints.are_equal(target, reference):
             return
-        fitting = [v for v in self.orders(target, reference) if self._agree(target, reference, v)]
+        fitting = [
+            v for v in self.axis_orders(target, reference) if self._are_equal(target, reference, v)
+        ]
         if len(fitting) == 1:
             self._voters.add((target, reference))
-            mine = self._shapes(target, reference)[0]
-            self._votes.setdefault(len(mine or ()), Counter())[fitting[0].text] += 1
+            target_shape = self.shapes_of(target, reference)[0]
+            self._votes.setdefault(len(target_shape or ()), Counter())[fitting[0].text] += 1
 
-    def proven(self, rank: int) -> View:
-        """The order of axes that is the target's own for tensors of this rank."""
+    def proven_view(self, rank: int) -> View:
+        """The order of axes that is the layout of the target for tensors of this rank."""
         votes = self._votes.get(rank)
         if not votes:
             return View()
         text, count = votes.most_common(1)[0]
-        return View(text) if count >= PROOF else View()
+        return View(text) if count >= MIN_VOTES else View()
 
-    def view(self, target: Slot, reference: Slot) -> tuple[View, str]:
-        """The view of a pair, and what is odd about it."""
-        declared = self.declared(target, reference)
+    def choose_view(self, target: Slot, reference: Slot) -> tuple[View, str]:
+        """The view of a pair, and a note about what is unusual."""
+        declared = self.find_declared_view(target, reference)
         if declared:
             return declared, ""
-        mine, theirs = self._shapes(target, reference)
-        if mine is None or theirs is None:
+        target_shape, reference_shape = self.shapes_of(target, reference)
+        if target_shape is None or reference_shape is None:
             return View(), ""
-        fits = self.orders(target, reference)
-        proven = self.proven(len(mine))
-        reshape = self.reshape(target, reference)
+        fits = self.axis_orders(target, reference)
+        proven = self.proven_view(len(target_shape))
+        reshape = self.reshape_view(target, reference)
         if proven in fits:
-            # Where both fit, as for a square, the values say which of the two it is.
-            plain = self._prints.distance(target, reference)
-            turned = self._prints.distance(target, reference, proven)
-            if mine != theirs or turned < plain or turned == plain == inf:
+            # Both may fit, for example with equal axis lengths; then the values decide.
+            plain = self._fingerprints.distance(target, reference)
+            transposed = self._fingerprints.distance(target, reference, proven)
+            if target_shape != reference_shape or transposed < plain or transposed == plain == inf:
                 return proven, ""
         if not reshape:
             return View(), ""
-        if self._prints.equal(target, reference) or self._is_product(target, reference):
+        if self._fingerprints.are_equal(target, reference) or self._is_product(target, reference):
             return reshape, ""
         for view in fits:
-            if self._agree(target, reference, view):
+            if self._are_equal(target, reference, view):
                 return View(), f"equals the reference through {view}, which no other op needs"
         return View(), ""
 
     def _is_product(self, target: Slot, reference: Slot) -> bool:
-        """A matrix product that merges the axes before the last, and one that keeps them."""
-        mine, theirs = self._shapes(target, reference)
+        """Whether one is a 2-D matrix product and the other one keeps the leading axes."""
+        target_shape, reference_shape = self.shapes_of(target, reference)
         classes = {
-            g.class_of(s) for g, s in zip(self._prints.graphs, (target, reference), strict=True)
+            g.class_of(s)
+            for g, s in zip(self._fingerprints.graphs, (target, reference), strict=True)
         }
         return (
-            bool(mine and theirs)
+            bool(target_shape and reference_shape)
             and "matmul" in classes
-            and mine is not None
-            and theirs is not None
-            and 2 in (len(mine), len(theirs))
-            and mine[-1] == theirs[-1]
+            and target_shape is not None
+            and reference_shape is not None
+            and 2 in (len(target_shape), len(reference_shape))
+            and target_shape[-1] == reference_shape[-1]
         )
 
-    def _agree(self, target: Slot, reference: Slot, view: View) -> bool:
-        return self._prints.equal(target, reference, view)
+    def _are_equal(self, target: Slot, reference: Slot, view: View) -> bool:
+        return self._fingerprints.are_equal(target, reference, view)
 
-    def _same_count(self, target: Slot, reference: Slot) -> bool:
-        counts = self._prints.graphs[0].count(target), self._prints.graphs[1].count(reference)
+    def _have_same_count(self, target: Slot, reference: Slot) -> bool:
+        counts = (
+            self._fingerprints.graphs[0].count(target),
+            self._fingerprints.graphs[1].count(reference),
+        )
         return counts[0] == counts[1] >= 0
 
-    def _shapes(
+    def shapes_of(
         self, target: Slot, reference: Slot
     ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-        graphs = self._prints.graphs
+        """The shapes of two slots; None for a slot that was not recorded."""
+        graphs = self._fingerprints.graphs
         return graphs[0].shape(target), graphs[1].shape(reference)
 
 
-def declared_view(mine: Tensor, theirs: Tensor) -> View:
-    """The view that the names of the axes of two tensors ask for."""
-    if len(mine.shape) == len(theirs.shape) == 4 and (unblocked := _unblocked_view(mine)):
+def declared_view(target: Tensor, reference: Tensor) -> View:
+    """The view that reorders the axes of the target by the axis names of both tensors."""
+    if len(target.shape) == len(reference.shape) == 4 and (unblocked := _unblocked_view(target)):
         return unblocked
-    names = axes_of(mine)
-    wanted = axes_of(theirs)
-    if not wanted and len(theirs.shape) == 4 and mine.layout == "NHWC":
-        wanted = list("nchw")
-    return _reordering_view((names, mine.shape), (wanted, theirs.shape))
+    target_names = axis_names_of(target)
+    reference_names = axis_names_of(reference)
+    if not reference_names and len(reference.shape) == 4 and target.layout == "NHWC":
+        reference_names = list("nchw")
+    return _reordering_view((target_names, target.shape), (reference_names, reference.shape))
 
 
 def _unblocked_view(tensor: Tensor) -> View:
-    """The view that puts channels that lie in blocks in their plain order. Such a tensor has the
-    shape of a plain one; only its numbers lie in blocks."""
+    """The view that restores the order of blocked channels. The shape of such a tensor is NCHW,
+    only its elements are stored in blocks."""
     blocked = _BLOCKED.fullmatch(tensor.layout)
     block = int(blocked[1]) if blocked else 0
     if not block or tensor.shape[1] % block:
@@ -184,26 +203,35 @@ def _unblocked_view(tensor: Tensor) -> View:
 
 
 _Axes = tuple[list[str], tuple[int, ...]]
-"""Names of axes, `1` for one that has no name, and their lengths."""
+"""Names of axes, `1` for an axis without a name, and their lengths."""
 
 
-def _reordering_view(mine: _Axes, theirs: _Axes) -> View:
-    """The view between two orders of the same named axes; none where they differ in more."""
-    names, wanted = ([name for name in axes[0] if name != "1"] for axes in (mine, theirs))
-    if not names or not wanted or names == wanted or sorted(names) != sorted(wanted):
+def _reordering_view(target: _Axes, reference: _Axes) -> View:
+    """The view between two orders of the same named axes; empty if the names differ."""
+    target_names, reference_names = (
+        [name for name in axes[0] if name != "1"] for axes in (target, reference)
+    )
+    if (
+        not target_names
+        or not reference_names
+        or target_names == reference_names
+        or sorted(target_names) != sorted(reference_names)
+    ):
         return View()
     steps = []
-    if len(names) < len(mine[0]):
-        lengths = [n for name, n in zip(*mine, strict=True) if name != "1"]
+    if len(target_names) < len(target[0]):
+        lengths = [n for name, n in zip(*target, strict=True) if name != "1"]
         steps.append(f"reshape({','.join(map(str, lengths))})")
-    steps.append(f"transpose({','.join(str(names.index(name)) for name in wanted)})")
-    if len(wanted) < len(theirs[0]):
-        steps.append(f"reshape({','.join(map(str, theirs[1]))})")
+    steps.append(
+        f"transpose({','.join(str(target_names.index(name)) for name in reference_names)})"
+    )
+    if len(reference_names) < len(reference[0]):
+        steps.append(f"reshape({','.join(map(str, reference[1]))})")
     return View(" ".join(steps))
 
 
-def axes_of(tensor: Tensor) -> list[str]:
-    """The names of a tensor's axes where it says them: words, or one capital letter each."""
+def axis_names_of(tensor: Tensor) -> list[str]:
+    """The axis names that a tensor declares as words or as capital letters; empty if none."""
     layout = tensor.layout
     if re.fullmatch("[A-Z]+", layout) and len(layout) == len(tensor.shape):
         return list(layout.lower()) if len(set(layout)) == len(layout) else []
@@ -213,50 +241,52 @@ def axes_of(tensor: Tensor) -> list[str]:
         dims = Dims.parse(layout)
         dims.check(tensor.shape)
     except InputError:
-        return []  # a device's own word for its layout
+        return []  # the name of a device-specific layout
     return [axis.name.lower() for axis in dims.axes]
 
 
 def add_views(matching: Matching, layouts: Layouts) -> None:
-    """Give every pair that has none the view it needs and that is proven."""
-    plain = [p for p in matching.pairs if not p.view and _computed(p)]
-    apart = [p for p in plain if _differ(matching, layouts, p)]
-    for pair in apart:
+    """Add the proven view to every pair that needs one and has none."""
+    without_view = [p for p in matching.pairs if not p.view and _is_computed(p)]
+    differing = [p for p in without_view if _have_other_shapes(matching, layouts, p)]
+    for pair in differing:
         layouts.vote(*slots_of(pair))
     changed: dict[SyncPoint, SyncPoint] = {}
-    for pair in plain if layouts._votes else apart:
-        view, note = layouts.view(*slots_of(pair))
+    for pair in without_view if layouts._votes else differing:
+        view, note = layouts.choose_view(*slots_of(pair))
         if view or note:
             changed[pair] = replace(pair, view=view, note=note or pair.note)
-    matching.exchange({**changed, **_outputs(matching)})
+    matching.exchange({**changed, **_declared_output_views(matching)})
 
 
-def _outputs(matching: Matching) -> dict[SyncPoint, SyncPoint]:
-    """Model outputs whose axes are named on both sides."""
-    sides = [
+def _declared_output_views(matching: Matching) -> dict[SyncPoint, SyncPoint]:
+    """The views of model outputs whose axes are named on both sides."""
+    tensors = [
         {t.key: t for t in side.others if t.layout}
         for side in (matching.target, matching.reference)
     ]
-    found = {}
+    changed = {}
     for pair in matching.pairs:
-        mine, theirs = sides[0].get(pair.target), sides[1].get(pair.reference)
-        if pair.view or mine is None or theirs is None:
+        target, reference = tensors[0].get(pair.target), tensors[1].get(pair.reference)
+        if pair.view or target is None or reference is None:
             continue
-        view = declared_view(mine, theirs)
+        view = declared_view(target, reference)
         if view and pair.target.role is Role.MODEL_OUTPUT:
-            found[pair] = replace(pair, view=view)
-    return found
+            changed[pair] = replace(pair, view=view)
+    return changed
 
 
-def _differ(matching: Matching, layouts: Layouts, pair: SyncPoint) -> bool:
-    mine, theirs = layouts._shapes(*slots_of(pair))
-    if mine is None or theirs is None:
+def _have_other_shapes(matching: Matching, layouts: Layouts, pair: SyncPoint) -> bool:
+    target_shape, reference_shape = layouts.shapes_of(*slots_of(pair))
+    if target_shape is None or reference_shape is None:
         return False
-    tensor = next(iter(layouts._prints.graphs[0].slots[slots_of(pair)[0]]))
-    return bool(tensor.layout) or [n for n in mine if n != 1] != [n for n in theirs if n != 1]
+    tensor = next(iter(layouts._fingerprints.graphs[0].slots[slots_of(pair)[0]]))
+    return bool(tensor.layout) or [n for n in target_shape if n != 1] != [
+        n for n in reference_shape if n != 1
+    ]
 
 
-def _computed(pair: SyncPoint) -> bool:
+def _is_computed(pair: SyncPoint) -> bool:
     return pair.target.role is Role.OUTPUT and pair.reference.role is Role.OUTPUT
 
 

@@ -1,4 +1,4 @@
-"""The chain of matchers: strongest evidence first, each given what the others left."""
+"""The chain of matchers, strongest evidence first: each one pairs what is still unpaired."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHAIN: tuple[type[Matcher], ...] = (
     ValueMatcher,
     ReviewMatcher,
 )
-"""In this order: the strongest evidence first."""
+"""In order: the strongest evidence first."""
 MATCHERS: Seam[Matcher] = Seam(
     "syncpoint.matchers",
     "matcher",
@@ -42,7 +42,7 @@ MATCHERS: Seam[Matcher] = Seam(
 
 
 def chain(map_file: MapFile | None = None) -> list[Matcher]:
-    """The matchers in order; those of other packages come last."""
+    """The matchers in order; plugins come last."""
     matchers: list[Matcher] = [MapMatcher(map_file)] if map_file else []
     matchers += [matcher() for matcher in _CHAIN]
     matchers += MATCHERS.plugins()
@@ -55,22 +55,24 @@ def match(
     matchers: Sequence[Matcher],
     confirmation: PairConfirmation | None = None,
 ) -> Matching:
-    """Pair the tensors of two runs; `confirmation` is asked about pairs by values alone."""
+    """Pair the tensors of two runs; `confirmation` checks pairs that only values support."""
     matching = Matching(Side.of(target), Side.of(reference), confirmation=confirmation)
     for matcher in matchers:
         try:
             for pair in matcher.match(matching):
                 matching.add(pair)
         except Exception as error:
-            # The pairs that a matcher of another package yielded before it failed stay.
+            # Pairs that a plugin yielded before it failed are kept.
             MATCHERS.report_failure(matcher.name, error)
     return matching
 
 
 def summarize(matching: Matching) -> str:
-    """How many pairs, by what evidence, and how many tensors are left without a partner."""
+    """The number of pairs by evidence and the number of unmatched tensors, in one line."""
     evidence = Counter(pair.evidence for pair in matching.pairs)
-    by = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
+    evidence_text = ", ".join(f"{count} by {name}" for name, count in evidence.most_common(4))
     unmatched = Counter(tensor.side for tensor in matching.unmatched() if tensor.counted)
-    alone = ", ".join(f"{unmatched[side]} of the {side}" for side in ("target", "reference"))
-    return f"{len(matching.pairs)} pairs ({by}); unmatched: {alone}"
+    unmatched_text = ", ".join(
+        f"{unmatched[side]} of the {side}" for side in ("target", "reference")
+    )
+    return f"{len(matching.pairs)} pairs ({evidence_text}); unmatched: {unmatched_text}"

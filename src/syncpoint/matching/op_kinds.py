@@ -1,4 +1,4 @@
-"""What an op does, whatever its runtime calls it: the class by which ops are aligned."""
+"""Kinds and classes of ops: one name for the same operation in every runtime."""
 
 from __future__ import annotations
 
@@ -91,20 +91,20 @@ _CLASSES = {
 _BY_KIND = {kind: name for name, kinds in _CLASSES.items() for kind in kinds.split()}
 
 TRANSPARENT = frozenset({"reshape", "transpose", "expand", "identity", "quantize", "dequantize"})
-"""Give the numbers they read, in another shape, order or type."""
+"""Ops that return the numbers they read in another shape, order or type."""
 ACTIVATIONS = frozenset(
     {"relu", "clamp", "gelu", "silu", "leaky_relu", "sigmoid", "hard_sigmoid", "hard_swish", "tanh"}
 )
 ABSORBED = ACTIVATIONS | {"batch_norm", "add", "sub", "mul", "div"}
-"""What compilers take into the op before it."""
+"""Ops that compilers fuse into the op before them."""
 AFFINE = frozenset({"batch_norm", "add", "sub", "mul", "div"})
-"""Of these, what changed weights can express; of add and its like only with a constant."""
+"""Those of them that can be folded into weights; add, sub, mul and div only with a constant."""
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 PRIMITIVE = frozenset(
     {"add", "sub", "mul", "div", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "abs", "erf"}
     | {"reciprocal", "mean", "sum", "max", "min", "where", "tanh", "sigmoid"}
 )
-"""What larger ops are decomposed into: one of these alone says little."""
+"""Ops that larger ops are decomposed into: one of these alone is weak evidence."""
 
 _NUMBER = re.compile(r"(?:_\d+)+$")
 _TAIL = re.compile(r"_(?:copy|default|tensor|scalar)$")
@@ -112,7 +112,7 @@ _TAIL = re.compile(r"_(?:copy|default|tensor|scalar)$")
 
 @lru_cache(maxsize=4096)
 def op_kind(op_type: str) -> str:
-    """The type of an op without what varies between forms of one model: namespace, overload."""
+    """The type of an op without namespace and overload, which differ between forms of a model."""
     parts = op_type.split(".")
     if parts[0] in ("aten", "prims") and len(parts) > 1:
         return parts[1].rstrip("_")
@@ -121,23 +121,23 @@ def op_kind(op_type: str) -> str:
 
 @lru_cache(maxsize=4096)
 def op_class(op_type: str) -> str:
-    """The class of an op by its type; its kind where it belongs to none."""
+    """The class of an op by its type; its kind if it belongs to no class."""
     kind = op_kind(op_type)
     if kind not in _BY_KIND:
         before, _, last = kind.rpartition(".")
         name = before.rpartition(".")[2]
-        # Ops that a package adds to torch end in the name of an overload.
+        # Custom torch ops end in the name of an overload.
         kind = name if last not in _BY_KIND and name in _BY_KIND else last.rpartition("::")[2]
     return _BY_KIND.get(kind, kind)
 
 
 def is_classified(op_type: str) -> bool:
-    """Whether the type is one of those that belong to a class."""
+    """Whether an op type belongs to a class."""
     return op_class(op_type) in _CLASSES
 
 
 @lru_cache(maxsize=65536)
 def class_of_name(name: str) -> str:
-    """The class that an auto-made name such as `native_layer_norm_3` speaks of, or ""."""
+    """The class named by a generated op name such as `native_layer_norm_3`; "" if none."""
     stem = _NUMBER.sub("", name).lower()
     return _BY_KIND.get(stem) or _BY_KIND.get(_TAIL.sub("", stem), "")

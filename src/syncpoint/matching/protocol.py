@@ -1,4 +1,4 @@
-"""What a matcher is given and what it yields: the seam of this room."""
+"""The matcher protocol: what a matcher receives (`Matching`) and yields (`SyncPoint`)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from syncpoint.run.model import Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 API = 1
-"""Version of this protocol; a matcher from elsewhere declares the one it was written for."""
+"""Version of this protocol; a plugin declares the version that it was written for."""
 
 JUDGED_ROLES = frozenset({Role.OUTPUT, Role.MODEL_OUTPUT, Role.INPUT})
-"""What an execution computed; parameters and model inputs were given to it."""
+"""Roles of tensors that an execution computed, unlike parameters and model inputs."""
 
 
 class EvidenceKind(Enum):
-    """What a pair rests on, for the matchers that look at it again."""
+    """What a pair is based on, for the matchers that review it."""
 
     MAP = auto()
-    """The user pinned it: no matcher moves it."""
+    """The user pinned the pair in a map: no matcher moves it."""
     ORIGIN = auto()
-    """The name of the op that the target's was made from."""
+    """The target op names the reference op as its origin."""
     STRUCTURE = auto()
-    """Nothing but the place in the graph: op of the same kind, reading paired tensors."""
+    """Only the position in the graph: ops of the same kind that read paired tensors."""
     OTHER = auto()
-    """Anything else, and whatever a matcher does not say."""
+    """Any other evidence, and the default."""
 
 
 @dataclass(frozen=True)
@@ -39,33 +39,32 @@ class SyncPoint:
     target: TensorKey
     reference: TensorKey
     evidence: str
-    """In words: what speaks for this pair. Shown and stored, never read by a matcher."""
+    """Why this is a pair, as text. It is shown and stored, and no matcher reads it."""
     _: KW_ONLY
     confidence: float
     kind: EvidenceKind = EvidenceKind.OTHER
     view: View = field(default_factory=View)
-    """Applied to the target, it gives the reference's layout."""
+    """Converts the target to the layout of the reference."""
     note: str = ""
-    """What is odd about the pair, in words for the report."""
+    """What is unusual about the pair, as text for the report."""
     ends_only: bool = False
-    """Whether the least and the greatest value are all that is known of one of the two."""
+    """Whether only the minimum and the maximum of one of the two are known."""
     unmeasured: Reason = NO_REASON
-    """Why the two cannot be laid over each other although they belong together; its code is one
-    of METRICS.md."""
+    """Why the two cannot be compared although they are a pair; its code is one of METRICS.md."""
 
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A tensor that has no partner, and why."""
+    """A tensor without a partner, and the reason."""
 
     side: str
     """`target` or `reference`."""
     key: TensorKey
     reason: Reason
     counted: bool = True
-    """Whether it holds a result of its own; a cast of a compared tensor does not."""
+    """Whether it counts in coverage; a cast of a compared tensor does not."""
     inside: str = ""
-    """The op that it is a piece of, where that is known."""
+    """The op that it is an intermediate value of, if known."""
 
 
 @dataclass
@@ -81,7 +80,7 @@ class Side:
 
     @classmethod
     def of(cls, run: Run) -> Side:
-        """The side that a run makes."""
+        """Sort the tensors of a run into computed ones and others."""
         outputs: dict[OpKey, list[Tensor]] = {}
         others = []
         for tensor in run.tensors:
@@ -93,41 +92,40 @@ class Side:
 
 
 class PairConfirmation(Protocol):
-    """Looks at a second input to confirm pairs that values alone speak for."""
+    """Confirms on a second input the pairs that only values support."""
 
     def agrees(self, target: TensorKey, reference: TensorKey) -> bool | None:
-        """Whether two tensors that hold the same numbers do so on the second input too; None
-        where that cannot be told."""
+        """Whether two tensors hold equal values on the second input too; None if unknown."""
 
 
 @dataclass
 class Matching:
-    """What is paired so far, and what is not."""
+    """The pairs so far, and the reasons for tensors without a partner."""
 
     target: Side
     reference: Side
     _: KW_ONLY
     pairs: list[SyncPoint] = field(default_factory=list)
     reasons: dict[tuple[str, TensorKey], Reason] = field(default_factory=dict)
-    """Why a tensor is unpaired, where a matcher knows more than that nothing was found."""
+    """Why a tensor is unpaired, where a matcher knows the reason."""
     inside: dict[tuple[str, TensorKey], str] = field(default_factory=dict)
-    """The op that an unpaired tensor is a piece of, where a matcher knows."""
+    """The op that an unpaired tensor is an intermediate value of, where a matcher knows it."""
     uncounted: set[tuple[str, TensorKey]] = field(default_factory=set)
-    """Unpaired tensors that hold no result of their own: constants, and views, casts and copies
-    of what is compared elsewhere."""
+    """Unpaired tensors that do not count in coverage: constants, and views, casts and copies of
+    tensors that are compared elsewhere."""
     hidden: set[tuple[str, TensorKey]] = field(default_factory=set)
-    """Unpaired tensors that an op of the other side is known to stand for, though its result has
-    other values: what a compiler fused or folded."""
+    """Unpaired tensors that a compiler fused or folded into an op of the other side, whose output
+    has other values."""
     by_plan: bool = False
-    """A plan says what belongs together, whatever the names are."""
+    """Whether a plan defines the pairs, independent of names."""
     refused: set[tuple[str, TensorKey]] = field(default_factory=set)
     """Tensors that no later matcher may pair either."""
     ops: dict[OpKey, OpKey] = field(default_factory=dict)
-    """Target ops with their reference ops."""
+    """Paired ops, from target to reference."""
     confirmation: PairConfirmation | None = None
-    """Answers whether pairs by values agree on a second input; None where there is none."""
+    """Confirms pairs by values on a second input; None if there is no second input."""
     workspace: object = None
-    """What the matchers of structure and values share; see `syncpoint.matching.workspace`."""
+    """State that the matchers share; see `syncpoint.matching.workspace`."""
 
     def __post_init__(self) -> None:
         self._taken_target = {p.target for p in self.pairs}
@@ -143,9 +141,12 @@ class Matching:
         return key not in self._taken_reference and ("reference", key) not in self.refused
 
     def add(self, pair: SyncPoint, shared: bool = False) -> bool:
-        """Keep a pair; the first evidence for a tensor wins, since the chain has the strongest
-        first. Tells whether it was kept. A `shared` reference may be paired more than once: a
-        dump that records the inputs of ops has one value several times."""
+        """Add a pair if both tensors are free, and return whether it was added.
+
+        The first evidence for a tensor wins, since the chain has the strongest first. A `shared`
+        reference may be paired more than once: a dump that records the inputs of ops holds one
+        value several times.
+        """
         free = shared or self.free_reference(pair.reference)
         if not (self.free_target(pair.target) and free):
             return False
@@ -157,18 +158,18 @@ class Matching:
         return True
 
     def release(self, pair: SyncPoint) -> None:
-        """Free both tensors of a pair; it is gone from the list after the next `exchange`."""
+        """Free both tensors of a pair; the next `exchange` removes it from the list."""
         self._taken_target.discard(pair.target)
         self._taken_reference.discard(pair.reference)
         self._released.add(pair)
 
     def exchange(self, changes: Mapping[SyncPoint, SyncPoint | None]) -> None:
-        """Put other pairs in the place of some, or nothing."""
+        """Replace pairs, or remove those that map to None."""
         if not changes and not self._released:
             return
-        kept = [changes.get(pair, pair) for pair in self.pairs if pair not in self._released]
+        replaced = [changes.get(pair, pair) for pair in self.pairs if pair not in self._released]
         self._released = set()
-        self.pairs = [pair for pair in kept if pair is not None]
+        self.pairs = [pair for pair in replaced if pair is not None]
         self._taken_target = {p.target for p in self.pairs}
         self._taken_reference = {p.reference for p in self.pairs}
         self.ops = {}
@@ -177,13 +178,13 @@ class Matching:
                 self.ops.setdefault(pair.target.op, pair.reference.op)
 
     def refuse(self, side: str, key: TensorKey, reason: Reason, inside: str = "") -> None:
-        """Take a tensor out of the matching for good; `inside` as for `explain`."""
+        """Exclude a tensor from the matching; `inside` as for `explain`."""
         self.explain(side, key, reason, inside)
         self.refused.add((side, key))
 
     def admit(self, side: str, key: TensorKey) -> bool:
-        """Take a tensor back that was refused because it seemed to be part of another op; what
-        was refused for any other reason stays out. Tells whether it may be paired now."""
+        """Admit a tensor that was refused as an intermediate value of another op; tensors refused
+        for other reasons stay excluded. Return whether it may be paired now."""
         code = self.reasons[side, key].code if (side, key) in self.refused else None
         if code is ReasonCode.NO_COUNTERPART:
             self.refused.discard((side, key))
@@ -192,8 +193,8 @@ class Matching:
         return (side, key) not in self.refused
 
     def explain(self, side: str, key: TensorKey, reason: Reason, inside: str = "") -> None:
-        """Say why a tensor could not be paired; a later matcher may still do it. `inside` names
-        the op that the tensor is a piece of."""
+        """Set the reason why a tensor is unpaired; a later matcher may still pair it. `inside` is
+        the op that the tensor is an intermediate value of."""
         self.reasons[side, key] = reason
         if inside:
             self.inside[side, key] = inside
@@ -208,42 +209,44 @@ class Matching:
         confidence: float,
         kind: EvidenceKind = EvidenceKind.OTHER,
     ) -> Iterator[SyncPoint]:
-        """The sync points of two ops that belong together: same role, index and part."""
-        mine = {
+        """Pair the tensors of two ops that have the same role, index and part."""
+        reference_keys = {
             (t.key.role, t.key.index, t.key.part): t.key
             for t in self.reference.outputs.get(reference, ())
         }
         for tensor in self.target.outputs.get(target, ()):
-            other = mine.get((tensor.key.role, tensor.key.index, tensor.key.part))
-            if other is not None:
-                yield SyncPoint(tensor.key, other, evidence, confidence=confidence, kind=kind)
+            reference_key = reference_keys.get((tensor.key.role, tensor.key.index, tensor.key.part))
+            if reference_key is not None:
+                yield SyncPoint(
+                    tensor.key, reference_key, evidence, confidence=confidence, kind=kind
+                )
 
     def unmatched(self) -> list[Unmatched]:
-        """All tensors without a partner."""
-        left = []
-        for side, run in (("target", self.target), ("reference", self.reference)):
-            taken = self._taken_target if side == "target" else self._taken_reference
-            for tensor in run.run.tensors:
-                if tensor.key not in taken:
-                    where = (side, tensor.key)
-                    left.append(
+        """All tensors without a partner, with their reasons."""
+        unmatched = []
+        for side, matching_side in (("target", self.target), ("reference", self.reference)):
+            paired_keys = self._taken_target if side == "target" else self._taken_reference
+            for tensor in matching_side.run.tensors:
+                if tensor.key not in paired_keys:
+                    side_and_key = (side, tensor.key)
+                    unmatched.append(
                         Unmatched(
                             side,
                             tensor.key,
-                            self.reasons.get(where, Reason(ReasonCode.NO_COUNTERPART)),
-                            counted=where not in self.uncounted,
-                            inside=self.inside.get(where, ""),
+                            self.reasons.get(side_and_key, Reason(ReasonCode.NO_COUNTERPART)),
+                            counted=side_and_key not in self.uncounted,
+                            inside=self.inside.get(side_and_key, ""),
                         )
                     )
-        return left
+        return unmatched
 
 
 @runtime_checkable
 class Matcher(Protocol):
-    """Finds pairs among what is still unpaired."""
+    """Finds pairs among the tensors that are still unpaired."""
 
     name: str
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Yield pairs with their evidence, or add them as it goes; may also refuse tensors with a
-        reason."""
+        """Yield pairs with their evidence, or add them to `matching` directly; may also refuse
+        tensors with a reason."""

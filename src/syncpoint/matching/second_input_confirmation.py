@@ -1,7 +1,7 @@
-"""A second look at pairs that values alone speak for: do they agree on another input too?
+"""Confirm pairs that only values support: are they equal on a second input too?
 
-On one input two different tensors may hold the same numbers by accident: a ReLU of what happens
-to be positive, a maximum that one side always wins.
+On one input two different tensors may hold the same values by coincidence: a ReLU of values that
+are all positive, or a maximum in which one operand is always larger.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from syncpoint.run.reader import Run
 
 
 class SecondExecution(Protocol):
-    """Runs the models of a comparison once more, on another input than the first."""
+    """Runs both models of a comparison on a second input."""
 
     def record_runs(self) -> tuple[Run, Run]:
-        """Record the target and the reference on that input."""
+        """Record the target and the reference on the second input."""
 
 
-class Confirmation:
-    """Answers for pairs of tensors; both models are run when the first is asked about."""
+class SecondInputConfirmation:
+    """Compares pairs of tensors on a second input; the first call runs both models."""
 
     def __init__(self, second: SecondExecution) -> None:
         self._second = second
         self._layouts: Layouts | None = None
-        self._prints: Fingerprints | None = None
-        self._asked = False
-        self.trouble = ""
-        """Why no second input could be had; then nothing is denied."""
+        self._fingerprints: Fingerprints | None = None
+        self._has_run = False
+        self.problem = ""
+        """Why the models could not be run on a second input; then no pair is rejected."""
 
     def agrees(self, target: TensorKey, reference: TensorKey) -> bool | None:
-        """Whether two tensors hold the same numbers there too; None where that cannot be told,
-        because one of them is constant there or was not recorded."""
-        if not self._asked:
-            self._asked = True
-            self._run()
-        if self._prints is None or self._layouts is None:
+        """Whether two tensors hold equal values on the second input; None if unknown, because one
+        of them is constant there or was not recorded."""
+        if not self._has_run:
+            self._has_run = True
+            self._run_models()
+        if self._fingerprints is None or self._layouts is None:
             return None
         slots = Slot(target.op, target.index), Slot(reference.op, reference.index)
-        if any(self._prints.sample(side, slot) is None for side, slot in enumerate(slots)):
+        if any(self._fingerprints.sample(side, slot) is None for side, slot in enumerate(slots)):
             return None
-        return self._layouts.best(*slots)[0] <= self._prints.tolerance
+        return self._layouts.find_best_view(*slots)[0] <= self._fingerprints.tolerance
 
-    def _run(self) -> None:
+    def _run_models(self) -> None:
         try:
             runs = self._second.record_runs()
         except SyncpointError as error:
-            self.trouble = f"pairs by values were not confirmed on a second input: {error}"
+            self.problem = f"pairs by values were not confirmed on a second input: {error}"
             return
-        self._prints = Fingerprints(*(Graph(Side.of(run)) for run in runs))
-        self._layouts = Layouts(self._prints)
+        self._fingerprints = Fingerprints(*(Graph(Side.of(run)) for run in runs))
+        self._layouts = Layouts(self._fingerprints)

@@ -1,7 +1,7 @@
-"""Views: how a target tensor is turned so that it can be laid over its reference.
+"""Views: convert a target tensor to the layout of its reference.
 
-A view is a short chain of steps, written as people would write it:
-`transpose(0,3,1,2)`, `reshape(4,-1)`, `slice(1,0,768)`, `squeeze()`. It never changes a value.
+A view is a short chain of steps, written as text: `transpose(0,3,1,2)`, `reshape(4,-1)`,
+`slice(1,0,768)`, `squeeze()`. It never changes a value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _transpose(array: NDArray[Any], *axes: int) -> NDArray[Any]:
 
 
 def _reshape(array: NDArray[Any], *shape: int) -> NDArray[Any]:
-    # One number broadcast to a shape, as whoever asks for the shape alone gives it, stays one.
+    # One number broadcast to a shape, as `View.effect_on` uses it, needs no copy.
     if array.size > 1 and any(array.strides):
         array = dense(array)
     return array.reshape(shape)
@@ -51,19 +51,19 @@ _STEPS: dict[str, Callable[..., NDArray[Any]]] = {
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a view makes of a tensor, whatever its values."""
+class ViewEffect:
+    """What a view does to a tensor of a given shape."""
 
     shape: tuple[int, ...]
-    whole: bool
-    """No element is left out, so that sums and extrema stay what they are."""
-    ordered: bool
-    """The elements keep their order, so that the bytes do."""
+    keeps_all: bool
+    """No element is removed, so sums and extrema do not change."""
+    keeps_order: bool
+    """The order of elements is kept, and so is the order of bytes."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A chain of steps; the empty chain leaves a tensor as it is."""
+    """A chain of steps; the empty chain does not change a tensor."""
 
     text: str = ""
 
@@ -71,23 +71,23 @@ class View:
         self.steps()
 
     def steps(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The parsed steps; an InputError where the text is not a view."""
-        steps, at = [], 0
-        while at < len(self.text):
-            found = _STEP.match(self.text, at)
-            if found is None or found[1] not in _STEPS:
+        """Parse the steps; InputError if the text is not a view."""
+        steps, position = [], 0
+        while position < len(self.text):
+            step = _STEP.match(self.text, position)
+            if step is None or step[1] not in _STEPS:
                 raise InputError(
-                    f"a view made of {', '.join(f'{s}(...)' for s in _STEPS)}",
-                    repr(self.text),
-                    "write for example transpose(0,3,1,2)",
+                    f"{self.text!r} is not a view, which is a chain of"
+                    f" {', '.join(f'{name}(...)' for name in _STEPS)}",
+                    cure="write for example transpose(0,3,1,2)",
                 )
-            numbers = tuple(int(n) for n in found[2].split(",") if n.strip())
-            steps.append((found[1], numbers))
-            at = found.end()
+            numbers = tuple(int(n) for n in step[2].split(",") if n.strip())
+            steps.append((step[1], numbers))
+            position = step.end()
         return steps
 
     def apply(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The array seen through this view; ValueError where it does not fit the shape."""
+        """Apply the view to an array; ValueError if it does not fit the shape."""
         for name, numbers in self.steps():
             try:
                 array = _STEPS[name](array, *numbers)
@@ -95,39 +95,39 @@ class View:
                 raise ValueError(f"{name}{numbers}: {error}") from error
         return array
 
-    def seen(self, shape: tuple[int, ...]) -> Seen:
-        """What becomes of a tensor of this shape; ValueError where it does not fit."""
-        found = np.broadcast_to(np.empty(()), shape)  # takes no memory
-        whole = ordered = True
+    def effect_on(self, shape: tuple[int, ...]) -> ViewEffect:
+        """The effect of the view on a tensor of this shape; ValueError if it does not fit."""
+        array = np.broadcast_to(np.empty(()), shape)  # takes no memory
+        keeps_all = keeps_order = True
         for name, numbers in self.steps():
-            before = found
-            found = View(f"{name}({','.join(map(str, numbers))})").apply(before)
-            whole = whole and found.size == before.size
+            before = array
+            array = View(f"{name}({','.join(map(str, numbers))})").apply(before)
+            keeps_all = keeps_all and array.size == before.size
             if name == "transpose":
                 axes = numbers or range(before.ndim)[::-1]
                 long = [axis % before.ndim for axis in axes if before.shape[axis] != 1]
-                ordered = ordered and long == sorted(long)
+                keeps_order = keeps_order and long == sorted(long)
             elif name == "flip":
-                ordered = ordered and all(before.shape[axis] == 1 for axis in numbers)
-        return Seen(found.shape, whole, ordered)
+                keeps_order = keeps_order and all(before.shape[axis] == 1 for axis in numbers)
+        return ViewEffect(array.shape, keeps_all, keeps_order)
 
     def undo(self, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """What an array of this shape must hold to be seen as `array` through this view; None
-        where the view leaves some of it out. ValueError where it does not fit."""
-        seen = np.broadcast_to(np.empty(()), shape)  # takes no memory
-        before = []
+        """Invert the view: the array of this shape that the view converts to `array`; None if the
+        view removes elements. ValueError if it does not fit."""
+        viewed = np.broadcast_to(np.empty(()), shape)  # takes no memory
+        applied = []
         for name, numbers in self.steps():
-            before.append((name, numbers, seen.shape))
-            seen = View(f"{name}({','.join(map(str, numbers))})").apply(seen)
-        if any(name == "slice" for name, _, _ in before):
+            applied.append((name, numbers, viewed.shape))
+            viewed = View(f"{name}({','.join(map(str, numbers))})").apply(viewed)
+        if any(name == "slice" for name, _, _ in applied):
             return None
-        array = array.reshape(seen.shape)
-        for name, numbers, was in reversed(before):
+        array = array.reshape(viewed.shape)
+        for name, numbers, shape_before in reversed(applied):
             if name == "transpose":
                 array = array.transpose(np.argsort(numbers) if numbers else None)
             elif name == "flip":
                 array = np.flip(array, numbers)
-            array = array.reshape(was)
+            array = array.reshape(shape_before)
         return array
 
     def __bool__(self) -> bool:

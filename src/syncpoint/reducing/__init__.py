@@ -1,1 +1,1 @@
-"""A run or a dump, also one that is still being written -> far fewer bytes, and nothing lost."""
+"""Reduce a run or a dump, also while it is being written, to statistics, digests or extrema."""

@@ -1,7 +1,7 @@
-"""One file of a dump: whether it is whole, the tensors in it, and the bytes that are not theirs.
+"""Readers of one file of a dump: is it complete, its tensors, and the bytes outside of them.
 
-A file counts as whole when its own format says so: the sizes in its header add up to the size of
-the file, or the index at its end is there. How long ago it was written says nothing.
+A file is complete when its own format says so: the sizes in its header add up to the size of the
+file, or the index at its end is there. Its age is not a criterion.
 """
 
 from __future__ import annotations
@@ -21,132 +21,144 @@ from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
-from syncpoint.dumps.zip_members import data_start
+from syncpoint.dumps.zip_members import find_data_start
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
-from syncpoint.reducing.file_access import opened
+from syncpoint.reducing.file_access import open_data_file
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
-_MAX_PIECES = 16 << 20
-"""Bytes of a file beside its tensors; more is not what any of these formats has."""
-
+_MAX_OTHER_BYTES = 16 << 20
+"""Bytes of a file outside of its tensors; files of these formats have far fewer."""
 
 Place = tuple[int, str, int]
-"""Offset of the first byte in its file, element type and number of elements of a tensor."""
+"""Offset in the file, dtype and number of elements of a tensor."""
 
 
 class NothingToReduce(SyncpointError):
-    """A file that is as it should be and holds no numbers."""
+    """A file is valid and holds no numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A file that is whole."""
+class DataFile:
+    """A complete file of a dump."""
 
     file: str
     """Its name below the source."""
     path: Path
     run: Run
-    """Gives the values of its tensors."""
+    """Reads the values of its tensors."""
     tensors: tuple[Tensor, ...]
     pieces: tuple[tuple[int, bytes], ...] = ()
-    """Where the bytes lie that are not of a tensor, and what they are."""
+    """The bytes outside of the tensors, with their offsets."""
     removable: bool = True
-    """False of a file that others may still come to need."""
+    """False for a file that another process may still need."""
 
 
-def npy_unit(root: Path, file: str) -> Unit:
-    """An array in a file of its own."""
+def read_npy_file(root: Path, file: str) -> DataFile:
+    """Open a .npy file."""
     path = root / file
     try:
         run = NpyFolder().open(path)
     except NotNumbers as error:
-        raise NothingToReduce("an array of numbers", error.found) from error
+        raise NothingToReduce(error.problem) from error
     tensor = run.tensors[0]
     size = path.stat().st_size
     if tensor.offset + tensor.nbytes != size:
-        raise FormatError(f"{tensor.offset + tensor.nbytes} bytes in {path.name}", f"{size}")
-    return Unit(
+        raise FormatError(
+            f"{path.name} has {size} bytes; its header says {tensor.offset + tensor.nbytes}"
+        )
+    return DataFile(
         file=file,
         path=path,
         run=run,
         tensors=(tensor,),
-        pieces=_rest(path, [(tensor.offset, tensor.nbytes)]),
+        pieces=_bytes_outside(path, [(tensor.offset, tensor.nbytes)]),
     )
 
 
-def pt_unit(root: Path, file: str) -> Unit:
-    """A tensor that torch saved, in a zip with its directory at the end."""
+def read_pt_file(root: Path, file: str) -> DataFile:
+    """Open a tensor of torch.save: a ZIP file with its directory at the end."""
     path = root / file
-    found = place(path)
+    stored = place(path)
     key = TensorKey(OpKey(file))
     tensor = Tensor(
         key,
-        found.dtype.name,
-        found.shape,
+        stored.dtype.name,
+        stored.shape,
         shard=path.name,
-        offset=found.offset,
-        nbytes=found.dtype.nbytes(prod(found.shape)),
+        offset=stored.offset,
+        nbytes=stored.dtype.nbytes(prod(stored.shape)),
     )
-    odd = {} if found.dense else {key: found}
-    checksums = {} if found.checksum is None else {key: found.checksum}
-    store = PtStore(path.parent, odd, {}, checksums, {})
+    strided = {} if stored.dense else {key: stored}
+    checksums = {} if stored.checksum is None else {key: stored.checksum}
+    store = PtStore(path.parent, strided, {}, checksums, {})
     run = Run(RunInfo(), [], [tensor], store)
-    holes = []
+    value_ranges = []
     try:
-        with opened(path) as handle, zipfile.ZipFile(path) as archive:
+        with open_data_file(path) as handle, zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 if "/data/" in member.filename:
-                    start = data_start(handle, member, f"{member.filename[:80]!r} of {path}")
-                    holes.append((start, member.compress_size))
+                    start = find_data_start(handle, member, f"{member.filename[:80]!r} of {path}")
+                    value_ranges.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise FormatError(f"a file of torch.save at {path}", describe_error(error)) from error
-    return Unit(file=file, path=path, run=run, tensors=(tensor,), pieces=_rest(path, holes))
+        raise FormatError(f"{path} is not a file of torch.save: {describe_error(error)}") from error
+    return DataFile(
+        file=file,
+        path=path,
+        run=run,
+        tensors=(tensor,),
+        pieces=_bytes_outside(path, value_ranges),
+    )
 
 
-def device_unit(root: Path, file: str, name: DeviceName) -> Unit:
-    """The tensors of one op of a device, behind the header that has their sizes."""
+def read_device_op_file(root: Path, file: str, name: DeviceName) -> DataFile:
+    """Open the file of one op of a device: a header with the sizes, then the tensors."""
     path = root / file
     header = read_device_file(path)
     if name.slice is not None or name.thread or slice_count(header) != 1:
-        raise Unsupported("an op in one file", f"a slice of {name.op}", "it is left as it is")
+        raise Unsupported(
+            f"{path.name} holds a slice of {name.op}; reduce takes only ops in one file",
+            cure="leave it as it is",
+        )
     if not header.blocks:
-        raise NothingToReduce("tensors in the file of an op", "none")
+        raise NothingToReduce(f"{path.name} holds no tensors")
     end = max(block.offset + block.size for block in header.blocks)
     if end > header.size:
-        raise FormatError(f"{end} bytes in {path.name}, as its header says", f"{header.size}")
+        raise FormatError(
+            f"{path.name} is truncated: it has {header.size} bytes, its header says {end}"
+        )
     run = file_run(path, name)
     first = min(block.offset for block in header.blocks)
-    return Unit(
+    return DataFile(
         file=file,
         path=path,
         run=run,
         tensors=tuple(run.tensors),
-        pieces=_rest(path, [(first, header.size - first)]),
+        pieces=_bytes_outside(path, [(first, header.size - first)]),
     )
 
 
-def array_file_unit(open_file: Callable[[Path], Run], path: Path) -> Unit:
-    """All tensors of a file that is a dump of its own: .npz or .safetensors."""
+def read_array_archive(open_file: Callable[[Path], Run], path: Path) -> DataFile:
+    """Open a file that is a whole dump: .npz or .safetensors."""
     run = open_file(path)
-    return Unit(file=path.name, path=path, run=run, tensors=tuple(run.tensors))
+    return DataFile(file=path.name, path=path, run=run, tensors=tuple(run.tensors))
 
 
-def _rest(path: Path, holes: list[tuple[int, int]]) -> tuple[tuple[int, bytes], ...]:
-    """The bytes of a file outside of some ranges, which must lie within it."""
+def _bytes_outside(path: Path, ranges: list[tuple[int, int]]) -> tuple[tuple[int, bytes], ...]:
+    """The bytes of a file outside of some ranges (offset, length), with their offsets."""
     pieces = []
-    with opened(path) as handle:
+    with open_data_file(path) as handle:
         size = os.fstat(handle).st_size
-        at = 0
-        for start, length in [*sorted(holes), (size, 0)]:
-            if start + length > size or start < at:
-                raise FormatError(f"tensors one after another in {path.name}", "others")
-            if start - at > _MAX_PIECES:
+        position = 0
+        for start, length in [*sorted(ranges), (size, 0)]:
+            if start + length > size or start < position:
+                raise FormatError(f"the tensors in {path.name} overlap or exceed its {size} bytes")
+            if start - position > _MAX_OTHER_BYTES:
                 raise FormatError(
-                    f"at most {_MAX_PIECES} bytes beside the tensors of {path.name}",
-                    f"{start - at}",
+                    f"{path.name} has {start - position} bytes outside of its tensors, more than"
+                    f" {_MAX_OTHER_BYTES}"
                 )
-            if start > at:
-                pieces.append((at, os.pread(handle, start - at, at)))
-            at = start + length
+            if start > position:
+                pieces.append((position, os.pread(handle, start - position, position)))
+            position = start + length
     return tuple(pieces)

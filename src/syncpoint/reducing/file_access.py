@@ -1,9 +1,9 @@
-"""Files that others may still be writing: list, open and read them, see changes, delete them."""
+"""Access to files that another process may still write: list, open, read, check, delete."""
 
 from __future__ import annotations
 
 import os
-import stat as file_modes
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,33 +17,35 @@ from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Tensor
 
 Stamp = tuple[int, int, int]
-"""Size, time of the last change, and number of the file: what changes when a file does."""
+"""Size, modification time and inode of a file. It changes when the file changes."""
 
-_MAX_DEPTH = 32
+_MAX_FOLDER_DEPTH = 32
 
 
-def stamp(found: os.stat_result) -> Stamp:
-    """What tells that a file is not what it was."""
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of a file."""
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A descriptor of a regular file; a link is a FormatError, as is what cannot be opened."""
+def open_data_file(path: Path) -> Iterator[int]:
+    """The descriptor of a regular file; a FormatError if it is a link or cannot be opened."""
     if path.is_symlink():
-        raise FormatError("a file of the dump itself", f"a link at {path.name}")
+        raise FormatError(
+            f"{path.name} is a symbolic link: reduce reads the files of the dump itself"
+        )
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
+        raise FormatError(f"cannot open {path.name}: {describe_error(error)}") from error
     try:
         yield handle
     finally:
         os.close(handle)
 
 
-def first_bytes(path: Path) -> bytes:
-    """As many bytes from the start of a file as tell that it is a .npy array."""
+def read_signature(path: Path) -> bytes:
+    """The first bytes of a file, as many as the signature of a .npy file has."""
     handle = open_regular(path)
     try:
         return os.pread(handle, len(MAGIC), 0)
@@ -51,22 +53,22 @@ def first_bytes(path: Path) -> bytes:
         os.close(handle)
 
 
-def read_into(handle: int, raw: NDArray[np.uint8], offset: int, tensor: Tensor) -> None:
-    """Fill `raw` with the bytes at `offset`; a file that is too short is a FormatError."""
-    left = memoryview(raw.data)
-    while left:
-        done = os.preadv(handle, [left], offset)
-        if not done:
-            raise FormatError(f"all bytes of {tensor.key}", "a file that was cut short")
-        left = left[done:]
-        offset += done
+def read_into(handle: int, buffer: NDArray[np.uint8], offset: int, tensor: Tensor) -> None:
+    """Fill `buffer` with the bytes at `offset`; a FormatError if the file is too short."""
+    remaining = memoryview(buffer.data)
+    while remaining:
+        count = os.preadv(handle, [remaining], offset)
+        if not count:
+            raise FormatError(f"the file of {tensor.key} is truncated: it ends inside the tensor")
+        remaining = remaining[count:]
+        offset += count
 
 
-def remove(path: Path, seen: Stamp) -> bool:
-    """Delete a regular file if it is still the one that was seen; whether that was done."""
+def remove_unchanged(path: Path, stamp: Stamp) -> bool:
+    """Delete a regular file if it still has this stamp; return whether it was deleted."""
     try:
-        found = path.lstat()
-        if not file_modes.S_ISREG(found.st_mode) or stamp(found) != seen:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or stamp_of(status) != stamp:
             return False
         path.unlink()
     except OSError:
@@ -74,36 +76,45 @@ def remove(path: Path, seen: Stamp) -> bool:
     return True
 
 
-def check_unchanged(path: Path, handle: int, before: Stamp) -> None:
-    """A FormatError if a file, open as `handle`, is not what it was, or not there any more."""
+def check_unchanged(path: Path, handle: int, stamp: Stamp) -> None:
+    """Raise a FormatError if a file, open as `handle`, has changed or is gone."""
     try:
-        now = path.lstat()
+        status = path.lstat()
     except OSError as error:
-        raise FormatError(f"{path.name} until it is read", describe_error(error)) from error
-    if stamp(os.fstat(handle)) != before or stamp(now) != before:
-        raise FormatError(f"{path.name} to stay as it is while it is read", "it changed")
+        raise FormatError(
+            f"{path.name} disappeared while it was read: {describe_error(error)}"
+        ) from error
+    if stamp_of(os.fstat(handle)) != stamp or stamp_of(status) != stamp:
+        raise FormatError(f"{path.name} changed while it was read")
 
 
-def walk(root: Path) -> Iterator[tuple[str, Stamp]]:
-    """All regular files below a folder; links are not followed, and hidden files, in which others
-    keep what is not ready, are not looked at."""
+def walk_files(root: Path) -> Iterator[tuple[str, Stamp]]:
+    """All regular files below a folder, with their stamps.
+
+    Links are not followed. Hidden files are skipped: other programs keep unfinished data in them.
+    """
 
     def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # a folder may go while we look
-            raise InputError(f"readable folders in {root}", describe_error(error)) from error
+        if not isinstance(error, FileNotFoundError):  # a folder may be deleted meanwhile
+            raise InputError(
+                f"cannot list the folders in {root}: {describe_error(error)}"
+            ) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):
         base = Path(parent).relative_to(root)
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        if len(base.parts) > _MAX_DEPTH:
-            raise InputError(f"at most {_MAX_DEPTH} folders inside each other in {root}", "more")
+        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+        if len(base.parts) > _MAX_FOLDER_DEPTH:
+            raise InputError(
+                f"the folders in {root} are nested more than {_MAX_FOLDER_DEPTH} levels deep",
+                cure="name the folder of the dump itself",
+            )
         for file in sorted(files):
             name = (base / file).as_posix()
             if file.startswith(".") or not name.isprintable():
                 continue
             try:
-                entry = (root / name).lstat()
+                status = (root / name).lstat()
             except OSError:
                 continue
-            if file_modes.S_ISREG(entry.st_mode):
-                yield name, stamp(entry)
+            if stat.S_ISREG(status.st_mode):
+                yield name, stamp_of(status)

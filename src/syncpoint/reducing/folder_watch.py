@@ -1,4 +1,4 @@
-"""Looking at a folder again and again, until there is nothing more to wait for."""
+"""Watch a folder that another process writes, until nothing more is expected."""
 
 from __future__ import annotations
 
@@ -9,53 +9,58 @@ from dataclasses import dataclass, field
 from syncpoint.reducing.file_access import Stamp
 
 Progress = Callable[[str], None]
-"""Told in words how far the work is."""
+"""Called with a line of text that says how far the work is."""
 
 INTERVAL = 0.5
-"""Seconds between two looks."""
+"""Seconds between two scans."""
 
 
 @dataclass(kw_only=True)
-class Watch:
-    """When to look again, and which files to take at a look."""
+class FolderWatch:
+    """Decides which files to read at a scan, and whether to scan again."""
 
-    on: bool = False
+    enabled: bool = False
     until_idle: float | None = None
-    """Seconds after which nothing more is waited for if nothing came."""
-    _before: dict[str, Stamp] = field(default_factory=dict)
-    _done: dict[str, Stamp] = field(default_factory=dict)
-    _changed: float = field(default_factory=time.monotonic)
-    _alike: int = 0
-    """Looks since the last one at which something was new."""
+    """Stop after so many seconds without a change."""
+    _last_scan: dict[str, Stamp] = field(default_factory=dict)
+    _read: dict[str, Stamp] = field(default_factory=dict)
+    _changed_at: float = field(default_factory=time.monotonic)
+    _unchanged_scans: int = 0
+    """Scans since the last change."""
 
-    def fresh(self, there: dict[str, Stamp]) -> list[str]:
-        """The files to look into now.
+    def files_to_read(self, stamps: dict[str, Stamp]) -> list[str]:
+        """The files to read at this scan.
 
-        While others write, only those that are as they were at the last look: besides what its
-        format says, a file must have come to rest. One that was looked into comes again only
-        after it changed.
+        While another process writes, a file is read only if it is the same as at the last scan:
+        its format must say that it is complete, and it must be at rest. A file that was read is
+        returned again only after it changed.
         """
-        self._alike += 1
-        if any(self._before.get(file) != seen for file, seen in there.items()):
-            self._changed, self._alike = time.monotonic(), 0
-        found = [
+        self._unchanged_scans += 1
+        if any(self._last_scan.get(file) != stamp for file, stamp in stamps.items()):
+            self._changed_at, self._unchanged_scans = time.monotonic(), 0
+        files = [
             file
-            for file, seen in there.items()
-            if self._done.get(file) != seen and (not self.on or self._before.get(file) == seen)
+            for file, stamp in stamps.items()
+            if self._read.get(file) != stamp
+            and (not self.enabled or self._last_scan.get(file) == stamp)
         ]
-        self._before = there
-        return found
+        self._last_scan = stamps
+        return files
 
-    def looked_into(self, file: str, seen: Stamp) -> None:
-        """Do not come again with a file unless it changes."""
-        self._done[file] = seen
+    def mark_read(self, file: str, stamp: Stamp) -> None:
+        """Do not return a file again unless it changes."""
+        self._read[file] = stamp
 
-    def goes_on(self, worked: bool, finished: bool) -> bool:
-        """Whether to look again; waits a while where there was nothing to do."""
-        if not self.on or (finished and self._alike):
+    def should_continue(self, worked: bool, finished: bool) -> bool:
+        """Whether to scan again; waits for a while if there was nothing to do."""
+        if not self.enabled or (finished and self._unchanged_scans):
             return False
-        quiet = time.monotonic() - self._changed
-        if self.until_idle is not None and self._alike and quiet >= self.until_idle:
+        idle_seconds = time.monotonic() - self._changed_at
+        if (
+            self.until_idle is not None
+            and self._unchanged_scans
+            and idle_seconds >= self.until_idle
+        ):
             return False
         if not worked:
             wait = INTERVAL if self.until_idle is None else min(INTERVAL, self.until_idle / 2)

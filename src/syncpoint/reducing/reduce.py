@@ -1,11 +1,11 @@
-"""The one function of this room: what is asked for, checked, and handed to whoever does it."""
+"""The function `reduce`: check the arguments, then reduce to statistics, digests or min-max."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from syncpoint.errors import InputError
-from syncpoint.reducing.folder_watch import Progress, Watch
+from syncpoint.reducing.folder_watch import FolderWatch, Progress
 from syncpoint.reducing.result import Reduced
 from syncpoint.run.model import Kept
 
@@ -24,33 +24,40 @@ def reduce(
 ) -> Reduced:
     """Reduce a run or a dump; see the public function."""
     if to not in TO:
-        raise InputError(f"one of {', '.join(TO)} to reduce to", repr(to))
+        raise InputError(f"cannot reduce to {to!r}", cure=f"choose one of {', '.join(TO)}")
     if until_idle is not None and not watch:
-        raise InputError("watch with until_idle", "until_idle alone", "add --watch")
+        raise InputError("until_idle applies only with watch", cure="add --watch")
     if until_idle is not None and until_idle <= 0:
-        raise InputError("a number of seconds above 0 for until_idle", f"{until_idle}")
-    given, source = source, source.resolve()  # a link may lead to the dump; inside none is followed
-    folder = source.parent if source.is_file() else source
-    if out is not None and out.resolve().is_relative_to(folder) and not source.is_file():
-        raise InputError(f"a folder outside of {given}", f"{out}", "choose another with -o")
-    watching = Watch(on=watch, until_idle=until_idle)
+        raise InputError(f"until_idle must be above 0 seconds, not {until_idle}")
+    # The path itself may be a link to the dump; links inside the dump are not followed.
+    path = source.resolve()
+    folder = path.parent if path.is_file() else path
+    if out is not None and out.resolve().is_relative_to(folder) and not path.is_file():
+        raise InputError(
+            f"the output {out} is inside {source}", cure="choose a folder outside of it with -o"
+        )
+    folder_watch = FolderWatch(enabled=watch, until_idle=until_idle)
     if to == "min-max":
-        from syncpoint.reducing.to_min_max import MinMax
+        from syncpoint.reducing.to_min_max import MinMaxReduction
 
-        return MinMax(
-            path=source, out=out or folder, delete=delete, watch=watching, progress=progress
+        return MinMaxReduction(
+            path=path, out=out or folder, delete=delete, watch=folder_watch, progress=progress
         ).run()
     from syncpoint.reducing.to_statistics import Reduction
 
-    beside = source.parent if given.name in ("", "..") else given.parent
-    target = out or beside / f"{_stem(source)}.{to}.run"
+    out_parent = path.parent if source.name in ("", "..") else source.parent
     return Reduction(
-        path=source, out=target, to=Kept(to), delete=delete, watch=watching, progress=progress
+        path=path,
+        out=out or out_parent / f"{_stem(path)}.{to}.run",
+        to=Kept(to),
+        delete=delete,
+        watch=folder_watch,
+        progress=progress,
     ).run()
 
 
-def _stem(source: Path) -> str:
-    name = source.name
+def _stem(path: Path) -> str:
+    name = path.name
     for suffix in (".run", ".npz", ".npy", ".safetensors", ".aimodelintermediates"):
         name = name.removesuffix(suffix)
     return name

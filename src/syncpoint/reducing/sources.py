@@ -1,4 +1,4 @@
-"""What is to be reduced, seen as files: which of them are data, and which are whole by now."""
+"""The dump that is reduced, as files: which of them hold data, and which are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as
-from syncpoint.dumps.registry import find, named
+from syncpoint.dumps.registry import find_format, get_format
 from syncpoint.dumps.run_folder import RunFolder
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
@@ -25,14 +25,14 @@ from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.files.writer_lock import is_locked
 from syncpoint.reducing.data_file_readers import (
+    DataFile,
     Place,
-    Unit,
-    array_file_unit,
-    device_unit,
-    npy_unit,
-    pt_unit,
+    read_array_archive,
+    read_device_op_file,
+    read_npy_file,
+    read_pt_file,
 )
-from syncpoint.reducing.file_access import Stamp, first_bytes, stamp, walk
+from syncpoint.reducing.file_access import Stamp, read_signature, stamp_of, walk_files
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.journal import JOURNAL
@@ -40,58 +40,58 @@ from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.run.storage.shards import partial_name
 from syncpoint.run.value_store import FileStore
 
-INDEX = (".json", ".txt", ".csv")
-"""Files beside the data that say what it is. They are small, and never removed."""
-_MAX_INDEX = 4 << 30
+INDEX_SUFFIXES = (".json", ".txt", ".csv")
+"""Files beside the data that describe it. They are small and never deleted."""
+MAX_INDEX_BYTES = 4 << 30
 _VALUES_NAME = re.compile(rb'"data_name"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
-class Source(ABC):
-    """A run or a dump whose files come one by one."""
+class DumpSource(ABC):
+    """A run or a dump whose files appear one after the other."""
 
     format = ""
     """Name of the dump's format."""
-    alone = False
-    """Whether it is one file, which must stay until the reduced run is there."""
+    is_single_file = False
+    """Whether it is one file, which must stay until the reduced run is written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """The folder that the names of files are relative to."""
+        """The folder that file names are relative to."""
 
     @abstractmethod
     def files(self) -> dict[str, Stamp]:
-        """The files that hold tensors by now, whole or not, with what they look like."""
+        """The files with tensors, complete or not, and their stamps."""
 
     @abstractmethod
-    def unit(self, file: str) -> Unit:
-        """One of the files; a FormatError where it is not whole."""
+    def read(self, file: str) -> DataFile:
+        """Open one of the files; a FormatError if it is not complete."""
 
-    def told(self, file: str) -> set[Place] | None:
-        """The tensors that an index says are in a file; None where the file itself says it."""
+    def indexed_tensors(self, file: str) -> set[Place] | None:
+        """The tensors of a file by the index; None if the file itself describes them."""
         return None
 
-    def may_go(self, file: str) -> str:
-        """Why a file that was reduced must stay all the same; "" where it need not."""
+    def reason_to_keep(self, file: str) -> str:
+        """Why a reduced file must not be deleted; "" if it may be."""
         return ""
 
     def structure(self) -> Run | None:
-        """All that is known of the run beside its values; None where that takes the files, of
-        which some may be deleted by now."""
+        """The run without its values; None if the files are needed for it, as some of them may be
+        deleted."""
         return None
 
-    def finished(self) -> bool:
-        """Whether it says itself that nothing more will come."""
+    def is_finished(self) -> bool:
+        """Whether the dump itself says that no more files will come."""
         return False
 
-    def indices(self) -> Iterator[str]:
-        """Files that say what the data is."""
-        for file, _ in walk(self.path):
-            if file.endswith(INDEX):
+    def index_files(self) -> Iterator[str]:
+        """The files that describe the data."""
+        for file, _ in walk_files(self.path):
+            if file.endswith(INDEX_SUFFIXES):
                 yield file
 
 
-class FolderSource(Source):
-    """A folder of files each of which tells what is in it."""
+class FolderSource(DumpSource):
+    """A folder of files that describe themselves."""
 
     def __init__(self, path: Path, format: str) -> None:
         super().__init__(path)
@@ -99,35 +99,36 @@ class FolderSource(Source):
         if format == "ascend" and is_tree(path) and len(leaves(path)) > 1:
             names = [leaf.name for leaf in leaves(path)]
             raise InputError(
-                f"the dump of one step at {path}", f"{len(names)} of them", f"name one: {names[0]}"
+                f"{path} holds the dumps of {len(names)} steps; reduce takes one",
+                cure=f"name one of them, such as {names[0]}",
             )
 
     def files(self) -> dict[str, Stamp]:
-        """Those that the dump's own reader takes."""
-        return {file: found for file, found in walk(self.path) if self._takes(file)}
+        """The files that the reader of the format opens."""
+        return {file: stamp for file, stamp in walk_files(self.path) if self._is_data(file)}
 
-    def unit(self, file: str) -> Unit:
-        """An array, or the tensors of an op."""
+    def read(self, file: str) -> DataFile:
+        """Open an array, or the tensors of an op."""
         if file.endswith(".npy"):
-            return npy_unit(self.path, file)
-        name = device_name(self._full(file))
+            return read_npy_file(self.path, file)
+        name = device_name(self._full_name(file))
         if name is None:
-            raise FormatError(f"a name for {file} in mapping.csv", "none")
-        return device_unit(self.path, file, name)
+            raise FormatError(f"mapping.csv has no name for {file}")
+        return read_device_op_file(self.path, file, name)
 
-    def _takes(self, file: str) -> bool:
+    def _is_data(self, file: str) -> bool:
         name = file.rpartition("/")[2]
         if self.format == "npy":
             return name.endswith(".npy")
         if self.format == "ascend-golden":
-            found = golden_name(self._full(file))
-            return "/" not in file and found is not None and found.suffix == "npy"
+            golden = golden_name(self._full_name(file))
+            return "/" not in file and golden is not None and golden.suffix == "npy"
         if self.format == "ascend":
-            return device_name(self._full(file)) is not None
+            return device_name(self._full_name(file)) is not None
         fx = fx_name(name)
-        return device_name(self._full(file)) is not None or (fx is not None and not fx.reduced)
+        return device_name(self._full_name(file)) is not None or (fx is not None and not fx.reduced)
 
-    def _full(self, file: str) -> str:
+    def _full_name(self, file: str) -> str:
         folder, _, name = file.rpartition("/")
         if not name.removesuffix(".npy").isdecimal():
             return name
@@ -137,60 +138,60 @@ class FolderSource(Source):
             return name
 
 
-class MsprobeSource(Source):
-    """Tensors of torch, named by the dump.json that is written anew as the dump goes on.
+class MsprobeSource(DumpSource):
+    """Tensors of torch, named by a dump.json that is rewritten while the dump grows.
 
-    A tensor that it does not name yet can be reduced, but must stay: should the writer die first,
-    nobody else would know what it was.
+    A tensor that dump.json does not name yet can be reduced, but must not be deleted: if the writer
+    dies first, nothing else says what the tensor is.
     """
 
     format = "msprobe"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path if path.is_dir() else path.parent)
-        self.named = path
-        self._known: dict[Path, tuple[Stamp, frozenset[str]]] = {}
+        self.named_path = path
+        self._names_by_index: dict[Path, tuple[Stamp, frozenset[str]]] = {}
 
     def files(self) -> dict[str, Stamp]:
-        """Files of tensors in folders beside a dump.json."""
-        found = {}
-        for file, seen in walk(self.path):
+        """The files of tensors in folders beside a dump.json."""
+        stamps = {}
+        for file, stamp in walk_files(self.path):
             folder = (self.path / file).parent.parent
             if file.endswith(".pt") and (folder / "dump.json").is_file():
-                found[file] = seen
-        return found
+                stamps[file] = stamp
+        return stamps
 
-    def unit(self, file: str) -> Unit:
-        """The tensor of a file."""
-        return pt_unit(self.path, file)
+    def read(self, file: str) -> DataFile:
+        """Open the tensor of a file."""
+        return read_pt_file(self.path, file)
 
-    def may_go(self, file: str) -> str:
-        """Whether dump.json names it."""
+    def reason_to_keep(self, file: str) -> str:
+        """A file that dump.json does not name is kept."""
         path = self.path / file
         names = self._names(path.parent.parent / "dump.json")
         return "" if path.name in names else "dump.json does not name it"
 
     def _names(self, index: Path) -> frozenset[str]:
         try:
-            seen = stamp(index.stat())
-            known = self._known.get(index)
-            if known is not None and known[0] == seen:
-                return known[1]
-            text = read_whole(index, _MAX_INDEX)
-            parse_json(text, str(index))  # while it is being written it is no JSON
+            stamp = stamp_of(index.stat())
+            cached = self._names_by_index.get(index)
+            if cached is not None and cached[0] == stamp:
+                return cached[1]
+            text = read_whole(index, MAX_INDEX_BYTES)
+            parse_json(text, str(index))  # a half-written file is not valid JSON
         except (OSError, SyncpointError):
             return frozenset()
         names = frozenset(
             parse_json(b'"' + name + b'"', "a name") for name in _VALUES_NAME.findall(text)
         )
-        self._known[index] = (seen, names)
+        self._names_by_index[index] = (stamp, names)
         return names
 
 
-class FileSource(Source):
-    """A file that is a dump of its own."""
+class FileSource(DumpSource):
+    """A file that is a whole dump."""
 
-    alone = True
+    is_single_file = True
 
     def __init__(self, path: Path, format: str) -> None:
         super().__init__(path.parent)
@@ -198,46 +199,46 @@ class FileSource(Source):
         self.file = path
 
     def files(self) -> dict[str, Stamp]:
-        """The file, as long as it is there."""
+        """The file, as long as it exists."""
         try:
-            return {self.file.name: stamp(self.file.lstat())}
+            return {self.file.name: stamp_of(self.file.lstat())}
         except OSError:
             return {}
 
-    def unit(self, file: str) -> Unit:
-        """All its tensors."""
+    def read(self, file: str) -> DataFile:
+        """Open the file with all its tensors."""
         if self.format == "npy":
-            return npy_unit(self.path, file)
+            return read_npy_file(self.path, file)
         name = device_name(file)
         if name is not None and self.format == "ascend":
-            return device_unit(self.path, file, name)
-        opener = NpzFile if self.format == "npz" else SafetensorsFile
-        return array_file_unit(opener().open, self.file)
+            return read_device_op_file(self.path, file, name)
+        file_format = NpzFile if self.format == "npz" else SafetensorsFile
+        return read_array_archive(file_format().open, self.file)
 
     def structure(self) -> Run | None:
-        """The run, as long as the file is there."""
-        return open_as(named(self.format), self.file) if self.file.exists() else None
+        """The run, as long as the file exists."""
+        return open_as(get_format(self.format), self.file) if self.file.exists() else None
 
-    def indices(self) -> Iterator[str]:
+    def index_files(self) -> Iterator[str]:
         """None."""
         return iter(())
 
 
-class _Indexed(Source):
-    """The tensors of each file are those that the index says."""
+class _IndexedSource(DumpSource):
+    """A source whose index says which tensors each file has."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._seen: object = None
+        self._stamp: object = None
         self._run: Run | None = None
         self._by_file: dict[str, list[Tensor]] = {}
 
     def run(self) -> Run:
-        """The run as its index has it by now."""
-        seen = self._index_stamp()
-        if self._run is None or seen != self._seen:
-            self._run = self._opened()
-            self._seen = seen
+        """The run by the present index."""
+        stamp = self._index_stamp()
+        if self._run is None or stamp != self._stamp:
+            self._run = self._open()
+            self._stamp = stamp
             self._by_file = {}
             for tensor in self._run.tensors:
                 if tensor.kept is Kept.VALUES and tensor.nbytes:
@@ -245,80 +246,80 @@ class _Indexed(Source):
         return self._run
 
     def tensors(self, file: str) -> list[Tensor]:
-        """Those in a file."""
+        """The tensors of a file."""
         self.run()
         return self._by_file.get(file, [])
 
-    def told(self, file: str) -> set[Place] | None:
-        """As the index has it."""
+    def indexed_tensors(self, file: str) -> set[Place] | None:
+        """The tensors of a file by the index."""
         return {(t.offset, t.dtype, t.count) for t in self.tensors(file)}
 
     def _index_stamp(self) -> object:
         raise NotImplementedError
 
-    def _opened(self) -> Run:
+    def _open(self) -> Run:
         raise NotImplementedError
 
 
-class RunSource(_Indexed):
-    """A run of ours: its shards, as soon as they have their final names.
+class RunSource(_IndexedSource):
+    """A run: its shards, as soon as they have their final names.
 
-    Equal content is stored once, so that a tensor to come may lie in a shard that is whole by now.
-    Shards therefore stay until the writer is done.
+    Equal content is stored once, so a later tensor may refer to a shard that is complete. Shards
+    are therefore kept until the writer has finished.
     """
 
     format = "run"
 
     def files(self) -> dict[str, Stamp]:
-        """Shards; the unfinished one only if nobody will finish it."""
+        """The shards; an unfinished one only if its writer is gone."""
         try:
             self.run()
         except FormatError:
-            if not self.finished():
-                return {}  # its writer is just about to put tables in the journal's place
+            if not self.is_finished():
+                return {}  # the writer is replacing the journal by tables
             raise
-        found = {}
+        stamps = {}
         for name in self._by_file:
-            path = self._path(name)
             try:
-                found[name] = stamp(path.lstat())
+                stamps[name] = stamp_of(self._path(name).lstat())
             except OSError:
                 continue
-        return found
+        return stamps
 
-    def unit(self, file: str) -> Unit:
-        """A shard; its own header and the run's index must tell the same."""
+    def read(self, file: str) -> DataFile:
+        """Open a shard; its header and the index of the run must agree."""
         path = self._path(file)
         tensors = self.tensors(file)
-        final = path.name == file
-        if not final and not self.finished():
-            raise FormatError(f"{file} under its final name", "it is still being written")
-        if final:
-            known = {tensor.offset for tensor in tensors}
-            entries = SafetensorsFile().open(path).tensors
-            strange = [t.key.op.op for t in entries if t.nbytes and t.offset not in known]
-            if strange:
-                raise FormatError(f"tensors of {file} in the index of the run", strange[0][:80])
-        places = [t for t in tensors if t.offset + t.nbytes > path.stat().st_size]
-        if places:
-            raise FormatError(f"all bytes of {places[0].key} in {file}", "a shorter file")
+        is_final = path.name == file
+        if not is_final and not self.is_finished():
+            raise FormatError(f"{file} is still being written")
+        if is_final:
+            offsets = {tensor.offset for tensor in tensors}
+            stored = SafetensorsFile().open(path).tensors
+            unknown = [t.key.op.op for t in stored if t.nbytes and t.offset not in offsets]
+            if unknown:
+                raise FormatError(f"the index of the run has no tensor {unknown[0][:80]} of {file}")
+        size = path.stat().st_size
+        truncated = [tensor for tensor in tensors if tensor.offset + tensor.nbytes > size]
+        if truncated:
+            raise FormatError(f"{file} is truncated: it ends inside {truncated[0].key}")
         run = Run(self.run().info, [], tensors, _ShardStore(path))
-        return Unit(file=file, path=path, run=run, tensors=tuple(tensors), removable=final)
+        return DataFile(file=file, path=path, run=run, tensors=tuple(tensors), removable=is_final)
 
-    def may_go(self, file: str) -> str:
-        """Nothing goes while the run is being written."""
-        return "" if self.finished() else "the run is still being written"
+    def reason_to_keep(self, file: str) -> str:
+        """Every file is kept while the run is being written."""
+        return "" if self.is_finished() else "the run is still being written"
 
     def structure(self) -> Run:
         """The run."""
         return self.run()
 
-    def finished(self) -> bool:
-        """Whether its writer finished, or died."""
+    def is_finished(self) -> bool:
+        """Whether its writer has finished or died."""
         return (self.path / RUN_JSON).exists() or not is_locked(self.path)
 
-    def indices(self) -> Iterator[str]:
-        """None: its structure is read where it lies."""
+    def index_files(self) -> Iterator[str]:
+        """None: its structure is read in place."""
         return iter(())
 
     def _path(self, shard: str) -> Path:
@@ -326,21 +327,21 @@ class RunSource(_Indexed):
         return partial if not final.exists() and partial.exists() else final
 
     def _index_stamp(self) -> object:
-        found: list[Stamp | None] = []
+        stamps: list[Stamp | None] = []
         for name in (RUN_JSON, JOURNAL):
             try:
-                found.append(stamp((self.path / name).stat()))
+                stamps.append(stamp_of((self.path / name).stat()))
             except OSError:
-                found.append(None)
-        return tuple(found)
+                stamps.append(None)
+        return tuple(stamps)
 
-    def _opened(self) -> Run:
+    def _open(self) -> Run:
         return open_as(RunFolder(), self.path)
 
 
 class _ShardStore(FileStore):
-    """One shard, whatever its name is by now. What is read is held against its digest here, so
-    that it need not be beforehand."""
+    """One shard, under its final or its temporary name. Reads are checked against the digest, so no
+    check is needed before."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.parent)
@@ -351,76 +352,81 @@ class _ShardStore(FileStore):
         return self._file
 
 
-class IntermediatesSource(_Indexed):
-    """Arrays that metadata.json, which is written last, gives names, types and roles."""
+class IntermediatesSource(_IndexedSource):
+    """Arrays whose names, dtypes and roles are in metadata.json, which is written last."""
 
     format = "aimodelintermediates"
 
     def files(self) -> dict[str, Stamp]:
-        """The arrays, once there is an index."""
+        """The arrays, once the index exists."""
         try:
             self.run()
         except SyncpointError:
             if os.path.lexists(self.path / METADATA):
                 raise
             return {}
-        found = {}
+        stamps = {}
         for name in self._by_file:
             try:
-                found[name] = stamp((self.path / name).lstat())
+                stamps[name] = stamp_of((self.path / name).lstat())
             except OSError:
                 continue
-        return found
+        return stamps
 
-    def unit(self, file: str) -> Unit:
-        """An array with the types and roles that the index gives it."""
-        plain = npy_unit(self.path, file)
-        return Unit(file=file, path=plain.path, run=self.run(), tensors=tuple(self.tensors(file)))
+    def read(self, file: str) -> DataFile:
+        """Open an array, with its dtype and role by the index."""
+        array = read_npy_file(self.path, file)
+        tensors = tuple(self.tensors(file))
+        return DataFile(file=file, path=array.path, run=self.run(), tensors=tensors)
 
-    def may_go(self, file: str) -> str:
-        """Nothing goes."""
-        return "the index of Core AI's intermediates is of no use without all its files"
+    def reason_to_keep(self, file: str) -> str:
+        """Every file is kept."""
+        return "the index of Core AI's intermediates needs all its files"
 
     def structure(self) -> Run:
         """The run."""
         return self.run()
 
     def _index_stamp(self) -> object:
-        return stamp((self.path / METADATA).stat())
+        return stamp_of((self.path / METADATA).stat())
 
-    def _opened(self) -> Run:
+    def _open(self) -> Run:
         return open_as(AimodelIntermediates(), self.path)
 
 
-def recognised(path: Path, known: str = "") -> Source | None:
-    """The source at `path`; None where nothing tells yet what it is. `known` is the format where
-    that was found out earlier."""
-    found = known or (f.name if (f := find(path)) is not None else "")
-    if not found or (found == "npy" and not known and not _has_array(path)):
+def find_source(path: Path, known_format: str = "") -> DumpSource | None:
+    """The source at `path`; None while its format cannot be recognised. `known_format` is the
+    format that was recognised earlier."""
+    recognized = None if known_format else find_format(path)
+    name = known_format or (recognized.name if recognized is not None else "")
+    if not name or (name == "npy" and not known_format and not _has_array(path)):
         return None
-    if found == "run":
+    if name == "run":
         return RunSource(path)
-    if found == "aimodelintermediates":
+    if name == "aimodelintermediates":
         return IntermediatesSource(path)
-    if found == "msprobe":
+    if name == "msprobe":
         return MsprobeSource(path)
-    if found in ("npz", "safetensors") or (path.is_file() and found in ("npy", "ascend")):
-        return FileSource(path, found)
-    if found in ("npy", "ascend", "ascend-golden", "torchair"):
-        return FolderSource(path, found)
+    if name in ("npz", "safetensors") or (path.is_file() and name in ("npy", "ascend")):
+        return FileSource(path, name)
+    if name in ("npy", "ascend", "ascend-golden", "torchair"):
+        return FolderSource(path, name)
     raise Unsupported(
-        "a dump that can be reduced",
-        f"one in the format {found}",
-        f"convert it first: syncpoint convert {path} NAME.run --to run",
+        f"reduce does not support dumps in the format {name}",
+        cure=f"convert it first: syncpoint convert {path} NAME.run --to run",
     )
 
 
 def _has_array(path: Path) -> bool:
-    """Whether there is an array by now: before its first bytes are there, a file with the name of
-    one may turn out to be of a dump that is known by more than names."""
-    files = [path] if path.is_file() else [path / f for f, _ in walk(path) if f.endswith(".npy")]
+    """Whether an array exists. Before its first bytes are written, a .npy file may belong to a
+    dump of another format."""
+    files = (
+        [path]
+        if path.is_file()
+        else [path / file for file, _ in walk_files(path) if file.endswith(".npy")]
+    )
     for file in files:
         with suppress(OSError, FormatError):
-            if first_bytes(file) == MAGIC:
+            if read_signature(file) == MAGIC:
                 return True
     return False

@@ -1,7 +1,7 @@
-"""One pass over the elements of a tensor: its digest and its statistics, a window at a time.
+"""One pass over the elements of a tensor: digest, statistics and extrema, a window at a time.
 
-Elements that lie dense in their file are read, not mapped: whoever writes the file may cut it short
-while we look, and a mapping of what is no longer there kills the process that looks.
+Elements that are dense in their file are read, not mapped: the writer may truncate the file
+meanwhile, and access to a mapping of missing bytes kills the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from syncpoint.metrics import Operand
-from syncpoint.metrics import statistics as describe
+from syncpoint.metrics import statistics as compute_statistics
 from syncpoint.reducing.file_access import read_into
 from syncpoint.run.array_bytes import from_bytes, to_bytes
 from syncpoint.run.digests import XXH3_128, new_hasher
@@ -28,104 +28,111 @@ from syncpoint.run.storage.tensor_checksums import tensor_damage_error
 Array = NDArray[Any]
 
 WINDOW = 1 << 20
-"""Elements looked at together: a few megabytes, which both passes find in the cache. Even, so that
-a packed element never shares its byte with the next window."""
+"""Elements per window: a few megabytes, so that both passes find them in the cache. The number is
+even, so that a packed element never shares its byte with the next window."""
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The least and the greatest element, NaN where there is one among them, as NumPy has it."""
+class Extrema:
+    """The least and the greatest element; NaN if one of the elements is NaN, as in NumPy."""
 
-    least: Any
-    greatest: Any
+    min: Any
+    max: Any
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one pass found."""
+class TensorSummary:
+    """The result of one pass over a tensor."""
 
     digest: str
     """xxh3-128 of the dense bytes."""
     statistics: Statistics | None = None
-    ends: Ends | None = None
-    """None of a tensor without elements."""
+    extrema: Extrema | None = None
+    """None for a tensor without elements."""
 
 
-def measure(
-    run: Run, tensor: Tensor, handle: int, *, figures: bool = False, ends: bool = False
-) -> Measured:
-    """Read a tensor once. `handle` is its open file; elements that do not lie dense in it come
-    through the run. A tensor that does not fit its recorded checksum is a DamagedError."""
+def summarize_tensor(
+    run: Run,
+    tensor: Tensor,
+    handle: int,
+    *,
+    with_statistics: bool = False,
+    with_extrema: bool = False,
+) -> TensorSummary:
+    """Read a tensor once. `handle` is its open file; elements that are not dense in it are read
+    through the run. Raises DamagedError if the tensor does not match its recorded checksum."""
     dtype = DTYPES[tensor.dtype]
-    state = xxhash.xxh3_128()
-    found: Statistics | None = None
-    both: Ends | None = None
+    hasher = xxhash.xxh3_128()
+    total: Statistics | None = None
+    extrema: Extrema | None = None
     for values in windows(run, tensor, handle):
-        state.update(to_bytes(values, dtype).data)
-        some = None
-        if figures or (ends and not _exact(dtype)):
-            some = describe(Operand(values, tensor.dtype))
-        if figures and some is not None:
-            found = some if found is None else merge_statistics(found, some)
-        if ends:
-            both = _ends(both, values, some)
-    if figures and found is None:
-        found = describe(Operand(np.empty(0, dtype.numpy), tensor.dtype))
-    digest = state.hexdigest()
+        hasher.update(to_bytes(values, dtype).data)
+        statistics = None
+        if with_statistics or (with_extrema and not _has_fast_extrema(dtype)):
+            statistics = compute_statistics(Operand(values, tensor.dtype))
+        if with_statistics and statistics is not None:
+            total = statistics if total is None else merge_statistics(total, statistics)
+        if with_extrema:
+            extrema = _merge_extrema(extrema, values, statistics)
+    if with_statistics and total is None:
+        total = compute_statistics(Operand(np.empty(0, dtype.numpy), tensor.dtype))
+    digest = hasher.hexdigest()
     _verify(run, tensor, handle, digest)
-    return Measured(digest, found, both)
+    return TensorSummary(digest, total, extrema)
 
 
 def _verify(run: Run, tensor: Tensor, handle: int, digest: str) -> None:
-    """Raise DamagedError where a tensor with this digest is not the one that was recorded."""
+    """Raise DamagedError if a tensor with this digest does not match its recorded checksum."""
     checksum = run.checksum(tensor)
     if checksum is None:
         return
     if checksum.kind != XXH3_128:
-        # Of a whole member of an archive, say. Its pages have just been read.
-        state = new_hasher(checksum.kind)
+        # For example of a whole member of an archive. Its pages have just been read.
+        hasher = new_hasher(checksum.kind)
         end = checksum.offset + checksum.nbytes
         buffer = np.empty(min(WINDOW, checksum.nbytes), np.uint8)
         for start in range(checksum.offset, end, WINDOW):
-            raw = buffer[: min(WINDOW, end - start)]
-            read_into(handle, raw, start, tensor)
-            state.update(raw.data)
-        digest = state.hexdigest()
+            window = buffer[: min(WINDOW, end - start)]
+            read_into(handle, window, start, tensor)
+            hasher.update(window.data)
+        digest = hasher.hexdigest()
     if digest != checksum.value.lower():
         raise tensor_damage_error(tensor, tensor.shard)
 
 
 def windows(run: Run, tensor: Tensor, handle: int) -> Iterator[Array]:
-    """The elements in row-major order; each array is only good until the next is asked for."""
-    if run.dense_file(tensor, verify=False) is None:  # `measure` verifies it
-        # Put in order once: stores do so for each window anew.
-        whole = run.values(tensor).reshape(-1)
+    """The elements in row-major order. Each array is valid until the next one is requested."""
+    if run.dense_file(tensor, verify=False) is None:  # `summarize_tensor` verifies it
+        # Put in order once: stores would do so again for each window.
+        elements = run.values(tensor).reshape(-1)
         for start in range(0, tensor.count, WINDOW):
-            yield whole[start : start + WINDOW]
+            yield elements[start : start + WINDOW]
         return
     dtype = DTYPES[tensor.dtype]
     buffer = np.empty(dtype.nbytes(min(WINDOW, tensor.count)), np.uint8)
     for start in range(0, tensor.count, WINDOW):
         count = min(WINDOW, tensor.count - start)
-        raw = buffer[: dtype.nbytes(count)]
-        read_into(handle, raw, tensor.offset + dtype.nbytes(start), tensor)
-        yield from_bytes(raw, dtype, (count,))
+        window = buffer[: dtype.nbytes(count)]
+        read_into(handle, window, tensor.offset + dtype.nbytes(start), tensor)
+        yield from_bytes(window, dtype, (count,))
 
 
-def _exact(dtype: DType) -> bool:
-    """Whether NumPy is quick at the ends of this type; statistics know of integers only what
-    float64 does."""
+def _has_fast_extrema(dtype: DType) -> bool:
+    """Whether NumPy finds the extrema of this dtype fast. Statistics are no substitute for
+    integers: they are in float64."""
     return dtype.name not in ("f16", "bf16")
 
 
-def _ends(so_far: Ends | None, values: Array, some: Statistics | None) -> Ends:
-    if some is not None and not some.nan and not some.inf:
-        least = np.asarray(some.min).astype(values.dtype)[()]
-        greatest = np.asarray(some.max).astype(values.dtype)[()]
+def _merge_extrema(
+    extrema: Extrema | None, values: Array, statistics: Statistics | None
+) -> Extrema:
+    if statistics is not None and not statistics.nan and not statistics.inf:
+        least = np.asarray(statistics.min).astype(values.dtype)[()]
+        greatest = np.asarray(statistics.max).astype(values.dtype)[()]
     else:
         with np.errstate(invalid="ignore"):
             least, greatest = values.min(), values.max()
-    if so_far is None:
-        return Ends(least, greatest)
+    if extrema is None:
+        return Extrema(least, greatest)
     with np.errstate(invalid="ignore"):
-        return Ends(np.minimum(so_far.least, least), np.maximum(so_far.greatest, greatest))
+        return Extrema(np.minimum(extrema.min, least), np.maximum(extrema.max, greatest))

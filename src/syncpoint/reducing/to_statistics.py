@@ -1,8 +1,8 @@
-"""Runs and dumps -> statistics or digests: file by file as they become whole, at any time to be
-killed and gone on with.
+"""Reduce a run or a dump to statistics or digests, file by file as the files become complete.
 
-A file's record is on the disk before the next thing is done. A file is deleted only after its
-record was read back and a second reading of the file gave the same digests.
+The process can be killed at any time; the next call continues. The record of a file is on the disk
+before anything else happens. A file is deleted only after its record was read back and a second
+reading of the file gave the same digests.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from pathlib import Path
 from syncpoint.errors import FormatError, InputError, SyncpointError
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors
-from syncpoint.reducing.assemble_run import VALUES, assemble
-from syncpoint.reducing.data_file_readers import NothingToReduce, Place, Unit
-from syncpoint.reducing.file_access import Stamp, check_unchanged, opened, remove, stamp
-from syncpoint.reducing.folder_watch import Progress, Watch
-from syncpoint.reducing.progress_journal import Kept as Known
-from syncpoint.reducing.progress_journal import Ledger, Record
-from syncpoint.reducing.result import Reduced, counted, size_of
-from syncpoint.reducing.sources import Source, recognised
-from syncpoint.reducing.summarize import measure, windows
+from syncpoint.reducing.assemble_run import VALUES_FOLDER, assemble
+from syncpoint.reducing.data_file_readers import DataFile, NothingToReduce, Place
+from syncpoint.reducing.file_access import (
+    Stamp,
+    check_unchanged,
+    open_data_file,
+    remove_unchanged,
+    stamp_of,
+)
+from syncpoint.reducing.folder_watch import FolderWatch, Progress
+from syncpoint.reducing.progress_journal import FileRecord, ReduceJournal, TensorRecord
+from syncpoint.reducing.result import Reduced, count_text, folder_size
+from syncpoint.reducing.sources import DumpSource, find_source
+from syncpoint.reducing.summarize import summarize_tensor, windows
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, Role, Tensor
@@ -33,7 +38,7 @@ from syncpoint.run.reader import Run
 _BATCH_FILES = 64
 _BATCH_BYTES = 256 << 20
 _BATCH_SECONDS = 0.5
-"""So many are read before their records are brought to the disk together."""
+"""Limits of a batch: so much is read before the records are written to the disk together."""
 
 
 @dataclass(kw_only=True)
@@ -44,230 +49,252 @@ class Reduction:
     out: Path
     to: Kept
     delete: bool
-    watch: Watch
+    watch: FolderWatch
     progress: Progress | None = None
-    _left: dict[str, str] = field(default_factory=dict)
-    _passed: dict[str, str] = field(default_factory=dict)
-    _tried: set[str] = field(default_factory=set)
+    _not_reduced: dict[str, str] = field(default_factory=dict)
+    _skipped: dict[str, str] = field(default_factory=dict)
+    _tried_to_delete: set[str] = field(default_factory=set)
     """Files that were deleted, or could not be."""
 
     def run(self) -> Reduced:
-        """Work until there is nothing more to wait for; then write the run."""
-        if not self.watch.on and not self.out.exists():
-            self._recognised()  # before anything is made
-        ledger = Ledger(folder=self.out, source=str(self.path), to=str(self.to))
+        """Work until no more files are expected; then write the run."""
+        if not self.watch.enabled and not self.out.exists():
+            self._require_source()  # before anything is created
+        journal = ReduceJournal(folder=self.out, source=str(self.path), to=str(self.to))
         outcome = Reduced(source=self.path, out=self.out, to=str(self.to))
         try:
-            source: Source | None = None
+            source: DumpSource | None = None
             try:
-                source = self._source(ledger)
-                while self._look(source, ledger):
+                source = self._wait_for_source(journal)
+                while self._scan(source, journal):
                     pass
             except KeyboardInterrupt:
                 outcome.interrupted = True
             if source is not None:
-                self._conclude(source, ledger, outcome)
+                self._conclude(source, journal, outcome)
         finally:
-            ledger.close()
+            journal.close()
         return outcome
 
-    def _source(self, ledger: Ledger) -> Source:
-        """What is at the path, once that can be told."""
+    def _wait_for_source(self, journal: ReduceJournal) -> DumpSource:
+        """The source at the path, as soon as its format can be recognised."""
         while True:
-            known = ledger.format
-            found = recognised(self.path, known) if self.watch.on else self._recognised(known)
-            if found is not None:
-                if not known:
-                    ledger.recognised(found.format)
-                return found
-            self.watch.fresh({})
-            if not self.watch.goes_on(False, False):
-                return self._recognised()
+            known_format = journal.format
+            if self.watch.enabled:
+                source = find_source(self.path, known_format)
+            else:
+                source = self._require_source(known_format)
+            if source is not None:
+                if not known_format:
+                    journal.set_format(source.format)
+                return source
+            self.watch.files_to_read({})
+            if not self.watch.should_continue(False, False):
+                return self._require_source()
 
-    def _recognised(self, known: str = "") -> Source:
-        if not known and not self.path.exists():
-            raise InputError("a run or a dump", f"nothing at {self.path}", "check the path")
-        found = recognised(self.path, known)
-        if found is None:
+    def _require_source(self, known_format: str = "") -> DumpSource:
+        if not known_format and not self.path.exists():
+            raise InputError(f"there is no file or folder at {self.path}", cure="check the path")
+        source = find_source(self.path, known_format)
+        if source is None:
             raise InputError(
-                "a run or a dump", f"{self.path}, which no format recognises", "check the path"
+                f"{self.path} is not a run or a dump: no format recognises it",
+                cure="check the path",
             )
-        return found
+        return source
 
-    def _look(self, source: Source, ledger: Ledger) -> bool:
-        """Take what is whole by now; whether there is more to come."""
-        finished = source.finished()  # asked first: what comes after that is seen
-        there = source.files()
-        fresh = self.watch.fresh(there)
-        known = set(fresh)
-        fresh += [f for f in there if f not in known and not self._covers(source, ledger, f)]
+    def _scan(self, source: DumpSource, journal: ReduceJournal) -> bool:
+        """Read the files that are complete; return whether to scan again."""
+        finished = source.is_finished()  # before the files are listed, so that none is missed
+        stamps = source.files()
+        files = self.watch.files_to_read(stamps)
+        listed = set(files)
+        files += [
+            file
+            for file in stamps
+            if file not in listed and not self._is_covered(source, journal, file)
+        ]
         batch = _Batch()
-        for file in fresh:
-            self._left.pop(file, None)
-            self._passed.pop(file, None)
-            record = ledger.records.get(file)
-            same = record is not None and record.stamp == there[file]
-            if not same or not self._covers(source, ledger, file):
+        for file in files:
+            self._not_reduced.pop(file, None)
+            self._skipped.pop(file, None)
+            record = journal.records.get(file)
+            is_same = record is not None and record.stamp == stamps[file]
+            if not is_same or not self._is_covered(source, journal, file):
                 try:
-                    batch.add(unit := source.unit(file), self._record(unit, there[file]))
+                    data_file = source.read(file)
+                    batch.add(data_file, self._record(data_file, stamps[file]))
                 except NothingToReduce as error:
-                    self._passed[file] = f"{error.found}, not {error.expected}"
+                    self._skipped[file] = error.problem
                 except SyncpointError as error:
-                    self._left[file] = str(error)
-                    if source.told(file) is not None and not finished:
-                        continue  # what the index does not say yet, it may say later
-            self.watch.looked_into(file, there[file])
+                    self._not_reduced[file] = str(error)
+                    if source.indexed_tensors(file) is not None and not finished:
+                        continue  # the index may name its tensors later
+            self.watch.mark_read(file, stamps[file])
             if batch.is_due():
-                self._keep(source, ledger, batch)
-        self._keep(source, ledger, batch)
-        if self.delete and not source.alone:
-            self._delete(ledger, self._deletable(source, ledger, there))
-        if self.progress is not None and batch.taken:
+                self._store(source, journal, batch)
+        self._store(source, journal, batch)
+        if self.delete and not source.is_single_file:
+            self._delete(journal, self._deletable(source, journal, stamps))
+        if self.progress is not None and batch.file_count:
             self.progress(
-                f"{len(ledger.records)} files reduced, {len(ledger.deleted)} deleted,"
-                f" {len(self._left)} left so far"
+                f"{len(journal.records)} files reduced, {len(journal.deleted)} deleted,"
+                f" {len(self._not_reduced)} not reduced so far"
             )
-        return self.watch.goes_on(bool(batch.taken), finished)
+        return self.watch.should_continue(bool(batch.file_count), finished)
 
-    def _covers(self, source: Source, ledger: Ledger, file: str) -> bool:
-        """Whether the record of a file, if there is one, has all tensors that an index by now
-        says are in it."""
-        record = ledger.records.get(file)
-        told = source.told(file)
-        return record is None or told is None or told <= record.tensors.keys()
+    def _is_covered(self, source: DumpSource, journal: ReduceJournal, file: str) -> bool:
+        """Whether the record of a file, if it exists, has all tensors that the index names."""
+        record = journal.records.get(file)
+        indexed = source.indexed_tensors(file)
+        return record is None or indexed is None or indexed <= record.tensors.keys()
 
-    def _record(self, unit: Unit, before: Stamp) -> Record:
-        """Read a file once; what changed since it was first seen is not taken."""
-        figures = self.to is Kept.STATISTICS
-        tensors: dict[Place, Known] = {}
-        with opened(unit.path) as handle:
-            check_unchanged(unit.path, handle, before)
-            for tensor in unit.tensors:
+    def _record(self, data_file: DataFile, stamp: Stamp) -> FileRecord:
+        """Read a file once; a FormatError if it changes meanwhile."""
+        with_statistics = self.to is Kept.STATISTICS
+        tensors: dict[Place, TensorRecord] = {}
+        with open_data_file(data_file.path) as handle:
+            check_unchanged(data_file.path, handle, stamp)
+            for tensor in data_file.tensors:
                 if not tensor.count:
                     continue
-                found = measure(unit.run, tensor, handle, figures=figures)
-                values = tensor.key.role is Role.MODEL_INPUT
-                if values:
-                    self._keep_values(unit, tensor, handle, found.digest)
+                summary = summarize_tensor(
+                    data_file.run, tensor, handle, with_statistics=with_statistics
+                )
+                keeps_values = tensor.key.role is Role.MODEL_INPUT
+                if keeps_values:
+                    self._store_values(data_file, tensor, handle, summary.digest)
                 place = (tensor.offset, tensor.dtype, tensor.count)
-                values = values or (place in tensors and tensors[place].values)
-                tensors[place] = Known(found.digest, found.statistics, values)
-            check_unchanged(unit.path, handle, before)
-        return Record(unit.file, before, tensors, unit.pieces)
+                keeps_values = keeps_values or (place in tensors and tensors[place].values)
+                tensors[place] = TensorRecord(summary.digest, summary.statistics, keeps_values)
+            check_unchanged(data_file.path, handle, stamp)
+        return FileRecord(data_file.file, stamp, tensors, data_file.pieces)
 
-    def _keep_values(self, unit: Unit, tensor: Tensor, handle: int, digest: str) -> None:
-        """Have the bytes of a model input on the disk, under their digest."""
-        folder = self.out / VALUES
+    def _store_values(self, data_file: DataFile, tensor: Tensor, handle: int, digest: str) -> None:
+        """Write the bytes of a model input to a file named by their digest."""
+        folder = self.out / VALUES_FOLDER
         path = folder / digest
         if path.exists():
             return
         with write_errors(path):
             folder.mkdir(exist_ok=True)
             with replacing(path) as temporary, temporary.open("wb") as file:
-                for values in windows(unit.run, tensor, handle):
+                for values in windows(data_file.run, tensor, handle):
                     file.write(to_bytes(values, DTYPES[tensor.dtype]).data)
 
-    def _keep(self, source: Source, ledger: Ledger, batch: _Batch) -> None:
-        """Have records on the disk, then delete what may go."""
-        units, records = batch.taken_out()
+    def _store(self, source: DumpSource, journal: ReduceJournal, batch: _Batch) -> None:
+        """Write the records of a batch to the disk, then delete the files that may be deleted."""
+        data_files, records = batch.clear()
         if records:
-            ledger.add(records)
-            if self.delete and not source.alone:
-                self._delete(ledger, (u for u in units if not source.may_go(u.file)))
+            journal.add_records(records)
+            if self.delete and not source.is_single_file:
+                deletable = (each for each in data_files if not source.reason_to_keep(each.file))
+                self._delete(journal, deletable)
 
-    def _deletable(self, source: Source, ledger: Ledger, there: dict[str, Stamp]) -> Iterator[Unit]:
-        """Files with a record of theirs that are still there."""
-        for file, seen in there.items():
-            record = ledger.records.get(file)
-            if record is None or record.stamp != seen or file in self._tried:
+    def _deletable(
+        self, source: DumpSource, journal: ReduceJournal, stamps: dict[str, Stamp]
+    ) -> Iterator[DataFile]:
+        """The files that have a record, still exist and may be deleted."""
+        for file, stamp in stamps.items():
+            record = journal.records.get(file)
+            if record is None or record.stamp != stamp or file in self._tried_to_delete:
                 continue
-            if source.may_go(file):
+            if source.reason_to_keep(file):
                 continue
             try:
-                yield source.unit(file)
+                yield source.read(file)
             except SyncpointError as error:
-                self._left[file] = str(error)
+                self._not_reduced[file] = str(error)
 
-    def _delete(self, ledger: Ledger, units: Iterable[Unit]) -> None:
-        """Remove files that a second reading finds to be what their records say."""
-        sure: list[Unit] = []
-        for unit in units:
-            self._tried.add(unit.file)
-            if not unit.removable:
+    def _delete(self, journal: ReduceJournal, data_files: Iterable[DataFile]) -> None:
+        """Delete the files for which a second reading confirms their records."""
+        confirmed: list[DataFile] = []
+        for data_file in data_files:
+            self._tried_to_delete.add(data_file.file)
+            if not data_file.removable:
                 continue
             try:
-                self._read_again(unit, ledger.records[unit.file])
+                self._confirm(data_file, journal.records[data_file.file])
             except SyncpointError as error:
-                self._left[unit.file] = str(error)
+                self._not_reduced[data_file.file] = str(error)
             else:
-                sure.append(unit)
-        ledger.deleting(unit.file for unit in sure)
-        for unit in sure:
-            if not remove(unit.path, ledger.records[unit.file].stamp):
-                self._left[unit.file] = "it is reduced, but could not be deleted"
+                confirmed.append(data_file)
+        journal.mark_deleted(data_file.file for data_file in confirmed)
+        for data_file in confirmed:
+            if not remove_unchanged(data_file.path, journal.records[data_file.file].stamp):
+                self._not_reduced[data_file.file] = "it is reduced, but could not be deleted"
 
-    def _read_again(self, unit: Unit, record: Record) -> None:
-        with opened(unit.path) as handle:
-            if stamp(os.fstat(handle)) != record.stamp or unit.pieces != record.pieces:
-                raise FormatError(f"{unit.file} as it was", "a file that changed")
-            for tensor in unit.tensors:
+    def _confirm(self, data_file: DataFile, record: FileRecord) -> None:
+        """Read a file a second time; a FormatError if it does not match its record."""
+        with open_data_file(data_file.path) as handle:
+            is_same = stamp_of(os.fstat(handle)) == record.stamp
+            if not is_same or data_file.pieces != record.pieces:
+                raise FormatError(f"{data_file.file} changed after it was read")
+            for tensor in data_file.tensors:
                 if not tensor.count:
                     continue
-                known = record.tensors.get((tensor.offset, tensor.dtype, tensor.count))
-                if known is None or measure(unit.run, tensor, handle).digest != known.digest:
-                    raise FormatError(f"{tensor.key} of {unit.file} as it was", "other bytes")
-            check_unchanged(unit.path, handle, record.stamp)
+                stored = record.tensors.get((tensor.offset, tensor.dtype, tensor.count))
+                digest = summarize_tensor(data_file.run, tensor, handle).digest
+                if stored is None or digest != stored.digest:
+                    raise FormatError(
+                        f"a second reading of {data_file.file} gave other bytes for {tensor.key}"
+                    )
+            check_unchanged(data_file.path, handle, record.stamp)
 
-    def _conclude(self, source: Source, ledger: Ledger, outcome: Reduced) -> None:
-        there = source.files()
-        outcome.passed = {file: why for file, why in self._passed.items() if file in there}
-        for file, seen in there.items():
-            record = ledger.records.get(file)
-            if file in self._left:
-                outcome.left[file] = self._left[file]
-            elif file not in outcome.passed and (record is None or record.stamp != seen):
+    def _conclude(self, source: DumpSource, journal: ReduceJournal, outcome: Reduced) -> None:
+        """Write the reduced run and fill in the outcome."""
+        stamps = source.files()
+        outcome.passed = {file: why for file, why in self._skipped.items() if file in stamps}
+        for file, stamp in stamps.items():
+            record = journal.records.get(file)
+            if file in self._not_reduced:
+                outcome.left[file] = self._not_reduced[file]
+            elif file not in outcome.passed and (record is None or record.stamp != stamp):
                 outcome.left[file] = "it was still being written"
-        if not ledger.records and outcome.left:
+        if not journal.records and outcome.left:
             file, why = next(iter(outcome.left.items()))
-            raise InputError(f"a file of {self.path} that can be reduced", f"{file}: {why}")
-        if source.alone and not there:
+            raise InputError(f"no file of {self.path} can be reduced; {file}: {why}")
+        if source.is_single_file and not stamps:
             # It was deleted after its run was written.
-            outcome.files = outcome.deleted = len(ledger.records)
+            outcome.files = outcome.deleted = len(journal.records)
             outcome.tensors = len(Run.open(self.out).tensors)
-            outcome.before = sum(record.stamp[0] for record in ledger.records.values())
+            outcome.before = sum(record.stamp[0] for record in journal.records.values())
         else:
-            assemble(source, ledger, self.to, outcome)
-            if self.delete and source.alone and not outcome.left:
-                self._delete(ledger, self._deletable(source, ledger, there))
-                outcome.deleted = len(ledger.records.keys() - source.files().keys())
-                outcome.left |= self._left
+            assemble(source, journal, self.to, outcome)
+            if self.delete and source.is_single_file and not outcome.left:
+                self._delete(journal, self._deletable(source, journal, stamps))
+                outcome.deleted = len(journal.records.keys() - source.files().keys())
+                outcome.left |= self._not_reduced
         if self.delete:
-            kept = [why for file in source.files() if (why := source.may_go(file))]
-            if kept:
-                outcome.notes.append(f"{counted(len(kept), 'file')} not deleted: {kept[0]}")
-        outcome.after = size_of(self.out)
+            reasons = [why for file in source.files() if (why := source.reason_to_keep(file))]
+            if reasons:
+                count = count_text(len(reasons), "file")
+                outcome.notes.append(f"{count} not deleted: {reasons[0]}")
+        outcome.after = folder_size(self.out)
 
 
 @dataclass
 class _Batch:
-    """Files that were read, and whose records are brought to the disk together."""
+    """Files that were read and whose records are written to the disk together."""
 
-    units: list[Unit] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    taken: int = 0
-    _since: float = field(default_factory=time.monotonic)
+    data_files: list[DataFile] = field(default_factory=list)
+    records: list[FileRecord] = field(default_factory=list)
+    file_count: int = 0
+    """Files since the start of the scan, also those of earlier batches."""
+    _started_at: float = field(default_factory=time.monotonic)
 
-    def add(self, unit: Unit, record: Record) -> None:
-        self.units.append(unit)
+    def add(self, data_file: DataFile, record: FileRecord) -> None:
+        self.data_files.append(data_file)
         self.records.append(record)
-        self.taken += 1
+        self.file_count += 1
 
     def is_due(self) -> bool:
         nbytes = sum(record.stamp[0] for record in self.records)
-        late = time.monotonic() - self._since > _BATCH_SECONDS
-        return len(self.records) >= _BATCH_FILES or nbytes >= _BATCH_BYTES or late
+        is_late = time.monotonic() - self._started_at > _BATCH_SECONDS
+        return len(self.records) >= _BATCH_FILES or nbytes >= _BATCH_BYTES or is_late
 
-    def taken_out(self) -> tuple[list[Unit], list[Record]]:
-        found = self.units, self.records
-        self.units, self.records, self._since = [], [], time.monotonic()
-        return found
+    def clear(self) -> tuple[list[DataFile], list[FileRecord]]:
+        """Empty the batch; return what it held."""
+        content = self.data_files, self.records
+        self.data_files, self.records, self._started_at = [], [], time.monotonic()
+        return content

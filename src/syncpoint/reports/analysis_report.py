@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.float64_distances import NEARER, OutputTruth
+from syncpoint.analysis.float64_distances import NEARER, OutputErrors
 from syncpoint.analysis.result import AnalysisResult
 from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.rows import Row, worst_first_key
@@ -91,7 +91,7 @@ def _steadiness_lines(analysis: AnalysisResult) -> Iterator[str]:
         yield f"unsteady   {name} gives different bits in a second run at {_list_names(ops)}"
 
 
-def _outputs_table(outputs: tuple[OutputTruth, ...]) -> Table:
+def _outputs_table(outputs: tuple[OutputErrors, ...]) -> Table:
     table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):

@@ -14,7 +14,7 @@ from syncpoint.workflow.capture import describe_model
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ComparisonRequest:
     inputs: object
     target_options: Mapping[str, Any]
     reference_options: Mapping[str, Any]
-    shapes: Mapping[str, Shape | tuple[int, ...]]
+    shapes: Mapping[str, InputShape | tuple[int, ...]]
     reference_model: object
     through: object = None
 
@@ -86,7 +86,7 @@ class ComparisonSettings:
             "limits": limits
             if isinstance(limits, str)
             else {f.name: getattr(limits, f.name) for f in fields(limits)},
-            "map": self.map_file and self.map_file.in_words(),
+            "map": self.map_file and self.map_file.as_dict(),
             "introduced": self.introduced,
             "confirm": self.confirm,
             "version": __version__,
@@ -120,7 +120,7 @@ def read_map(
         map_file = MapFile.load(Path(source))
     else:
         map_file = MapFile.of(dict(source))
-    return map_file.ignoring(*ignore)
+    return map_file.with_ignored(*ignore)
 
 
 def _file_of(source: object) -> Path | None:

@@ -216,7 +216,7 @@ def _replayed(
     """What the model gives on the recorded inputs with other values in some places."""
     import numpy as np
 
-    from syncpoint.comparison.introduced_error.replay_calculation import replayed
+    from syncpoint.comparison.introduced_error.replay_calculation import replay_with_values
     from syncpoint.comparison.operands import dequantize, operand_of
     from syncpoint.run.model import Kept, Role
     from syncpoint.runtimes.protocol import Replays
@@ -226,7 +226,10 @@ def _replayed(
     samples = inputs_of(run)
     if not isinstance(run.session, Replays) or samples is None:
         raise Unsupported("a model whose ops can be fed other values", run.info.runtime)
-    with replayed(run.session, samples, lambda key, _: values.get(key)) as (made, refused):
+    with replay_with_values(run.session, samples, lambda key, _: values.get(key)) as (
+        made,
+        refused,
+    ):
         if any(key.op in refused for key in values):
             raise Unsupported("an op that can be run by itself", next(iter(refused.values())))
         return {

@@ -74,15 +74,15 @@ def describe_installation() -> Installation:
 
 def _describe() -> Installation:
     from syncpoint.dumps.protocol import Saves
-    from syncpoint.dumps.registry import formats
+    from syncpoint.dumps.registry import iter_formats
     from syncpoint.metrics import _kernel
-    from syncpoint.runtimes.registry import installation_of, runtimes
+    from syncpoint.runtimes.registry import describe_installation, load_runtimes
 
     known = []
-    for runtime in runtimes():
+    for runtime in load_runtimes():
         version = runtime.version()
         options = () if version is None else tuple(runtime.options())
-        cure = installation_of(runtime)
+        cure = describe_installation(runtime)
         known.append(RuntimeInfo(runtime.name, version, runtime.extra, options, cure))
     plugins, left_out = _describe_plugins()
     return Installation(
@@ -91,7 +91,7 @@ def _describe() -> Installation:
         platform=platform.platform(),
         kernel=_kernel.isa(),
         runtimes=tuple(known),
-        formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in formats()),
+        formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in iter_formats()),
         plugins=plugins,
         left_out=left_out,
     )

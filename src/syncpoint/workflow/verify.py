@@ -22,7 +22,7 @@ from syncpoint.comparison.storage.comparison_folder import is_comparison, load
 from syncpoint.comparison.storage.comparison_json import read_comparison_json
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.dumps.open_dump import open_dump
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.dumps.safetensors import SafetensorsFile
 from syncpoint.errors import (
     EXIT_CLOSE,
@@ -156,7 +156,7 @@ def verify(path: str | Path) -> Verification:
             "one that was interrupted",
             "go on with it by: syncpoint compare ... --resume",
         )
-    recognised = find(path)
+    recognised = find_format(path)
     kind = recognised.name if recognised is not None else ""
     result = Verification(path=path, kind=kind or "unknown")
     if kind == "run":

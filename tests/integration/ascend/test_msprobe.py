@@ -95,7 +95,8 @@ SAID = {
         "; 112 by statistics, which can prove a difference, but not equality",
     ),
     "md5": (
-        "differ", "bytes differ; a digest cannot tell by how much", "blks.1.fc.weight (different bytes)",
+        "differ", "bytes differ; a digest cannot tell by how much",
+        "blks.1.fc.weight (different bytes)",
         "; 112 by digest, which shows only whether bytes are equal",
     ),
 }  # fmt: skip

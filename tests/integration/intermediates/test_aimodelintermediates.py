@@ -29,11 +29,11 @@ from models.several import make_several, several_inputs
 from models.transformer import make_transformer, transformer_inputs
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import CaptureError, InputError, MissingExtra
-from syncpoint.intermediates.run_nodes import unpacked
+from syncpoint.intermediates.run_nodes import unpack_weight
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -257,7 +257,7 @@ def test_outputs_keep_their_paths_and_bf16_its_name(nets, tmp_path):
         )
     (state,) = (t for t in run.tensors if t.key.role is Role.STATE)
     assert state.key.op.op == "seen"
-    (given,) = recorded_inputs(run)
+    (given,) = read_recorded_inputs(run)
     assert set(given.kwargs) == {"ids", "scale"}
 
 
@@ -266,8 +266,8 @@ def test_weights_packed_into_parts_of_bytes_are_unpacked(bits):
     values = torch.arange(48, dtype=torch.uint8).reshape(2, 24) % 2**bits
     packed = UintxTensor.from_unpacked(values, bits)
     assert packed.elem.numel() < values.numel()
-    assert torch.equal(unpacked(packed), values)
-    assert unpacked(values) is values and unpacked(3) == 3
+    assert torch.equal(unpack_weight(packed), values)
+    assert unpack_weight(values) is values and unpack_weight(3) == 3
 
 
 def test_a_region_of_its_own_is_one_op_and_its_graph_no_parameter(tmp_path):
@@ -391,13 +391,13 @@ def test_the_guilty_op_is_found_where_the_folder_knows_what_reads_what(nets, tmp
 def test_mistakes_bring_one_line_and_leave_nothing(nets, tmp_path):
     net = nets("cnn")
     first = net.by_us(tmp_path)
-    with pytest.raises(InputError, match=r"main\.aimodelintermediates exists"):
+    with pytest.raises(InputError, match=r"main\.aimodelintermediates already exists"):
         net.by_us(tmp_path)
     wrong = [
         (net.model, net.flat, {}, InputError, "an exported program"),
         (net.program, net.flat[0], {}, InputError, "a tuple or list"),
-        (net.program, (*net.flat, 1), {}, InputError, "1 inputs; found 2"),
-        (net.program, (torch.ones(2, 4, 16, 16),), {}, CaptureError, "to run on these inputs"),
+        (net.program, (*net.flat, 1), {}, InputError, "takes 1 inputs, but 2 were passed"),
+        (net.program, (torch.ones(2, 4, 16, 16),), {}, CaptureError, "failed on these inputs"),
         (net.program, net.flat, {"coreai_program": 3}, InputError, "a converted program"),
         (net.program, net.flat, {"node_filter": lambda node: True}, CaptureError, "node_filter"),
     ]

@@ -408,7 +408,7 @@ def test_a_folder_that_cannot_be_written_keeps_its_files_and_says_so():
 
 def test_a_file_replaced_between_header_and_data_is_not_taken(tmp_path, monkeypatch):
     folder = arrays(tmp_path / "dump", 1)
-    real = sources.npy_unit
+    real = sources.read_npy_file
 
     def replacing_it(root, file):
         unit = real(root, file)
@@ -416,8 +416,8 @@ def test_a_file_replaced_between_header_and_data_is_not_taken(tmp_path, monkeypa
         (tmp_path / "new.npy").replace(folder / file)
         return unit
 
-    monkeypatch.setattr(sources, "npy_unit", replacing_it)
-    with pytest.raises(InputError, match="it changed"):
+    monkeypatch.setattr(sources, "read_npy_file", replacing_it)
+    with pytest.raises(InputError, match=r"l0\.npy changed while it was read"):
         sp.reduce(folder, "statistics", delete=True)
     monkeypatch.undo()
     run = sp.open_run(sp.reduce(folder, "statistics", delete=True).out)
@@ -533,7 +533,7 @@ def test_what_cannot_be_done_is_refused(tmp_path):
     assert not (tmp_path / "none.statistics.run").exists()
     with pytest.raises(InputError, match="--watch"):
         sp.reduce(folder, "statistics", until_idle=3)
-    with pytest.raises(InputError, match=r"with .* in it"):
+    with pytest.raises(InputError, match=r"is not empty .* in it"):
         sp.reduce(folder, "statistics", tmp_path)
     sp.reduce(folder, "statistics", tmp_path / "s.run")
     with pytest.raises(InputError, match="to statistics"):
@@ -704,7 +704,7 @@ def test_the_command_says_what_it_did_and_what_it_left(tmp_path):
     assert found.stdout.startswith(
         "dump.statistics.run: 3 tensors of 3 files as statistics, 30,384"
     )
-    assert "left: 1 file (half.npy: expected 10000 bytes" in found.stderr
+    assert "not reduced: 1 file (half.npy: " in found.stderr and "10000 bytes" in found.stderr
     found = syncpoint("reduce", "dump/half.npy", "--to", "digest", cwd=tmp_path, code=2)
     assert "expected" in found.stderr and not found.stdout
     (folder / "half.npy").unlink()
@@ -722,7 +722,7 @@ def test_ctrl_c_leaves_a_run_of_what_is_done(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert "3 files reduced, 3 deleted, 1 left so far" in process.stderr.readline()
+    assert "3 files reduced, 3 deleted, 1 not reduced so far" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "3 tensors of 3 files" in out
@@ -738,7 +738,7 @@ def test_what_was_recorded_of_files_that_others_deleted_is_kept(tmp_path):
         (folder / name).unlink()
     np.save(folder / "l7.npy", np.full((50, 50), 8.0, np.float32))
     done = sp.reduce(folder, "statistics")
-    assert "2 files gone since; what was recorded of them is kept" in str(done)
+    assert "2 files deleted by another program; their records are kept" in str(done)
     assert done.deleted == 0
     means = {t.key.op.op: t.statistics.mean for t in sp.open_run(done.out).tensors}
     assert means == {"l0": 1, "l1": 2, "l2": 3, "l7": 8}

@@ -15,6 +15,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import syncpoint as sp
+from helpers.model_sources import tanh_stack
 from syncpoint.comparison import measuring
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
@@ -26,30 +27,7 @@ from syncpoint.run.storage.writer import RunWriter
 KILLS = min(int(os.environ.get("SYNCPOINT_KILLS", "5")), 50)
 OPS = 120
 
-MODEL = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
-
-def reference():
-    return Net().eval()
-
-def faulty():
-    model = reference()
-    with torch.no_grad():
-        model.layers[4].weight *= 1.5
-    return model
-"""
+MODEL = tanh_stack(8)
 
 
 def record(path, scale):
@@ -190,10 +168,10 @@ def test_other_runs_or_options_are_refused(place, tmp_path, in_steps):
     out = tmp_path / "a.cmp"
     interrupted(place, out)
     changes = {
-        "the reference has changed since": ({}, "t.run"),
-        "the limits has changed since": ({"preset": "f16"}, "r.run"),
-        "the map has changed since": ({"ignore": "op3"}, "r.run"),
-        "the introduced has changed since": ({"introduced": "off"}, "r.run"),
+        "the setting 'reference' has changed since": ({}, "t.run"),
+        "the setting 'limits' has changed since": ({"preset": "f16"}, "r.run"),
+        "the setting 'map' has changed since": ({"ignore": "op3"}, "r.run"),
+        "the setting 'introduced' has changed since": ({"introduced": "off"}, "r.run"),
     }
     for message, (options, reference) in changes.items():
         with pytest.raises(InputError, match=message) as raised:
@@ -221,7 +199,7 @@ def test_a_dump_that_was_written_anew_is_refused(tmp_path, in_steps):
     with pytest.raises(KeyboardInterrupt):
         sp.compare(*both, out=tmp_path / "a.cmp", progress=interrupt_after(2))
     np.savez(tmp_path / "r.npz", **arrays | {"op9": np.zeros(100, np.float32)})
-    with pytest.raises(InputError, match="the file of the reference has changed since"):
+    with pytest.raises(InputError, match="'file of the reference' has changed since"):
         sp.compare(*both, out=tmp_path / "a.cmp", resume=True)
 
 
@@ -278,8 +256,8 @@ from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4
 real = measuring._measure_batch
 measuring._measure_batch = lambda *a: (time.sleep(0.02), real(*a))[1]
-group = local_calculation.Introducer._group
-local_calculation.Introducer._group = lambda *a: (time.sleep(0.02), group(*a))[1]
+group = local_calculation.LocalCalculation._evaluate_group
+local_calculation.LocalCalculation._evaluate_group = lambda *a: (time.sleep(0.02), group(*a))[1]
 main()
 """
 
@@ -343,10 +321,10 @@ def test_models_captured_on_the_way_are_captured_once(place, tmp_path, monkeypat
     straight, out = tmp_path / "straight.cmp", tmp_path / "a.cmp"
     one = {"threads": "1"}
     sp.compare(
-        "net.py:faulty", "net.py:reference", inputs="x.npz", out=straight, store=straight,
+        "net.py:shipped", "net.py:reference", inputs="x.npz", out=straight, store=straight,
         target_options=one, reference_options=one,
     )  # fmt: skip
-    words = ("net.py:faulty", "net.py:reference", "--inputs", "x.npz")
+    words = ("net.py:shipped", "net.py:reference", "--inputs", "x.npz")
     words += ("--target-set", "threads=1", "--reference-set", "threads=1")
     process = started(place, out, *words)
     while process.poll() is None:

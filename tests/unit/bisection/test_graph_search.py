@@ -36,7 +36,7 @@ CHAIN = [[at - 1] if at else [] for at in range(200)]
 @pytest.mark.parametrize("guilty", [0, 1, 57, 99, 100, 198, 199])
 def test_a_chain_takes_a_logarithm_of_tests(guilty):
     found, asked = searched(CHAIN, truth(CHAIN, {guilty}), 199)
-    assert found.op == guilty and not found.rest
+    assert found.op == guilty and not found.untested
     assert len(asked) <= math.ceil(math.log2(200)) + 3
 
 
@@ -52,7 +52,7 @@ def test_any_graph(seed):
     bad = truth(parents, {guilty})
     starts = [at for at in range(size) if bad[at]]
     found, asked = searched(parents, bad, draw.choice(starts))
-    assert found.op == guilty and not found.rest
+    assert found.op == guilty and not found.untested
     assert len(asked) == len(set(asked))
 
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_judged_does_not_hide_what_is_deeper():
     bad = truth(CHAIN, {120})
     found, _ = searched(CHAIN, bad, 199, unknown=range(80, 130))
     assert found.op == 130
-    assert set(found.rest) == set(range(80, 130))
+    assert set(found.untested) == set(range(80, 130))
     found, _ = searched(CHAIN, truth(CHAIN, {20}), 199, unknown=range(80, 130))
     assert found.op == 20
 

@@ -88,7 +88,7 @@ def test_what_is_masked_wholly_or_by_what_does_not_fit_is_no_pass():
     assert result.exit_code() == 3
     odd = [("odd", np.ones((2, 5), np.bool_))]
     row = row_of(compared(REFERENCE, REFERENCE, {"a": "odd"}, odd))
-    assert row.verdict == "none" and "odd 2x5 for 2x6x4" in row.reason
+    assert row.verdict == "none" and "odd 2x5 does not fit the shape 2x6x4" in row.reason
     assert "5 slices" in row_of(compared(REFERENCE, REFERENCE, {"a": "[:,:,:,:,1]"})).reason
 
 

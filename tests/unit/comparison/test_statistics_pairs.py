@@ -186,10 +186,10 @@ def test_what_a_view_does_to_order_and_number():
         "slice(2,0,3)": ((2, 1, 3), True, True),
         "slice(2,0,2)": ((2, 1, 2), False, True),
     }.items():
-        found = View(text).seen(shape)
-        assert (found.shape, found.whole, found.ordered) == seen
+        found = View(text).effect_on(shape)
+        assert (found.shape, found.keeps_all, found.keeps_order) == seen
         values = np.arange(6).reshape(shape)
-        assert found.ordered is (sorted(View(text).apply(values).ravel()) == list(
+        assert found.keeps_order is (sorted(View(text).apply(values).ravel()) == list(
             View(text).apply(values).ravel()
         ))  # fmt: skip
 

@@ -23,7 +23,7 @@ STEP = 1 << 12
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
-    monkeypatch.setattr(zip_members, "_STEP", STEP)
+    monkeypatch.setattr(zip_members, "_STEP_BYTES", STEP)
     monkeypatch.setattr(tensor_checksums, "WINDOW_BYTES", STEP)
 
 

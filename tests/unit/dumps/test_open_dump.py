@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from syncpoint.dumps.open_dump import open_dump
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import InputError
 from syncpoint.run.model import Op, OpKey, Role
 
@@ -40,7 +40,7 @@ def check(run, expected) -> None:
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_members_are_the_ops_in_file_order(tmp_path, save):
     save(tmp_path / "a.npz", **ARRAYS)
-    assert find(tmp_path / "a.npz").name == "npz"
+    assert find_format(tmp_path / "a.npz").name == "npz"
     run = open_dump(tmp_path / "a.npz")
     check(run, ARRAYS)
     assert (run.info.model, run.path) == ("a.npz", tmp_path / "a.npz")
@@ -63,8 +63,8 @@ def test_a_name_that_says_nothing_is_recognised_by_content(tmp_path):
     save_file({"x": np.ones(3)}, tmp_path / "b.safetensors")
     (tmp_path / "a.npz").rename(tmp_path / "first.bin")
     (tmp_path / "b.safetensors").rename(tmp_path / "second.bin")
-    assert find(tmp_path / "first.bin").name == "npz"
-    assert find(tmp_path / "second.bin").name == "safetensors"
+    assert find_format(tmp_path / "first.bin").name == "npz"
+    assert find_format(tmp_path / "second.bin").name == "safetensors"
 
 
 def test_safetensors_of_the_library_open(tmp_path):
@@ -89,7 +89,7 @@ def test_a_folder_of_npy_files_names_ops_by_path_and_counts_numbers(tmp_path):
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     (tmp_path / "readme.txt").write_text("passed over")
-    assert find(tmp_path).name == "npy"
+    assert find_format(tmp_path).name == "npy"
     check(open_dump(tmp_path), arrays)
 
 
@@ -100,6 +100,8 @@ def test_one_npy_file_is_a_run_of_one_op(tmp_path):
 
 def test_what_nobody_recognises_is_an_input_error(tmp_path):
     (tmp_path / "a.txt").write_text("hello, this is not a dump")
-    for path in (tmp_path / "a.txt", tmp_path, tmp_path / "none"):
-        with pytest.raises(InputError, match="a run or a dump"):
+    for path in (tmp_path / "a.txt", tmp_path):
+        with pytest.raises(InputError, match="is not a run or a dump: no format recognises it"):
             open_dump(path)
+    with pytest.raises(InputError, match=r"no such file or folder: .*none"):
+        open_dump(tmp_path / "none")

@@ -62,7 +62,7 @@ def test_a_format_from_another_package_opens_its_files(installed, tmp_path):
     (tmp_path / "a.foreign").write_text("?")
     assert open_dump(tmp_path / "a.foreign").info.model == "theirs"
     with pytest.raises(
-        Unsupported, match="these can: run, safetensors, npz, aimodelintermediates, npy"
+        Unsupported, match="choose one of these: run, safetensors, npz, aimodelintermediates, npy"
     ):
         save_dump(in_memory(RunInfo(), [], []), tmp_path / "b", "foreign")
 
@@ -91,7 +91,7 @@ def test_a_format_that_fails_is_one_line_wherever_it_is_opened(installed, tmp_pa
 def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attribute, why):
     installed(attribute)
     with pytest.warns(SyncpointWarning, match=why):
-        names = [f.name for f in registry.formats()]
+        names = [f.name for f in registry.iter_formats()]
     assert names == [
         *("run", "safetensors", "npz", "aimodelintermediates", "ascend", "ascend-golden"),
         *("msprobe", "torchair", "npy"),
@@ -99,7 +99,7 @@ def test_a_format_that_does_not_fit_is_left_out_with_a_warning(installed, attrib
 
 
 def test_all_formats_keep_the_protocol():
-    for found in registry.formats():
+    for found in registry.iter_formats():
         assert isinstance(found, DumpFormat)
         # What devices and msProbe write is a record; there is nothing to make of other runs.
         read_only = found.name.startswith(("msprobe", "ascend", "torchair"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from syncpoint.dumps.npy_folder import escaped
+from syncpoint.dumps.npy_folder import escape_path
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError, Unsupported
@@ -113,13 +113,13 @@ def test_names_that_would_leave_the_folder_are_escaped(tmp_path):
     assert outside == []
     found = open_dump(tmp_path / "deep" / "out")
     assert sorted(found.values(t).item() for t in found.tensors) == list(range(len(names)))
-    assert len({escaped(name) for name in names}) == len(names)
+    assert len({escape_path(name) for name in names}) == len(names)
 
 
 def test_an_existing_path_or_a_run_without_values_is_an_input_error(run, tmp_path):
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="already exists"):
         save_dump(run, tmp_path / "in.run", "npz")
-    with pytest.raises(InputError, match="the name of a format"):
+    with pytest.raises(InputError, match="no dump format 'pickle'"):
         save_dump(run, tmp_path / "out", "pickle")
     with RunWriter(tmp_path / "none.run"):
         pass

@@ -21,4 +21,4 @@ def test_masks_survive_being_written(entry):
     (mask,) = read_masks({r"encoder\..*": entry}, "map.yaml")
     data = json.loads(json.dumps(masks_as_data([mask])))
     (read,) = read_masks(data, "comparison.json")
-    assert read.in_words() == mask.in_words()
+    assert read.as_list() == mask.as_list()

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.paths import ROOT
 from helpers.small_runs import run
-from syncpoint.matching.fingerprints import chosen
+from syncpoint.matching.fingerprints import choose_by_margin
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.model import Frame, Op, OpKey, Role, RunInfo, TensorKey
@@ -41,9 +41,9 @@ def details(found, side):
 
 
 def test_values_choose_only_with_a_margin_in_row_and_column():
-    assert chosen([[1e-6, 0.5], [0.5, 1e-6]], 1e-3) == [(0, 0), (1, 1)]
-    assert chosen([[1e-6, 5e-6], [5e-6, 1e-6]], 1e-3) == []
-    assert chosen([[2e-3]], 1e-3) == []
+    assert choose_by_margin([[1e-6, 0.5], [0.5, 1e-6]], 1e-3) == [(0, 0), (1, 1)]
+    assert choose_by_margin([[1e-6, 5e-6], [5e-6, 1e-6]], 1e-3) == []
+    assert choose_by_margin([[2e-3]], 1e-3) == []
 
 
 def test_tensors_that_differ_too_little_stay_ambiguous():
@@ -264,7 +264,9 @@ def test_the_work_grows_with_the_net_and_not_with_its_square():
         found = match(benchmark.net(size, named=False, seed=1), benchmark.net(size), chain())
         paired = sum(p.target.role is Role.OUTPUT for p in found.pairs)
         assert paired >= size
-        work.append((found.workspace.prints.compared, found.workspace.prints.taken))
+        work.append(
+            (found.workspace.fingerprints.comparison_count, found.workspace.fingerprints.read_count)
+        )
     assert all(large <= 4.5 * small for small, large in zip(*work, strict=True))
 
 

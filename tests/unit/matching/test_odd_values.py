@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.small_runs import tensor
-from syncpoint.matching.fingerprints import apart, chosen
+from syncpoint.matching.fingerprints import choose_by_margin, relative_distance
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.run.model import Edge, Op, OpKey, Part, Role, RunInfo
 from syncpoint.run.reader import in_memory
@@ -54,11 +54,11 @@ def test_a_pair_of_which_one_execution_tells_nothing_is_no_candidate():
 @pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200, HUGE, TINY])
 def test_distances_do_not_depend_on_the_size_of_the_numbers(scale):
     one = BASE * scale
-    assert apart(one, one) == 0
-    assert apart(2 * one, one) == pytest.approx(1.0)
-    assert apart(-one, one) == pytest.approx(2.0)
-    assert apart(np.zeros(24), one) == pytest.approx(1.0)
-    assert apart(one, np.zeros(24)) == inf
+    assert relative_distance(one, one) == 0
+    assert relative_distance(2 * one, one) == pytest.approx(1.0)
+    assert relative_distance(-one, one) == pytest.approx(2.0)
+    assert relative_distance(np.zeros(24), one) == pytest.approx(1.0)
+    assert relative_distance(one, np.zeros(24)) == inf
 
 
 def test_numbers_whose_squares_overflow_are_not_equal_to_others():
@@ -71,7 +71,7 @@ def test_numbers_whose_squares_overflow_are_not_equal_to_others():
 
 
 def test_a_distance_that_is_no_number_chooses_nothing():
-    assert chosen([[float("nan")]], 1e-3) == []
+    assert choose_by_margin([[float("nan")]], 1e-3) == []
 
 
 ARRAYS = [

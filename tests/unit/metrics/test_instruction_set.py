@@ -57,7 +57,7 @@ def test_known_instruction_sets_are_taken():
 def test_a_processor_that_lacks_what_is_asked_for(monkeypatch):
     monkeypatch.setenv("SYNCPOINT_ISA", "avx2")
     monkeypatch.setattr(instruction_set._kernel, "isa", lambda: "baseline")
-    with pytest.raises(InputError, match="SYNCPOINT_ISA=avx2 is set, .* supports only baseline"):
+    with pytest.raises(InputError, match=r"SYNCPOINT_ISA=avx2 is set, .* supports only baseline"):
         instruction_set.check_isa()
 
 

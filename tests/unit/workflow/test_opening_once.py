@@ -21,7 +21,7 @@ from syncpoint.run.storage import open_run as opening
 def opened(monkeypatch):
     """How often each path was opened, by any format."""
     counts = Counter()
-    plain_find, plain_open = registry.find, opening.open_run
+    plain_find, plain_open = registry.find_format, opening.open_run
 
     def find(path):
         dump_format = plain_find(path)
@@ -41,8 +41,8 @@ def opened(monkeypatch):
         counts[path.resolve()] += 1
         return plain_open(path)
 
-    monkeypatch.setattr(registry, "find", find)
-    monkeypatch.setattr(open_dump, "find", find)
+    monkeypatch.setattr(registry, "find_format", find)
+    monkeypatch.setattr(open_dump, "find_format", find)
     monkeypatch.setattr(opening, "open_run", open_run)
     return counts
 
@@ -189,7 +189,9 @@ def test_a_report_without_a_kept_comparison_saves_none(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_folder, "save", save)
     pages = []
     monkeypatch.setattr(
-        html_report, "write", lambda page, path: pages.append(html_report.data(page)) or path
+        html_report,
+        "write_report",
+        lambda page, path: pages.append(html_report.collect_answers(page)) or path,
     )
     (tmp_path / "nets.py").write_text(
         "from torch import nn\nimport torch\ntorch.manual_seed(0)\n"

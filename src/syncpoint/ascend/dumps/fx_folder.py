@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.dumps.array_store import Lay
-from syncpoint.dumps.npy_header import NotNumbers, npy_entry
+from syncpoint.dumps.array_store import StoredLayout
+from syncpoint.dumps.npy_header import NotNumbers, read_npy_entry
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Role, Tensor, TensorKey
 
@@ -116,7 +116,7 @@ class FxTensor:
     """A file that was looked at: a tensor, or why it is none."""
 
     tensor: Tensor | None
-    lay: Lay | None = None
+    lay: StoredLayout | None = None
     damage: str = ""
     """What is wrong with the file; "" for an argument that is no number."""
 
@@ -124,7 +124,7 @@ class FxTensor:
 def fx_tensor(root: Path, file: str, key: TensorKey) -> FxTensor:
     """The tensor in a file, by its header. `file` is relative to `root`."""
     try:
-        entry, lay = npy_entry(root, file)
+        entry, lay = read_npy_entry(root, file)
     except FormatError as error:
         if isinstance(error, NotNumbers) and key.role is Role.INPUT:
             return FxTensor(None)

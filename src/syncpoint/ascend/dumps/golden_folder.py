@@ -9,8 +9,8 @@ from typing import Any
 
 from syncpoint.ascend.dumps.file_names import GoldenName, golden_name
 from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
-from syncpoint.dumps.array_store import ArrayStore, Lay
-from syncpoint.dumps.npy_header import MAGIC, npy_entry
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
+from syncpoint.dumps.npy_header import MAGIC, read_npy_entry
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.untrusted_files import path_inside, require_folder, starts_with
@@ -57,7 +57,7 @@ class GoldenFolder:
                 "check the path",
             )
         ops, tensors = [], []
-        odd: dict[TensorKey, Lay] = {}
+        odd: dict[TensorKey, StoredLayout] = {}
         calls: dict[str, int] = {}
         for one in _executions(named):
             key = OpKey(one.op, calls.get(one.op, 0))
@@ -65,7 +65,7 @@ class GoldenFolder:
             damage: dict[int, str] = {}
             for output, file in sorted(one.files.items()):
                 try:
-                    entry, lay = npy_entry(root, file)
+                    entry, lay = read_npy_entry(root, file)
                 except FormatError as error:
                     damage[output] = f"output {output}: {error}"
                     continue

@@ -14,7 +14,7 @@ from syncpoint.ascend.dumps.folder_files import UNREADABLE
 from syncpoint.ascend.dumps.fx_folder import fx_calls, fx_tensor
 from syncpoint.ascend.dumps.min_max_files import narrowed, read_ends
 from syncpoint.ascend.dumps.torchair_tree import Kind, Leaf, Tree, find_tree, reduced_name
-from syncpoint.dumps.array_store import ArrayStore, Lay
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import SyncpointError
 from syncpoint.files.untrusted_files import path_inside
@@ -87,7 +87,7 @@ class _Making:
     types: dict[OpKey, str] = field(default_factory=dict)
     facts: dict[OpKey, dict[str, Any]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
-    odd: dict[TensorKey, Lay] = field(default_factory=dict)
+    odd: dict[TensorKey, StoredLayout] = field(default_factory=dict)
     held: dict[TensorKey, NDArray[Any]] = field(default_factory=dict)
     places: dict[TensorKey, str] = field(default_factory=dict)
     """Files of those that are held."""
@@ -201,7 +201,7 @@ class _TreeStore(ArrayStore):
     """Files of the tree, and the few numbers that were kept of reduced ones."""
 
     def __init__(
-        self, root: Path, odd: dict[TensorKey, Lay], held: dict[TensorKey, NDArray[Any]]
+        self, root: Path, odd: dict[TensorKey, StoredLayout], held: dict[TensorKey, NDArray[Any]]
     ) -> None:
         super().__init__(root, odd)
         self._held = held

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from syncpoint.ascend.msprobe.pickled import Described, describe
-from syncpoint.dumps.zip_members import BROKEN_ZIP, data_start, open_zip
+from syncpoint.dumps.zip_members import BROKEN_ZIP, find_data_start, open_zip
 from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DType
@@ -142,7 +142,7 @@ def _start(handle: int, member: zipfile.ZipInfo, path: Path) -> int:
     where = f"{member.filename[:80]!r} of {path}"
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         raise FormatError(f"a member stored as it is, {where}", "a compressed or encrypted one")
-    return data_start(handle, member, where)
+    return find_data_start(handle, member, where)
 
 
 def _content(handle: int, member: zipfile.ZipInfo, path: Path) -> bytes:

@@ -1,9 +1,8 @@
 """The error that the precision of an op allows, and introduced error as a multiple of it.
 
-Errors are root mean squares of all elements and of the bulk, side by side: a few massive
-activations hide the rest. What rounding costs an element of 10,000 is more than everything that
-can go wrong with the elements of size 1 around it. `metrics/limits.py` judges total error by the
-bulk for the same reason.
+Errors are root mean squares of all elements and of the bulk, since a few massive activations hide
+the rest: the rounding error of an element of 10,000 is larger than any error in elements of size 1.
+`metrics/limits.py` judges total error by the bulk for the same reason.
 """
 
 from __future__ import annotations
@@ -16,8 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.grids_between_sync_points import ends_of, grids_behind
-from syncpoint.comparison.introduced_error.true_values import Exact, OutputOperands, dtype_name
+from syncpoint.comparison.introduced_error.grids_between_sync_points import (
+    find_grids_behind,
+    grid_range,
+)
+from syncpoint.comparison.introduced_error.true_values import (
+    ExactOutputs,
+    OutputOperands,
+    dtype_name,
+)
 from syncpoint.comparison.operands import dequantize, quantization_steps
 from syncpoint.comparison.rounded_values import round_inputs
 from syncpoint.comparison.rows import Row
@@ -32,9 +38,10 @@ from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.statistics import finite_rms
 from syncpoint.runtimes.protocol import Evaluates, Region
 
-_UNITS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "fp8": "f8_e4m3fn"}
-_INTEGER_UNITS = {"int8": 2.0**-8, "int4": 2.0**-4, "tf32": 2.0**-11}
-"""Unit roundoff of the precisions that are no element type of their own."""
+_ROUNDING_DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "fp8": "f8_e4m3fn"}
+"""The element type to which each float precision rounds."""
+_UNIT_ROUNDOFFS = {"int8": 2.0**-8, "int4": 2.0**-4, "tf32": 2.0**-11}
+"""Unit roundoff of the precisions without an element type."""
 _ACCUMULATING = frozenset(
     {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "einsum", "gemm"}
     | {"conv", "conv1d", "conv2d", "conv3d", "convolution", "convtranspose"}
@@ -45,73 +52,82 @@ _ACCUMULATING = frozenset(
     | {"batch_norm", "native_batch_norm", "instance_norm", "linalg_vector_norm"}
     | {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool2d"}
 )
-"""Ops whose error in float32 is that of a long sum."""
+"""Ops that sum many terms: their error is that of the accumulator."""
 
 Noise = NDArray[np.float64]
-"""Root mean square of all elements, then of those that are no outliers of the true values. The two
-are the same where there are no outliers."""
+"""Two root mean squares: of all elements, and of those that are not outliers of the true values.
+The two are equal if there are no outliers."""
 
 BESIDE_OUTLIERS = "introduced ÷ expected is of the elements beside the outliers"
-"""The note of a row whose bulk is worse than the whole."""
+"""Note on a row whose bulk has a larger ratio than all its elements."""
 
 
-def no_noise() -> Noise:
-    """Nothing is off."""
+def zero_noise() -> Noise:
+    """No error."""
     return np.zeros(2)
 
 
-def same_noise(rms: float) -> Noise:
-    """Noise that outliers and bulk have alike."""
+def uniform_noise(rms: float) -> Noise:
+    """The same root mean square for all elements and for the bulk."""
     return np.array([rms, rms])
 
 
-def noise_of(found: Measurement) -> Noise:
-    """The error of a measurement that was made with `bulk`."""
-    rms = found.rmse or 0.0
-    return np.array([rms, rms if found.bulk_rmse is None else found.bulk_rmse])
+def noise_of(measurement: Measurement) -> Noise:
+    """The error of a measurement that was taken with `bulk`."""
+    rms = measurement.rmse or 0.0
+    return np.array([rms, rms if measurement.bulk_rmse is None else measurement.bulk_rmse])
 
 
-def distance(values: NDArray[Any] | None, truth: NDArray[Any]) -> Noise:
-    """How far values are from the truth; none where they are of another shape."""
+def noise_between(values: NDArray[Any] | None, truth: NDArray[Any]) -> Noise:
+    """The error of values against the truth; zero if their shapes differ."""
     if values is None or values.shape != truth.shape or not truth.size:
-        return no_noise()
-    mine, theirs = (Operand(array, from_numpy(array.dtype).name) for array in (values, truth))
-    return noise_of(measure([Pair(mine, theirs)], bulk=True)[0])
+        return zero_noise()
+    values_operand, truth_operand = (
+        Operand(array, from_numpy(array.dtype).name) for array in (values, truth)
+    )
+    return noise_of(measure([Pair(values_operand, truth_operand)], bulk=True)[0])
 
 
-def rounding(operand: Operand, truth: NDArray[Any]) -> Noise:
-    """What rounding the exact result to the target's type costs."""
+def rounding_noise(operand: Operand, truth: NDArray[Any]) -> Noise:
+    """The error of rounding the exact values to the target's type."""
     if operand.quantization is not None and truth.dtype.kind == "f":
-        return same_noise(_quantizing(operand, truth))
+        return uniform_noise(_quantization_rms(operand, truth))
     dtype = DTYPES[operand.dtype]
     if dtype.kind not in (Kind.FLOAT, Kind.COMPLEX) or truth.dtype.kind not in "fc":
-        return no_noise()
+        return zero_noise()
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = truth.astype(dtype.numpy)
-    return distance(rounded, truth)
+    return noise_between(rounded, truth)
 
 
-def _quantizing(operand: Operand, truth: NDArray[Any]) -> float:
-    """Half a step spread evenly: the mean square of rounding to a grid is step²/12."""
+def _quantization_rms(operand: Operand, truth: NDArray[Any]) -> float:
+    """Root mean square of rounding to a grid: the mean square is step²/12."""
     if operand.quantization is None or operand.quantization.table or not truth.size:
         return 0.0
     return float(np.sqrt(np.mean(np.square(quantization_steps(operand))) / 12))
 
 
-def ratio_of(found: Measurement, expected: Noise) -> float:
-    """Introduced over expected error, of all elements or of the bulk, whichever is worse."""
-    if found.mismatched:
+def ratio_of(measurement: Measurement, expected: Noise) -> float:
+    """Introduced over expected error: the larger ratio of all elements and of the bulk."""
+    if measurement.mismatched:
         return inf
-    return max(_ratio(*pair) for pair in zip(noise_of(found), expected, strict=True))
+    return max(_ratio(*pair) for pair in zip(noise_of(measurement), expected, strict=True))
 
 
-def with_bulk_note(row: Row, found: Measurement, expected: Noise | None) -> Row:
-    """The row, with a note where it is guilty by its bulk alone."""
-    made = row.introduced
-    if made is None or expected is None or found.mismatched or found.bulk_rmse is None:
+def add_bulk_note(row: Row, measurement: Measurement, expected: Noise | None) -> Row:
+    """Add a note to the row if only its bulk exceeds the expected error."""
+    introduced = row.introduced
+    if (
+        introduced is None
+        or expected is None
+        or measurement.mismatched
+        or measurement.bulk_rmse is None
+    ):
         return row
-    whole, bulk = (_ratio(*pair) for pair in zip(noise_of(found), expected, strict=True))
-    if bulk <= max(whole, PRESETS[made.preset].introduced[0]):
+    all_ratio, bulk_ratio = (
+        _ratio(*pair) for pair in zip(noise_of(measurement), expected, strict=True)
+    )
+    if bulk_ratio <= max(all_ratio, PRESETS[introduced.preset].introduced[0]):
         return row
     return replace(row, notes=(*row.notes, BESIDE_OUTLIERS))
 
@@ -123,7 +139,7 @@ def _ratio(introduced: float, expected: float) -> float:
 
 
 class EvaluatesReference(Protocol):
-    """What the expected error needs of the calculation that asks for it."""
+    """What the expected error needs from the calculation of introduced error."""
 
     sides: Sides
     session: Evaluates
@@ -137,194 +153,216 @@ class EvaluatesReference(Protocol):
         dtype: str = "f64",
         parameter_dtype: str | None = None,
     ) -> dict[int, NDArray[Any]]:
-        """The outputs of a region on these inputs, by index."""
+        """Evaluate a region on these inputs; return its outputs by index."""
 
     def op(self, key: OpKey) -> Op:
         """The reference op of this key."""
 
 
 class ExpectedErrors:
-    """The errors that the precision of each op of the target allows."""
+    """Calculates the error that the precision of a target op allows."""
 
-    def __init__(self, introducer: EvaluatesReference) -> None:
-        self._introducer = introducer
+    def __init__(self, calculation: EvaluatesReference) -> None:
+        self._calculation = calculation
 
-    def allow(
+    def compare_with_expected(
         self,
         operands: OutputOperands,
-        found: Measurement,
-        exact: Exact,
+        measurement: Measurement,
+        exact: ExactOutputs,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> tuple[float | None, float | None, Noise | None]:
-        """The expected error, introduced as a multiple of it, and the noise that it comes from
-        where that was needed."""
+        """Return the expected error, introduced error as a multiple of it, and the expected noise;
+        None for what was not needed. `extra` caches evaluations of the region."""
         operand, truth = operands.operand, operands.truth
         index, local = operands.index, operands.local
         if local == "exact":
-            good = found.equal == found.count or self._is_twin(operand, exact, index)
-            return 0.0, (0.0 if good else inf), None
-        if found.rmse == 0 and not found.mismatched:
+            is_equal = measurement.equal == measurement.count or self._is_bit_equal(
+                operand, exact, index
+            )
+            return 0.0, (0.0 if is_equal else inf), None
+        if measurement.rmse == 0 and not measurement.mismatched:
             return None, 0.0, None
         target, hidden = operands.target, operands.hidden
-        allowed = self._expected(operand, target, truth, exact, index, local, hidden, extra)
-        if local in _INTEGER_UNITS:
-            cut = self._cut_off(
-                target, truth, self._introducer.sides.operand(1, operands.reference)
+        expected = self._expected_noise(operand, target, truth, exact, index, local, hidden, extra)
+        if local in _UNIT_ROUNDOFFS:
+            clipping = self._clipping_rms(
+                target, truth, self._calculation.sides.operand(1, operands.reference)
             )
-            allowed = np.hypot(allowed, cut)
-        ratio = ratio_of(found, allowed)
-        off = ratio > PRESETS[local].introduced[0] and not found.mismatched
-        if off and self._is_twin(operand, exact, index):
-            return found.rmse or 0.0, 1.0, None
-        return float(allowed[0]), ratio, allowed
+            expected = np.hypot(expected, clipping)
+        ratio = ratio_of(measurement, expected)
+        is_above_limit = ratio > PRESETS[local].introduced[0] and not measurement.mismatched
+        if is_above_limit and self._is_bit_equal(operand, exact, index):
+            return measurement.rmse or 0.0, 1.0, None
+        return float(expected[0]), ratio, expected
 
-    def _expected(
+    def _expected_noise(
         self,
         operand: Operand,
         target: Tensor,
         truth: NDArray[Any],
-        exact: Exact,
+        exact: ExactOutputs,
         index: int,
         local: str,
         hidden: PrecisionBetween,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
-        """Root mean square of the error that the op's precision allows: the greatest of what
-        rounding the result, rounding the parameters and computing in this precision cost."""
-        costs = [rounding(operand, truth)]
+        """The error that the precision of the op allows: the largest error of rounding the result,
+        of rounding the parameters and of computing in this precision."""
+        errors = [rounding_noise(operand, truth)]
         if len(exact.region.ops) > 1:
             if "stepwise" not in extra:
-                extra["stepwise"] = self._stepwise(exact, operand.dtype)
-            costs.append(distance(extra["stepwise"].get(index), truth))
-        within = _UNITS.get(hidden.results, operand.dtype)
-        if is_coarser(hidden.results, "f32") and within != operand.dtype:
+                extra["stepwise"] = self._evaluate_stepwise(exact, operand.dtype)
+            errors.append(noise_between(extra["stepwise"].get(index), truth))
+        hidden_dtype = _ROUNDING_DTYPES.get(hidden.results, operand.dtype)
+        if is_coarser(hidden.results, "f32") and hidden_dtype != operand.dtype:
             if "within" not in extra:
-                inputs = round_inputs(exact.inputs, within)
-                found = self._stepwise(replace(exact, inputs=inputs), within)
-                extra["within"] = found or self._introducer.evaluate(exact.region, inputs)
-            costs.append(distance(extra["within"].get(index), truth))
+                inputs = round_inputs(exact.inputs, hidden_dtype)
+                outputs = self._evaluate_stepwise(replace(exact, inputs=inputs), hidden_dtype)
+                extra["within"] = outputs or self._calculation.evaluate(exact.region, inputs)
+            errors.append(noise_between(extra["within"].get(index), truth))
         parameters = hidden.parameters
-        if parameters in _UNITS and is_coarser(parameters, "f32"):
+        if parameters in _ROUNDING_DTYPES and is_coarser(parameters, "f32"):
             if "parameters" not in extra:
-                extra["parameters"] = self._introducer.evaluate(
-                    exact.region, exact.inputs, "f64", _UNITS[parameters]
+                extra["parameters"] = self._calculation.evaluate(
+                    exact.region, exact.inputs, "f64", _ROUNDING_DTYPES[parameters]
                 )
-            costs.append(distance(extra["parameters"].get(index), truth))
+            errors.append(noise_between(extra["parameters"].get(index), truth))
         if "f32" not in extra:
             try:
-                extra["f32"] = self._introducer.evaluate(exact.region, exact.inputs, "f32")
+                extra["f32"] = self._calculation.evaluate(exact.region, exact.inputs, "f32")
             except SyncpointError:
                 extra["f32"] = {}
-        costs.append(
-            self._gain(exact.region, local, target) * distance(extra["f32"].get(index), truth)
+        errors.append(
+            self._precision_factor(exact.region, local, target)
+            * noise_between(extra["f32"].get(index), truth)
         )
-        if local in _INTEGER_UNITS:
-            costs.append(self._integers(target, truth, exact, index, extra))
-        return np.asarray(np.maximum.reduce(costs))
+        if local in _UNIT_ROUNDOFFS:
+            errors.append(self._integer_noise(target, truth, exact, index, extra))
+        return np.asarray(np.maximum.reduce(errors))
 
-    def _integers(
+    def _integer_noise(
         self,
         target: Tensor,
         truth: NDArray[Any],
-        exact: Exact,
+        exact: ExactOutputs,
         index: int,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
-        """What rounding to integers between this op and the sync points before it costs: of
-        its inputs, of its parameters and of what lies in between, which add up as noise does."""
-        grids = grids_behind(self._introducer.sides.target, target.key, self._introducer.paired)
+        """The error of rounding to integers between this op and the sync points before it: of its
+        inputs, its parameters and the tensors in between, added as independent noise."""
+        grids = find_grids_behind(
+            self._calculation.sides.target, target.key, self._calculation.paired
+        )
         if not grids:
-            return no_noise()
+            return zero_noise()
         if "grids" not in extra:
-            rows = {e: self._introducer.by_reference.get(self._key(e, exact)) for e in exact.inputs}
+            rows = {
+                e: self._calculation.by_reference.get(self._key(e, exact)) for e in exact.inputs
+            }
             paired = {e: row.target.key for e, row in rows.items() if row is not None}
-            fed = grids.rounded_inputs(exact.inputs, paired)
-            extra["grids"] = self._introducer.evaluate(exact.region, fed)
-            fed = grids.rounded_parameters(self._introducer.sides.target, exact.inputs)
-            extra["levels"] = self._introducer.evaluate(exact.region, fed)
-        noise = [distance(extra[name].get(index), truth) for name in ("grids", "levels")]
-        passed_on = same_noise(grids.passed_on(truth.size))
+            rounded_values = grids.round_inputs(exact.inputs, paired)
+            extra["grids"] = self._calculation.evaluate(exact.region, rounded_values)
+            rounded_values = grids.round_parameters(self._calculation.sides.target, exact.inputs)
+            extra["levels"] = self._calculation.evaluate(exact.region, rounded_values)
+        noise = [noise_between(extra[name].get(index), truth) for name in ("grids", "levels")]
+        passed_on = uniform_noise(grids.passed_on_rms(truth.size))
         return np.asarray(np.linalg.norm([*noise, passed_on], axis=0))
 
-    def _cut_off(self, target: Tensor, truth: NDArray[Any], reference: Operand) -> float:
-        """What integers that hold all that the reference has cut off here: error of ops before
-        drives values beyond their ends, and that is not this op's doing."""
-        grids = grids_behind(
-            self._introducer.sides.target, target.key, self._introducer.paired
+    def _clipping_rms(self, target: Tensor, truth: NDArray[Any], reference: Operand) -> float:
+        """Root mean square of the values that integers clip here although they can hold the values
+        of the reference: an error upstream moved values out of range, which is not this op's
+        error."""
+        grids = find_grids_behind(
+            self._calculation.sides.target, target.key, self._calculation.paired
         ).between
-        own = np.asarray(dequantize(reference), np.float64)
-        costs = [0.0]
+        reference_values = np.asarray(dequantize(reference), np.float64)
+        errors = [0.0]
         for grid in [*grids, *([target] if target.quantization is not None else [])]:
-            ends = ends_of(grid, truth.shape)
-            if ends is None or grid.count != truth.size or own.shape != truth.shape:
+            value_range = grid_range(grid, truth.shape)
+            if (
+                value_range is None
+                or grid.count != truth.size
+                or reference_values.shape != truth.shape
+            ):
                 continue
-            cut, theirs = (finite_rms(value - np.clip(value, *ends)) for value in (truth, own))
-            if theirs < cut / 4:
-                costs.append(cut)
-        return max(costs)
+            clipped, reference_clipped = (
+                finite_rms(value - np.clip(value, *value_range))
+                for value in (truth, reference_values)
+            )
+            if reference_clipped < clipped / 4:
+                errors.append(clipped)
+        return max(errors)
 
-    def _key(self, edge: Edge, exact: Exact) -> TensorKey:
+    def _key(self, edge: Edge, exact: ExactOutputs) -> TensorKey:
         return TensorKey(edge.op, edge.role, edge.index, exact.region.part)
 
-    def _is_twin(self, operand: Operand, exact: Exact, index: int) -> bool:
-        """Whether the target has the very bits that the reference's op gives in the target's
-        own types: a constant such as 0.1 is another number in each of them, and float64
-        knows only its own."""
-        floats = [
+    def _is_bit_equal(self, operand: Operand, exact: ExactOutputs, index: int) -> bool:
+        """Whether the target is bit-equal to the reference's ops in one of the target's own types.
+        A constant such as 0.1 is a different number in each type, also in float64."""
+        dtypes = [
             DTYPES[dtype_name(v)] for e, v in exact.inputs.items() if e.role is not Role.PARAMETER
         ]
-        kinds = {d.name for d in floats if d.kind is Kind.FLOAT}
-        kinds |= {operand.dtype} & {"f32", "f16", "bf16"}
-        for dtype in sorted(kinds - {"f64"}):
+        names = {d.name for d in dtypes if d.kind is Kind.FLOAT}
+        names |= {operand.dtype} & {"f32", "f16", "bf16"}
+        for dtype in sorted(names - {"f64"}):
             try:
-                twin = self._introducer.evaluate(exact.region, exact.inputs, dtype).get(index)
+                output = self._calculation.evaluate(exact.region, exact.inputs, dtype).get(index)
             except SyncpointError:
                 continue
-            if twin is not None and twin.shape == operand.array.shape:
-                found = measure([Pair(operand, Operand(twin, dtype_name(twin)))])[0]
-                if found.equal == found.count:
+            if output is not None and output.shape == operand.array.shape:
+                measurement = measure([Pair(operand, Operand(output, dtype_name(output)))])[0]
+                if measurement.equal == measurement.count:
                     return True
         return False
 
-    def _gain(self, region: Region, local: str, target: Tensor) -> float:
-        """How much worse than in float32 the ops compute in the target's precision. Ops that
-        accumulate err in their accumulator, which is a float32 whatever they read and write."""
-        narrow = target.dtype != "f64"
-        if narrow and any(
-            op_kind(self._introducer.op(k).type) in _ACCUMULATING for k in region.ops
+    def _precision_factor(self, region: Region, local: str, target: Tensor) -> float:
+        """The error in the target's precision relative to float32. Ops that accumulate have the
+        error of their accumulator, which is a float32 for all types of inputs and outputs."""
+        is_narrow = target.dtype != "f64"
+        if is_narrow and any(
+            op_kind(self._calculation.op(key).type) in _ACCUMULATING for key in region.ops
         ):
             return 1.0
-        return _unit(local, target.dtype) / DTYPES["f32"].unit
+        return _unit_roundoff(local, target.dtype) / DTYPES["f32"].unit
 
-    def _stepwise(self, exact: Exact, dtype: str) -> dict[int, NDArray[Any]]:
-        """The region's outputs where every op inside rounds its result to the target's type, as
-        a target that keeps the tensors in between, but does not show them, would."""
-        needed = {edge for key in exact.region.ops for edge in self._introducer.op(key).inputs}
+    def _evaluate_stepwise(self, exact: ExactOutputs, dtype: str) -> dict[int, NDArray[Any]]:
+        """The outputs of a region in which every op rounds its outputs to the target's type, like a
+        target that stores the tensors in between; empty if it cannot be evaluated."""
+        needed = {edge for key in exact.region.ops for edge in self._calculation.op(key).inputs}
         needed |= set(exact.region.outputs)
-        known: dict[Edge, NDArray[Any]] = dict(exact.inputs)
-        numpy = DTYPES[dtype].numpy
+        values: dict[Edge, NDArray[Any]] = dict(exact.inputs)
+        numpy_dtype = DTYPES[dtype].numpy
         if DTYPES[dtype].kind is not Kind.FLOAT:
             return {}
         try:
             for key in exact.region.ops:
-                wanted = tuple(sorted((e for e in needed if e.op == key), key=lambda e: e.index))
-                fed = tuple(e for e in self._introducer.op(key).inputs if e in known)
-                step = Region((key,), fed, wanted, exact.region.part)
-                values = self._introducer.session.evaluate(step, {e: known[e] for e in fed}, "f64")
-                for edge, value in zip(wanted, values, strict=True):
+                output_edges = tuple(
+                    sorted((edge for edge in needed if edge.op == key), key=lambda edge: edge.index)
+                )
+                input_edges = tuple(
+                    edge for edge in self._calculation.op(key).inputs if edge in values
+                )
+                step = Region((key,), input_edges, output_edges, exact.region.part)
+                outputs = self._calculation.session.evaluate(
+                    step, {edge: values[edge] for edge in input_edges}, "f64"
+                )
+                for edge, value in zip(output_edges, outputs, strict=True):
                     if value is None:
                         continue
                     with np.errstate(over="ignore", invalid="ignore"):
-                        rounded = value.astype(numpy) if value.dtype.kind == "f" else value
-                    known[edge] = rounded
+                        rounded_value = (
+                            value.astype(numpy_dtype) if value.dtype.kind == "f" else value
+                        )
+                    values[edge] = rounded_value
         except SyncpointError:
             return {}
-        return {e.index: known[e] for e in exact.region.outputs if e in known}
+        return {edge.index: values[edge] for edge in exact.region.outputs if edge in values}
 
 
-def _unit(local: str, dtype: str) -> float:
-    if local in _INTEGER_UNITS:
-        return _INTEGER_UNITS[local]
+def _unit_roundoff(local: str, dtype: str) -> float:
+    if local in _UNIT_ROUNDOFFS:
+        return _UNIT_ROUNDOFFS[local]
     if dtype == "f64" and local == "f32":
         return DTYPES["f64"].unit
-    return DTYPES[_UNITS.get(local, "f32")].unit
+    return DTYPES[_ROUNDING_DTYPES.get(local, "f32")].unit

@@ -1,9 +1,9 @@
-"""Introduced error in its local form, and the error that was to be expected.
+"""Calculate introduced error in its local form: the reference's ops on the target's values.
 
-The reference's ops between two sync points are run in float64 on the values the target itself
-recorded there. Where the target's output departs from that, the target's op did it; what was
-wrong with its inputs is in both and cancels. The reference's parameters are used, so a wrong
-weight shows where it is used and nowhere else.
+The reference's ops between two sync points are evaluated in float64 on the values that the target
+recorded. A difference to the target's output is the error of the target's op; errors in its inputs
+are in both and cancel. The parameters of the reference are used, so a wrong weight shows only where
+it is used. `add_local_errors` is the entry; the record is `Introduced` in `comparison/rows.py`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 from numpy.typing import NDArray
 
 from syncpoint.comparison.events import Stage, Step
-from syncpoint.comparison.introduced_error.expected_error import ExpectedErrors, with_bulk_note
-from syncpoint.comparison.introduced_error.loop_states import Carried, is_state
+from syncpoint.comparison.introduced_error.expected_error import ExpectedErrors, add_bulk_note
+from syncpoint.comparison.introduced_error.loop_states import StateErrors, is_state
 from syncpoint.comparison.introduced_error.regions import (
     NoRegion,
     Regions,
     RegionTooLarge,
-    unknown_reason,
+    reason_unknown,
 )
 from syncpoint.comparison.introduced_error.true_values import (
-    Exact,
+    ExactOutputs,
     OutputOperands,
+    copy_non_finite_marks,
     measure_against,
-    with_marks_of,
 )
 from syncpoint.comparison.masking import blank_masked
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
@@ -45,25 +45,24 @@ from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, Tensor, Tenso
 from syncpoint.runtimes.protocol import Evaluates, Region
 
 _ALWAYS_FITS = 1 << 24
-"""Elements of a region that is run whatever memory is free."""
+"""Number of elements up to which a region is evaluated without checking free memory."""
 _BYTES_PER_ELEMENT = 32
-"""Memory that a region takes for each element: in float64, once more in float32, and what is
-made of its result."""
+"""Memory of a region for each element: in float64, in float32, and for its outputs."""
 
 
-def add_introduced(
+def add_local_errors(
     sides: Sides,
     rows: list[Row],
     session: Evaluates,
     log: ProgressLog | None = None,
     events: EventSink = NULL_SINK,
 ) -> list[Row]:
-    """The rows with what each op introduced, or why that is not known."""
-    return Introducer(sides, rows, session, log, events).all()
+    """Add to each row the error that its op introduced, or the reason why it is unknown."""
+    return LocalCalculation(sides, rows, session, log, events).add_errors()
 
 
-class Introducer:
-    """Goes through the rows, one reference op at a time."""
+class LocalCalculation:
+    """Calculates the introduced error of all rows, one reference op at a time."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Introducer:
         events: EventSink = NULL_SINK,
         max_elements: int | None = None,
     ) -> None:
-        """A region of more than `max_elements` is not run; with None, of more than fits memory."""
+        """A region of more than `max_elements` is not evaluated; with None, free memory decides."""
         self.sides = sides
         self.max_elements = max_elements
         self.rows = rows
@@ -86,70 +85,71 @@ class Introducer:
         self.paired = {row.target.key for row in self.by_reference.values()}
         self.expected = ExpectedErrors(self)
 
-    def all(self) -> list[Row]:
-        """The rows with what each op introduced, or why that is not known."""
-        out = list(self.rows)
+    def add_errors(self) -> list[Row]:
+        """Add to each row the error that its op introduced, or the reason why it is unknown."""
+        rows = list(self.rows)
         groups: dict[tuple[OpKey, Part], list[int]] = {}
-        for at, row in enumerate(out):
+        for index, row in enumerate(rows):
             if is_computed(row) and not row.unmeasured and row.basis == Kept.VALUES:
-                groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(at)
+                groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(index)
         for number, ((op, part), members) in enumerate(groups.items()):
             self.events.send(Step(stage=Stage.INTRODUCED, done=number, total=len(groups)))
-            found = self._settled(op, part, [out[m] for m in members])
-            for at, row in zip(members, found, strict=True):
-                out[at] = row
-        carried = Carried(self, measure_against)
-        return [carried.row(row) if is_state(row) else row for row in out]
+            measured = self._rows_of_op(op, part, [rows[m] for m in members])
+            for index, row in zip(members, measured, strict=True):
+                rows[index] = row
+        state_errors = StateErrors(self, measure_against)
+        return [state_errors.add_error(row) if is_state(row) else row for row in rows]
 
-    def made_by(self, row: Row, maker: TensorKey) -> Row:
-        """A row whose reference is what an op gave, with what the ops before it introduced."""
-        stand_in = replace(row, reference=replace(row.reference, key=maker))
-        (found,) = self._group(maker.op, maker.part, [stand_in])
-        return replace(found, reference=row.reference)
+    def row_of_producer(self, row: Row, producer: TensorKey) -> Row:
+        """The row with the error that the ops before `producer` introduced."""
+        stand_in = replace(row, reference=replace(row.reference, key=producer))
+        (measured,) = self._evaluate_group(producer.op, producer.part, [stand_in])
+        return replace(measured, reference=row.reference)
 
-    def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
-        """The rows of one reference op, from the log of an earlier attempt if it has them."""
+    def _rows_of_op(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
+        """The rows of one reference op with their errors, from the log of an earlier attempt if it
+        has them."""
         if self.log is None:
-            return list(self._group(op, part, rows))
-        known = [self.log.introduced_row(row) for row in rows]
-        if None not in known:
-            return [row for row in known if row is not None]
-        found = list(self._group(op, part, rows))
-        self.log.add_introduced(found)
-        return found
+            return list(self._evaluate_group(op, part, rows))
+        logged = [self.log.introduced_row(row) for row in rows]
+        if None not in logged:
+            return [row for row in logged if row is not None]
+        measured = list(self._evaluate_group(op, part, rows))
+        self.log.add_introduced(measured)
+        return measured
 
-    def _group(self, op: OpKey, part: Part, rows: list[Row]) -> Iterable[Row]:
-        """All rows of one reference op: one evaluation serves them."""
+    def _evaluate_group(self, op: OpKey, part: Part, rows: list[Row]) -> Iterable[Row]:
+        """Measure all rows of one reference op with one evaluation."""
         try:
-            exact = self.exact(op, [row.reference.key.index for row in rows], part)
+            exact = self.evaluate_exactly(op, [row.reference.key.index for row in rows], part)
         except (NoRegion, SyncpointError) as error:
-            return [replace(row, unknown=unknown_reason(error)) for row in rows]
-        # One more evaluation each serves all outputs, and none is needed where nothing is off.
+            return [replace(row, unknown=reason_unknown(error)) for row in rows]
+        # Each further evaluation serves all outputs; none is needed if there is no error.
         extra: dict[str, dict[int, NDArray[Any]]] = {}
-        return [self._row(row, exact, extra) for row in rows]
+        return [self._measure_row(row, exact, extra) for row in rows]
 
-    def exact(
+    def evaluate_exactly(
         self,
         op: OpKey,
         indices: list[int],
         part: Part,
         through: AbstractSet[TensorKey] = frozenset(),
-    ) -> Exact:
-        """What the reference's ops give on the target's values; NoRegion where they cannot.
-        `through` are tensors of the reference that are computed, whatever they are paired with."""
+    ) -> ExactOutputs:
+        """Evaluate the reference's ops in float64 on the target's values; NoRegion if that is not
+        possible. `through` are tensors of the reference that are computed even if paired."""
         regions = self.regions
         if through:
             regions = Regions(self.sides.reference, set(self.by_reference) - through)
-        region = regions.behind(op, indices, part)
-        elements = regions.elements(region)
+        region = regions.find_behind(op, indices, part)
+        elements = regions.count_elements(region)
         limit = self.max_elements
         if limit is None and elements > _ALWAYS_FITS:
             limit = available_bytes() // _BYTES_PER_ELEMENT
         if limit is not None and elements > limit:
             raise RegionTooLarge(elements, limit)
-        inputs = {edge: self.fed(edge, part) for edge in region.inputs}
+        inputs = {edge: self.target_value(edge, part) for edge in region.inputs}
         inputs |= self._recorded_parameters(region)
-        return Exact(region, inputs, self.evaluate(region, inputs))
+        return ExactOutputs(region, inputs, self.evaluate(region, inputs))
 
     def evaluate(
         self,
@@ -158,7 +158,7 @@ class Introducer:
         dtype: str = "f64",
         parameter_dtype: str | None = None,
     ) -> dict[int, NDArray[Any]]:
-        """The outputs of a region on these inputs, by index."""
+        """Evaluate a region on these inputs; return its outputs by index."""
         values = self.session.evaluate(region, inputs, dtype, parameter_dtype)
         return {
             edge.index: value
@@ -166,8 +166,8 @@ class Introducer:
             if value is not None
         }
 
-    def fed(self, edge: Edge, part: Part) -> NDArray[Any]:
-        """What the target had at the place where the reference reads `edge`."""
+    def target_value(self, edge: Edge, part: Part) -> NDArray[Any]:
+        """The target's value of the tensor that the reference reads as `edge`."""
         key = TensorKey(edge.op, edge.role, edge.index, part)
         row = self.by_reference.get(key)
         if row is not None:
@@ -181,51 +181,55 @@ class Introducer:
         return undo_quantization(operand_of(self.sides.reference, tensor)).array
 
     def _recorded_parameters(self, region: Region) -> dict[Edge, NDArray[Any]]:
-        """The parameters as they were when the reference was recorded. The model itself may
-        have been changed since, which is how faults are planted in notebooks."""
-        found = {}
+        """The parameters as recorded with the reference. The model may have been changed since, for
+        example in a notebook."""
+        parameters = {}
         for key in region.ops:
             for edge in self.op(key).inputs:
-                if edge.role is not Role.PARAMETER or edge in found:
+                if edge.role is not Role.PARAMETER or edge in parameters:
                     continue
                 tensor = self.sides.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
                 if tensor is not None and tensor.kept is Kept.VALUES:
-                    found[edge] = self.sides.reference.values(tensor)
-        return found
+                    parameters[edge] = self.sides.reference.values(tensor)
+        return parameters
 
-    def _row(self, row: Row, exact: Exact, extra: dict[str, dict[int, NDArray[Any]]]) -> Row:
-        operands = self._operands(row, exact)
+    def _measure_row(
+        self, row: Row, exact: ExactOutputs, extra: dict[str, dict[int, NDArray[Any]]]
+    ) -> Row:
+        operands = self._prepare_operands(row, exact)
         if isinstance(operands, Reason):
             return replace(row, unknown=operands)
         operand, truth, local = operands.operand, operands.truth, operands.local
-        found = measure_against(operand, truth, operands.reference.dtype)
-        if found.mismatched:
-            truth = with_marks_of(truth, operand, self.sides.operand(1, operands.reference))
+        measurement = measure_against(operand, truth, operands.reference.dtype)
+        if measurement.mismatched:
+            truth = copy_non_finite_marks(truth, operand, self.sides.operand(1, operands.reference))
             operands = replace(operands, truth=truth)
-            found = measure_against(operand, truth, operands.reference.dtype)
-        if local != "exact" and found.compared == 0 and not found.mismatched:
+            measurement = measure_against(operand, truth, operands.reference.dtype)
+        if local != "exact" and measurement.compared == 0 and not measurement.mismatched:
             return replace(row, unknown=Reason(detail="nothing finite to compare"))
-        expected, ratio, allowed = self.expected.allow(operands, found, exact, extra)
+        expected, ratio, expected_noise = self.expected.compare_with_expected(
+            operands, measurement, exact, extra
+        )
         ops = exact.region.ops
-        made = Introduced.of_measurement(
-            found,
+        introduced = Introduced.of_measurement(
+            measurement,
             expected=expected,
             ratio=ratio,
             precision=local,
             region=tuple(map(str, ops)) if len(ops) > 1 else (),
         )
-        return with_bulk_note(replace(row, introduced=made), found, allowed)
+        return add_bulk_note(replace(row, introduced=introduced), measurement, expected_noise)
 
-    def _operands(self, row: Row, exact: Exact) -> OutputOperands | Reason:
-        """What the target's op gave and what it should have given, or why they cannot be held
-        against each other."""
+    def _prepare_operands(self, row: Row, exact: ExactOutputs) -> OutputOperands | Reason:
+        """The output of the target's op and its true value, or the reason why they cannot be
+        compared."""
         index = row.reference.key.index
         if index not in exact.outputs:
             return Reason(detail="the reference's op gives no tensor here")
         truth = exact.outputs[index]
         if truth.shape != row.reference.shape:
-            shape = f"the reference's op gives shape {truth.shape} on the target's values"
-            return Reason(detail=shape)
+            detail = f"the reference's op gives shape {truth.shape} on the target's values"
+            return Reason(detail=detail)
         target = _required(self.sides.target.tensor(row.target.key))
         reference = _required(self.sides.reference.tensor(row.reference.key))
         operand, _ = fit_view(self.sides.operand(0, target), View(row.view), row.reference.shape)
@@ -235,12 +239,12 @@ class Introducer:
         hidden = self.sides.precisions[0].between(target.key, self.paired)
         if local != "exact":
             local = coarsest([local, hidden.results, hidden.parameters])
-        kept = self.sides.counted_elements(row)
-        if kept is not None:
-            counted = blank_masked(operand, truth, kept)
-            if counted is None:
+        counted_elements = self.sides.counted_elements(row)
+        if counted_elements is not None:
+            masked = blank_masked(operand, truth, counted_elements)
+            if masked is None:
                 return Reason(detail=f"positions of {operand.dtype} are masked")
-            operand, truth = counted
+            operand, truth = masked
         return OutputOperands(
             target=target,
             reference=reference,
@@ -260,7 +264,7 @@ class Introducer:
 
 
 def _has_values(sides: Sides, row: Row) -> bool:
-    """Whether the target's value at this row can be fed to the reference's ops."""
+    """Whether the target's value at this row can be an input of the reference's ops."""
     if row.basis != Kept.VALUES or row.target.key.role in (Role.PARAMETER, Role.MODEL_OUTPUT):
         return False
     return not row.unmeasured or row.unmeasured.code is ReasonCode.RANDOM

@@ -1,9 +1,9 @@
-"""What each step of a loop leaves to the next: states, held to account like ops.
+"""Introduced error of the states that each step of a loop passes to the next.
 
-What a state holds after a step was written by an op of the reference. Where the target has that
-op's result too, its state must hold the target's own; where not, what the reference's ops make
-of the target's values. What a state holds before a step is what the step before left, so that
-an error there is inherited; only what the first step begins with is judged by itself.
+An op of the reference writes the value of a state after a step. If the target has the output of
+that op, its state must equal that output; if not, the output of the reference's ops on the target's
+values. The value of a state before a step is that after the previous step, so an error there is
+inherited. Only the value before the first step is judged by itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.expected_error import ratio_of, rounding, with_bulk_note
-from syncpoint.comparison.introduced_error.regions import NoRegion, unknown_reason
+from syncpoint.comparison.introduced_error.expected_error import (
+    add_bulk_note,
+    ratio_of,
+    rounding_noise,
+)
+from syncpoint.comparison.introduced_error.regions import NoRegion, reason_unknown
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.sides import Sides
@@ -26,94 +30,104 @@ from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import Edge, Kept, Part, Role, TensorKey
 
 
-class Introduces(Protocol):
-    """What introduced error offers of itself."""
+class ErrorCalculation(Protocol):
+    """What the errors of states need from the calculation of introduced error."""
 
     sides: Sides
     by_reference: dict[TensorKey, Row]
 
-    def fed(self, edge: Edge, part: Part) -> NDArray[Any]:
-        """What the target had at the place where the reference reads `edge`."""
+    def target_value(self, edge: Edge, part: Part) -> NDArray[Any]:
+        """The target's value of the tensor that the reference reads as `edge`."""
 
-    def made_by(self, row: Row, maker: TensorKey) -> Row:
-        """A row whose reference is what an op gave, with what the ops before it introduced."""
+    def row_of_producer(self, row: Row, producer: TensorKey) -> Row:
+        """The row with the error that the ops before `producer` introduced."""
 
 
-Against = Callable[[Operand, NDArray[Any], str], Measurement]
+MeasureFunction = Callable[[Operand, NDArray[Any], str], Measurement]
 
 
 def is_state(row: Row) -> bool:
-    """Whether a row is of what a model keeps from step to step, with values on both sides."""
+    """Whether a row is a state of the model with values on both sides."""
     return row.target.key.role is Role.STATE and not row.unmeasured and row.basis == Kept.VALUES
 
 
-class Carried:
-    """Goes through the rows of states."""
+class StateErrors:
+    """Calculates the introduced error of states."""
 
-    def __init__(self, introducer: Introduces, against: Against) -> None:
-        self._introducer = introducer
-        self._sides = introducer.sides
-        self._against = against
-        self._keys: dict[str, TensorKey] | None = None
+    def __init__(self, calculation: ErrorCalculation, measure: MeasureFunction) -> None:
+        self._calculation = calculation
+        self._sides = calculation.sides
+        self._measure = measure
+        self._keys_by_text: dict[str, TensorKey] | None = None
 
-    def row(self, row: Row) -> Row:
-        """The row with what was introduced, or why that is not known."""
+    def add_error(self, row: Row) -> Row:
+        """Add the introduced error to a row, or the reason why it is unknown."""
         try:
-            return self._begun(row) if row.target.key.index else self._left(row)
-        except (NoRegion, SyncpointError) as error:
-            return replace(row, unknown=unknown_reason(error))
-
-    def _begun(self, row: Row) -> Row:
-        """What a step begins with."""
-        key = row.target.key
-        before = replace(key.part, step=key.part.step - 1)
-        left = self._sides.target.tensor(TensorKey(key.op, Role.STATE, 0, before))
-        if key.part.step < 1 or left is None or left.kept is not Kept.VALUES:
-            return row
-        mine = self._sides.target.tensor(key)
-        if mine is None or mine.shape != left.shape:
-            return row
-        operand = self._sides.operand(0, mine)
-        passed_on = undo_quantization(operand_of(self._sides.target, left)).array
-        return self._passed(row, operand, passed_on, left.dtype)
-
-    def _left(self, row: Row) -> Row:
-        """What a step leaves."""
-        tensor = self._sides.reference.tensor(row.reference.key)
-        maker = self._by_text().get(tensor.alias_of) if tensor is not None else None
-        if maker is None:
-            return replace(
-                row, unknown=Reason(detail="the reference does not tell which op wrote it")
+            return (
+                self._check_before_step(row)
+                if row.target.key.index
+                else self._check_after_step(row)
             )
-        mine = self._sides.target.tensor(row.target.key)
-        if mine is None:
-            return row
-        if maker in self._introducer.by_reference or maker.role is not Role.OUTPUT:
-            edge = Edge(maker.op, maker.index, maker.role)
-            truth = self._introducer.fed(edge, maker.part)
-            if truth.shape == row.reference.shape:
-                operand = self._sides.operand(0, mine)
-                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
-                return self._passed(row, operand, truth, row.reference.dtype)
-        return self._introducer.made_by(row, maker)
+        except (NoRegion, SyncpointError) as error:
+            return replace(row, unknown=reason_unknown(error))
 
-    def _passed(self, row: Row, operand: Operand, truth: NDArray[Any], reference_dtype: str) -> Row:
-        """A value that was to be passed on, and at most rounded on the way."""
-        found = self._against(operand, truth, reference_dtype)
-        if found.compared == 0 and not found.mismatched:
+    def _check_before_step(self, row: Row) -> Row:
+        """Compare a state before a step with its value after the previous step."""
+        key = row.target.key
+        previous_part = replace(key.part, step=key.part.step - 1)
+        previous = self._sides.target.tensor(TensorKey(key.op, Role.STATE, 0, previous_part))
+        if key.part.step < 1 or previous is None or previous.kept is not Kept.VALUES:
+            return row
+        tensor = self._sides.target.tensor(key)
+        if tensor is None or tensor.shape != previous.shape:
+            return row
+        operand = self._sides.operand(0, tensor)
+        passed_on = undo_quantization(operand_of(self._sides.target, previous)).array
+        return self._compare_passed_on(row, operand, passed_on, previous.dtype)
+
+    def _check_after_step(self, row: Row) -> Row:
+        """Compare a state after a step with the output of the op that writes it."""
+        reference_tensor = self._sides.reference.tensor(row.reference.key)
+        producer = (
+            self._key_by_text().get(reference_tensor.alias_of)
+            if reference_tensor is not None
+            else None
+        )
+        if producer is None:
+            return replace(
+                row, unknown=Reason(detail="the reference does not record which op wrote the state")
+            )
+        target_tensor = self._sides.target.tensor(row.target.key)
+        if target_tensor is None:
+            return row
+        if producer in self._calculation.by_reference or producer.role is not Role.OUTPUT:
+            edge = Edge(producer.op, producer.index, producer.role)
+            truth = self._calculation.target_value(edge, producer.part)
+            if truth.shape == row.reference.shape:
+                operand = self._sides.operand(0, target_tensor)
+                operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+                return self._compare_passed_on(row, operand, truth, row.reference.dtype)
+        return self._calculation.row_of_producer(row, producer)
+
+    def _compare_passed_on(
+        self, row: Row, operand: Operand, truth: NDArray[Any], reference_dtype: str
+    ) -> Row:
+        """Measure a value that should be passed on, at most rounded."""
+        measurement = self._measure(operand, truth, reference_dtype)
+        if measurement.compared == 0 and not measurement.mismatched:
             return replace(row, unknown=Reason(detail="nothing finite to compare"))
-        allowed = rounding(operand, truth)
-        made = Introduced.of_measurement(
-            found,
-            expected=float(allowed[0]),
-            ratio=ratio_of(found, allowed),
+        expected = rounding_noise(operand, truth)
+        introduced = Introduced.of_measurement(
+            measurement,
+            expected=float(expected[0]),
+            ratio=ratio_of(measurement, expected),
             precision=row.preset,
         )
-        return with_bulk_note(replace(row, introduced=made), found, allowed)
+        return add_bulk_note(replace(row, introduced=introduced), measurement, expected)
 
-    def _by_text(self) -> dict[str, TensorKey]:
-        if self._keys is None:
-            makers = (Role.OUTPUT, Role.MODEL_INPUT, Role.STATE)
-            found = (t.key for t in self._sides.reference.tensors if t.key.role in makers)
-            self._keys = {str(key): key for key in found}
-        return self._keys
+    def _key_by_text(self) -> dict[str, TensorKey]:
+        if self._keys_by_text is None:
+            roles = (Role.OUTPUT, Role.MODEL_INPUT, Role.STATE)
+            keys = (t.key for t in self._sides.reference.tensors if t.key.role in roles)
+            self._keys_by_text = {str(key): key for key in keys}
+        return self._keys_by_text

@@ -1,8 +1,8 @@
-"""Regions: the reference ops that lie between sync points.
+"""Regions: the reference ops between sync points.
 
-Seen from one sync point backwards, the region ends wherever a tensor of the reference is paired
-with a recorded target tensor: there the target's own value is fed in. Usually that is one op; it
-is more where the target fused or lost some.
+From one sync point backwards, a region ends at every reference tensor that is paired with a
+recorded target tensor: the target's value is its input. A region is usually one op; it has more if
+the target fused or lacks some.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from syncpoint.runtimes.protocol import Region
 
 
 class NoRegion(Exception):
-    """Why a region cannot be run, in words for the report."""
+    """A region cannot be evaluated; the message is the reason for the report."""
 
 
-def unknown_reason(error: NoRegion | SyncpointError) -> Reason:
-    """Why introduced error is not known where a region could not be run."""
+def reason_unknown(error: NoRegion | SyncpointError) -> Reason:
+    """The reason why introduced error is unknown if a region could not be evaluated."""
     if isinstance(error, SyncpointError):
         return Reason.of_error(None, error)
     return Reason(detail=str(error))
 
 
 class RegionTooLarge(NoRegion):
-    """The ops of a region read and give too many elements to be run in float64."""
+    """A region has too many elements to be evaluated in float64."""
 
     def __init__(self, elements: int, limit: int) -> None:
         self.elements = elements
         super().__init__(
-            f"its ops hold {elements:,} elements, above the limit of {limit:,} for float64"
+            f"its ops have {elements:,} elements, more than the limit of {limit:,} for float64"
         )
 
 
 class Regions:
-    """Finds regions in the reference, given which of its tensors are paired."""
+    """Finds regions in the reference between its paired tensors."""
 
     def __init__(self, reference: Run, paired: set[TensorKey]) -> None:
         self._run = reference
@@ -44,41 +44,41 @@ class Regions:
         self._order = {op.key: i for i, op in enumerate(reference.ops)}
         self._paired = paired
 
-    def elements(self, region: Region) -> int:
-        """How many elements the ops of a region read and give, parameters included."""
+    def count_elements(self, region: Region) -> int:
+        """The number of elements that the ops of a region read and return, with parameters."""
         edges = {*region.outputs, *(edge for key in region.ops for edge in self._ops[key].inputs)}
-        found = 0
+        element_count = 0
         for edge in edges:
             part = WHOLE if edge.role is Role.PARAMETER else region.part
             tensor = self._run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
-            found += tensor.count if tensor is not None else 0
-        return found
+            element_count += tensor.count if tensor is not None else 0
+        return element_count
 
-    def behind(self, op: OpKey, indices: list[int], part: Part) -> Region:
+    def find_behind(self, op: OpKey, indices: list[int], part: Part) -> Region:
         """The region that ends in outputs `indices` of a reference op."""
-        inside: set[OpKey] = set()
+        region_ops: set[OpKey] = set()
         inputs: dict[Edge, None] = {}
         waiting = [op]
         while waiting:
             key = waiting.pop()
-            if key in inside:
+            if key in region_ops:
                 continue
             current = self._ops.get(key)
             if current is None:
                 raise NoRegion(f"the reference has no record of the op {key}")
             if current.random:
                 raise NoRegion(f"{key} draws random numbers")
-            inside.add(key)
+            region_ops.add(key)
             for edge in current.inputs:
                 if edge.role is Role.PARAMETER:
                     continue
-                known = TensorKey(edge.op, edge.role, edge.index, part) in self._paired
-                if known or edge.role is not Role.OUTPUT:
+                is_paired = TensorKey(edge.op, edge.role, edge.index, part) in self._paired
+                if is_paired or edge.role is not Role.OUTPUT:
                     inputs[edge] = None
                 else:
                     waiting.append(edge.op)
         return Region(
-            tuple(sorted(inside, key=self._order.__getitem__)),
+            tuple(sorted(region_ops, key=self._order.__getitem__)),
             tuple(inputs),
             tuple(Edge(op, index) for index in indices),
             part,

@@ -1,8 +1,8 @@
-"""Introduced error in its second form: the target's ops, fed the reference's values.
+"""Calculate introduced error by replay: the target's ops on the reference's values.
 
-The target is executed once more. Whenever one of its ops has given its value, that is recorded
-and the reference's is put in its place, so that every op works on what the reference worked on
-and shows its own error alone.
+The target is executed once more. The output of each op is recorded and then replaced by the value
+of the reference, so that every op reads the values of the reference and shows only its own error.
+`add_replay_errors` is the entry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.local_calculation import Introducer
+from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
 from syncpoint.comparison.introduced_error.regions import Regions
 from syncpoint.comparison.operands import dequantize, operand_of, undo_quantization
 from syncpoint.comparison.rows import Row
@@ -33,27 +33,27 @@ from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 from syncpoint.supervision.scratch_folder import scratch_folder
 
-Value = Callable[[TensorKey, tuple[int, ...]], NDArray[Any] | None]
-"""What is put in the place of a tensor of the target; None leaves it."""
+ReplacementValue = Callable[[TensorKey, tuple[int, ...]], NDArray[Any] | None]
+"""Returns the value that replaces a target tensor; None keeps the tensor."""
 
 
-def add_replayed(
+def add_replay_errors(
     sides: Sides, rows: list[Row], reference: Evaluates, target: Replays, samples: list[Inputs]
 ) -> list[Row]:
-    """The rows with what each op of the target introduces by itself."""
-    feeder = _Feeder(sides, rows)
-    with replayed(target, samples, feeder.value) as (run, refused):
-        return _Forced(
-            Sides(run, sides.reference, sides.masks), rows, reference, feeder.put, refused
-        ).all()
+    """Add to each row the error that the target's op introduces by itself."""
+    feeder = _ReferenceValues(sides, rows)
+    with replay_with_values(target, samples, feeder.value) as (run, refused):
+        return _ReplayCalculation(
+            Sides(run, sides.reference, sides.masks), rows, reference, feeder.replaced, refused
+        ).add_errors()
 
 
 @contextmanager
-def replayed(
-    target: Replays, samples: list[Inputs], value: Value
+def replay_with_values(
+    target: Replays, samples: list[Inputs], value: ReplacementValue
 ) -> Iterator[tuple[Run, Mapping[OpKey, str]]]:
-    """The target executed once more with other values in some places: what it gave, for as long
-    as it is looked at, and the ops with which that could not be done."""
+    """Execute the target with replaced values; yield the recorded run, which exists only inside the
+    context, and the ops that could not be replayed, with the reason."""
     with scratch_folder() as folder:
         path = Path(folder) / "replay.run"
         refused: dict[OpKey, str] = {}
@@ -61,113 +61,115 @@ def replayed(
             recorder = Recorder(writer)
             for number, sample in enumerate(samples):
                 part = Part(sample=number) if len(samples) > 1 else WHOLE
-                # A runtime written for an earlier form of the protocol gives nothing.
+                # A runtime written for an earlier version of the protocol returns None.
                 refused |= target.replay(sample, value, recorder.for_part(part)) or {}
         yield Run.open(path), refused
 
 
 @dataclass
-class _Feeder:
-    """Finds the reference's value for each place of the target that can take it."""
+class _ReferenceValues:
+    """The reference's value for each target tensor that can hold it."""
 
     sides: Sides
     rows: list[Row]
-    put: set[TensorKey] = field(default_factory=set)
-    """The target's tensors that were given the reference's values."""
+    replaced: set[TensorKey] = field(default_factory=set)
+    """The target tensors that were replaced by values of the reference."""
 
     def __post_init__(self) -> None:
-        self._wanted = {r.target.key: r for r in self.rows if r.target.key.role is Role.OUTPUT}
+        self._rows = {r.target.key: r for r in self.rows if r.target.key.role is Role.OUTPUT}
 
     def value(self, key: TensorKey, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """What the target is to have here; None leaves it its own."""
-        row = self._wanted.get(key)
+        """The value that replaces a target tensor; None keeps the tensor."""
+        row = self._rows.get(key)
         if row is None or row.unmeasured:
             return None
-        mine = self.sides.target.tensor(key)
-        theirs = self.sides.reference.tensor(row.reference.key)
-        if mine is None or theirs is None or theirs.kept is not Kept.VALUES:
+        target = self.sides.target.tensor(key)
+        reference = self.sides.reference.tensor(row.reference.key)
+        if target is None or reference is None or reference.kept is not Kept.VALUES:
             return None
-        if not _can_hold(mine, theirs):
+        if not _can_hold(target, reference):
             return None
-        operand = operand_of(self.sides.reference, theirs)
-        # Integers on a grid must come as numbers to be put on that grid.
+        operand = operand_of(self.sides.reference, reference)
+        # A quantized target rounds the numbers to its own grid.
         real = (
             dequantize(operand)
-            if mine.quantization is not None
+            if target.quantization is not None
             else undo_quantization(operand).array
         )
         try:
-            found = View(row.view).undo(real, shape)
+            replacement = View(row.view).undo(real, shape)
         except ValueError:
             return None
-        if found is not None:
-            self.put.add(key)
-        return found
+        if replacement is not None:
+            self.replaced.add(key)
+        return replacement
 
 
-def _can_hold(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether the target's type has a place for the reference's numbers."""
-    if mine.quantization is not None:
-        return not mine.quantization.table
-    kinds = [DTYPES[t.dtype].kind for t in (mine, theirs)]
-    if theirs.quantization is not None:
+def _can_hold(target: Tensor, reference: Tensor) -> bool:
+    """Whether the target's type can hold the numbers of the reference."""
+    if target.quantization is not None:
+        return not target.quantization.table
+    kinds = [DTYPES[t.dtype].kind for t in (target, reference)]
+    if reference.quantization is not None:
         kinds[1] = Kind.FLOAT
     return kinds[0] is kinds[1] or (kinds[0] is Kind.FLOAT and kinds[1] is not Kind.COMPLEX)
 
 
-class _Forced(Introducer):
-    """The reference's ops on the reference's own values, as far as the target can hold them."""
+class _ReplayCalculation(LocalCalculation):
+    """The reference's ops on the reference's values, rounded to the target's types."""
 
     def __init__(
         self,
         sides: Sides,
         rows: list[Row],
         session: Evaluates,
-        put: set[TensorKey],
+        replaced: set[TensorKey],
         refused: Mapping[OpKey, str],
     ) -> None:
         super().__init__(sides, rows, session, None)
         self._refused = refused
-        # Where the target kept its own value the reference's ops go on from further back.
+        # If the target kept its own value, the region starts further upstream.
         self.by_reference = {
             key: row
             for key, row in self.by_reference.items()
-            if row.target.key.role is not Role.OUTPUT or row.target.key in put
+            if row.target.key.role is not Role.OUTPUT or row.target.key in replaced
         }
         self.regions = Regions(sides.reference, set(self.by_reference))
         self.paired = {row.target.key for row in self.by_reference.values()}
 
-    def fed(self, edge: Edge, part: Part) -> NDArray[Any]:
-        """The reference's value as the target was given it."""
+    def target_value(self, edge: Edge, part: Part) -> NDArray[Any]:
+        """The reference's value as the target received it."""
         key = TensorKey(edge.op, edge.role, edge.index, part)
         row = self.by_reference.get(key)
         tensor = self.sides.reference.tensor(key)
         if row is None or tensor is None or tensor.kept is not Kept.VALUES:
-            return super().fed(edge, part)
+            return super().target_value(edge, part)
         values = undo_quantization(operand_of(self.sides.reference, tensor)).array
-        mine = self.sides.target.tensor(row.target.key)
-        if mine is not None and mine.quantization is not None:
-            return self._on_grid(values, mine, row)
-        held = DTYPES[row.target.dtype]
-        if held.kind is Kind.FLOAT and values.dtype.kind == "f":
+        target_tensor = self.sides.target.tensor(row.target.key)
+        if target_tensor is not None and target_tensor.quantization is not None:
+            return self._round_to_grid(values, target_tensor, row)
+        target_dtype = DTYPES[row.target.dtype]
+        if target_dtype.kind is Kind.FLOAT and values.dtype.kind == "f":
             with np.errstate(over="ignore", invalid="ignore"):
-                values = values.astype(held.numpy)
+                values = values.astype(target_dtype.numpy)
         return values
 
-    def _on_grid(self, values: NDArray[Any], mine: Tensor, row: Row) -> NDArray[Any]:
-        assert mine.quantization is not None
-        turned = View(row.view).undo(values, mine.shape)
-        if turned is None:
+    def _round_to_grid(self, values: NDArray[Any], target_tensor: Tensor, row: Row) -> NDArray[Any]:
+        assert target_tensor.quantization is not None
+        undone = View(row.view).undo(values, target_tensor.shape)
+        if undone is None:
             return values
-        stored = quantize_values(turned, mine.quantization, DTYPES[mine.dtype].numpy)
-        real = dequantize(Operand(stored, mine.dtype, mine.quantization))
+        stored = quantize_values(
+            undone, target_tensor.quantization, DTYPES[target_tensor.dtype].numpy
+        )
+        real = dequantize(Operand(stored, target_tensor.dtype, target_tensor.quantization))
         return View(row.view).apply(real).reshape(values.shape)
 
-    def _settled(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
-        """The rows of one reference op; those whose target op did not run by itself say so."""
-        left = [row for row in rows if self.sides.target.tensor(row.target.key) is not None]
-        found = super()._settled(op, part, left) if left else []
-        by_target = {row.target.key: row for row in found}
+    def _rows_of_op(self, op: OpKey, part: Part, rows: list[Row]) -> list[Row]:
+        """The rows of one reference op; rows whose target op was not replayed get a reason."""
+        recorded = [row for row in rows if self.sides.target.tensor(row.target.key) is not None]
+        measured = super()._rows_of_op(op, part, recorded) if recorded else []
+        by_target = {row.target.key: row for row in measured}
         return [by_target.get(row.target.key) or self._not_replayed(row) for row in rows]
 
     def _not_replayed(self, row: Row) -> Row:

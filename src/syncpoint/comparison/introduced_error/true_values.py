@@ -1,4 +1,4 @@
-"""The target's values against float64 values that stand for the reference."""
+"""True values in float64: how they are stored and how the target is measured against them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from syncpoint.runtimes.protocol import Region
 
 
 def measure_against(operand: Operand, truth: NDArray[Any], reference_dtype: str) -> Measurement:
-    """The target against float64 values that stand for the reference. Mask positions are told
-    by the reference's own type: its lowest value is nothing special in float64."""
-    mask = mask_below(reference_dtype)
-    reference = Operand(truth, dtype_name(truth), mask_below=mask)
+    """Measure the target against true values in float64. Mask positions are recognized by the type
+    of the reference: its lowest value is an ordinary number in float64."""
+    mask_limit = mask_below(reference_dtype)
+    reference = Operand(truth, dtype_name(truth), mask_below=mask_limit)
     return measure([Pair(operand, reference)], bulk=True)[0]
 
 
 def mask_below(dtype: str) -> float | None:
-    """At or below this, a value of this type is a mask position."""
+    """The value at or below which a number of this type is a mask position; None without mask."""
     kind = DTYPES[dtype]
     return -kind.max / 2 if kind.kind is Kind.FLOAT and kind.bits >= 16 else None
 
 
-def _border(operand: Operand) -> float:
-    known = operand.mask_below
-    return known if known is not None else mask_below(operand.dtype) or -inf
+def _mask_limit_of(operand: Operand) -> float:
+    recorded_limit = operand.mask_below
+    return recorded_limit if recorded_limit is not None else mask_below(operand.dtype) or -inf
 
 
 def dtype_name(array: NDArray[Any]) -> str:
@@ -42,23 +42,23 @@ def dtype_name(array: NDArray[Any]) -> str:
     return from_numpy(array.dtype).name
 
 
-def with_marks_of(truth: NDArray[Any], target: Operand, recorded: Operand) -> NDArray[Any]:
-    """The truth with NaN, inf and mask where the target and the recorded reference both have
-    one: float64 stays finite where the reference's own precision does not, and a mask of
-    float16, -65504 plus a score, is an ordinary number for it."""
+def copy_non_finite_marks(truth: NDArray[Any], target: Operand, recorded: Operand) -> NDArray[Any]:
+    """Copy NaN, inf and mask positions to the truth where both the target and the recorded
+    reference have them. Float64 stays finite where the reference overflows, and a mask of float16,
+    -65504 plus a score, is an ordinary number in float64."""
     if truth.dtype.kind != "f":
         return truth
-    wide = dequantize(recorded)
-    masked = wide <= _border(recorded)
-    marked = ~np.isfinite(wide) | masked
-    seen = dequantize(target)
-    marked &= ~np.isfinite(seen) | (seen <= _border(target))
-    return np.where(marked, np.where(masked, -inf, wide), truth)
+    recorded_values = dequantize(recorded)
+    masked = recorded_values <= _mask_limit_of(recorded)
+    marked = ~np.isfinite(recorded_values) | masked
+    target_values = dequantize(target)
+    marked &= ~np.isfinite(target_values) | (target_values <= _mask_limit_of(target))
+    return np.where(marked, np.where(masked, -inf, recorded_values), truth)
 
 
 @dataclass(frozen=True)
-class Exact:
-    """The float64 outputs of one region on the target's values, with what made them."""
+class ExactOutputs:
+    """The float64 outputs of one region on the target's values, with region and inputs."""
 
     region: Region
     inputs: Mapping[Edge, NDArray[Any]]
@@ -67,16 +67,16 @@ class Exact:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOperands:
-    """One output of an op of the target beside its true value."""
+    """One output of a target op and its true value."""
 
     target: Tensor
     reference: Tensor
     operand: Operand
-    """The target's values, seen through the view."""
+    """The target's values through the view."""
     truth: NDArray[Any]
-    """What the reference's op gives in float64 on the target's values."""
+    """The output of the reference's op in float64 on the target's values."""
     index: int
     local: str
     """The precision of the op itself."""
     hidden: PrecisionBetween
-    """The precisions of ops that only the target has on the way to this one."""
+    """The precisions of ops before this one that only the target has."""

@@ -259,9 +259,9 @@ class ProgressLog:
             before, now = logged.get(name), request.get(name)
             if before != now:
                 raise InputError(
-                    f"the {name} has changed since the comparison at {self._folder} was started:"
-                    f" {_shorten(before)} then, {_shorten(now)} now",
-                    cure=f"use the same {name}, or {_RESTART_CURE}",
+                    f"the setting {name!r} has changed since the comparison at {self._folder} was"
+                    f" started: {_shorten(before)} then, {_shorten(now)} now",
+                    cure=f"use the same setting, or {_RESTART_CURE}",
                 )
 
     def _append(self, kind: str, body: object) -> None:

@@ -9,7 +9,7 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.protocol import Unfuses
-from syncpoint.runtimes.registry import runtime_of
+from syncpoint.runtimes.registry import load_recorded_runtime
 
 WHY = "the target again, op by op"
 
@@ -21,7 +21,7 @@ def can_be_unfused(case: Case) -> bool:
 
 def fusing_runtime(case: Case) -> Unfuses | None:
     """The runtime of the target, if it is one that fuses ops and can run them one by one."""
-    runtime: object = runtime_of(str(case.result.target.get("runtime", "")))
+    runtime: object = load_recorded_runtime(str(case.result.target.get("runtime", "")))
     return runtime if isinstance(runtime, Unfuses) else None
 
 

@@ -24,8 +24,8 @@ from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
-from syncpoint.runtimes.registry import runtime_of
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.registry import load_recorded_runtime
 
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
 _FINER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
@@ -141,7 +141,7 @@ class Accumulation:
         if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
         # The reference's inputs: the target's were rounded already.
-        given = recorded_inputs(case.reference) or None
+        given = read_recorded_inputs(case.reference) or None
         run = case.again("target", f"the target in {long_name(finer)}", given, dtype=finer)
         if run is None:
             return expected, None
@@ -159,7 +159,7 @@ class Accumulation:
 
 def _offers_dtype(case: Case, dtype: str) -> bool:
     """Whether the runtime of the target has an option to run its models in this type."""
-    runtime = runtime_of(str(case.result.target.get("runtime", "")))
+    runtime = load_recorded_runtime(str(case.result.target.get("runtime", "")))
     options = runtime.options() if runtime is not None else ()
     return any(option.name == "dtype" and dtype in option.choices for option in options)
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.grids_between_sync_points import (
-    Grids,
-    ends_of,
-    grids_behind,
+    IntegerGrids,
+    find_grids_behind,
+    grid_range,
 )
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
@@ -59,13 +59,13 @@ class Clipped:
         return self.left**2 <= _EXPLAINED * self.error**2
 
 
-def grids_of(case: Case, row: Row) -> Grids:
+def grids_of(case: Case, row: Row) -> IntegerGrids:
     """The integers between an op of the target and the sync points before it; its own too."""
     run = case.target
     if run is None:
-        return Grids()
+        return IntegerGrids()
     paired = {r.target.key for r in case.rows if r.target.key.role is not Role.PARAMETER}
-    found = grids_behind(run, row.target.key, paired - {row.target.key})
+    found = find_grids_behind(run, row.target.key, paired - {row.target.key})
     own = run.tensor(row.target.key)
     if own is not None and own.quantization is not None:
         found.between.append(own)
@@ -82,7 +82,7 @@ def _clipped(case: Case, experiment: RegionExperiment) -> Iterator[Clipped]:
     grids = grids_of(case, experiment.row)
     error = finite_rms(experiment.counted(experiment.error))
     for tensor in grids.between:
-        ends = ends_of(tensor, experiment.truth.shape)
+        ends = grid_range(tensor, experiment.truth.shape)
         if ends is None or int(np.prod(tensor.shape)) != experiment.truth.size:
             continue
         cut = np.clip(experiment.truth, *ends)
@@ -103,7 +103,7 @@ def _clipped(case: Case, experiment: RegionExperiment) -> Iterator[Clipped]:
             yield from _weights(case, experiment, grids, edge, value, error)
             continue
         for tensor, what in _grids_at(case, experiment, grids, edge):
-            ends = ends_of(tensor, value.shape)
+            ends = grid_range(tensor, value.shape)
             if ends is None or value.dtype.kind != "f":
                 continue
             made = experiment.fed({edge: np.clip(value, *ends).astype(value.dtype)})
@@ -116,7 +116,12 @@ def _clipped(case: Case, experiment: RegionExperiment) -> Iterator[Clipped]:
 
 
 def _weights(
-    case: Case, experiment: RegionExperiment, grids: Grids, edge: Edge, value: Array, error: float
+    case: Case,
+    experiment: RegionExperiment,
+    grids: IntegerGrids,
+    edge: Edge,
+    value: Array,
+    error: float,
 ) -> Iterator[Clipped]:
     for tensor in grids.parameters:
         if tensor.count != value.size or value.dtype.kind != "f" or case.target is None:
@@ -138,7 +143,7 @@ def _weights(
 
 
 def _grids_at(
-    case: Case, experiment: RegionExperiment, grids: Grids, edge: Edge
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, edge: Edge
 ) -> Iterator[tuple[Tensor, str]]:
     row = case.by_reference.get(_key(edge, experiment))
     tensor_in = grids.inputs.get(row.target.key) if row is not None else None
@@ -176,7 +181,7 @@ def cut_short(case: Case) -> list[tuple[Row, Clipped]]:
         op = case.op("target", tensor.key.op)
         if op is None or op_class(op.attributes.get("part_of") or op.type) != "quantize":
             continue
-        ends = ends_of(tensor, (1,))
+        ends = grid_range(tensor, (1,))
         sync = sync_point(case, op, tensor)
         own = case.values("reference", sync) if sync is not None else None
         if ends is None or sync is None or own is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncpoint.comparison.introduced_error.grids_between_sync_points import ends_of
+from syncpoint.comparison.introduced_error.grids_between_sync_points import grid_range
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
@@ -93,7 +93,7 @@ def wasted(case: Case) -> Iterator[Wasted]:
         row = sync_point(case, op, tensor)
         own = case.values("reference", row) if row is not None else None
         with np.errstate(all="ignore"):
-            ends = ends_of(tensor, (1,))
+            ends = grid_range(tensor, (1,))
         if own is None or ends is None or row is None:
             continue
         kept = own[np.isfinite(own) & (np.abs(own) < _MASK)]

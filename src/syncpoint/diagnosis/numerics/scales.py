@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.introduced_error.grids_between_sync_points import Grids, ends_of
+from syncpoint.comparison.introduced_error.grids_between_sync_points import IntegerGrids, grid_range
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
@@ -106,7 +106,7 @@ def _is_wrong(one: Misread) -> bool:
 
 
 def _candidates(
-    case: Case, experiment: RegionExperiment, grids: Grids, error: float
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, error: float
 ) -> Iterator[Misread]:
     own = next((t for t in grids.between if t.count == experiment.truth.size), None)
     inner = _inner(experiment, own)
@@ -237,7 +237,7 @@ def _inner(experiment: RegionExperiment, own: Tensor | None) -> NDArray[np.bool_
     inner = experiment.without_masked(
         np.isfinite(experiment.target) & np.isfinite(experiment.truth)
     )
-    ends = ends_of(own, experiment.truth.shape) if own is not None else None
+    ends = grid_range(own, experiment.truth.shape) if own is not None else None
     if ends is not None:
         # What stands for the last integer was rounded to the target's own type since.
         near = 1e-6 * (ends[1] - ends[0])
@@ -250,7 +250,7 @@ def _inner(experiment: RegionExperiment, own: Tensor | None) -> NDArray[np.bool_
 
 
 def _input_grid(
-    case: Case, experiment: RegionExperiment, grids: Grids, edge: Edge
+    case: Case, experiment: RegionExperiment, grids: IntegerGrids, edge: Edge
 ) -> Tensor | None:
     row = case.by_reference.get(TensorKey(edge.op, edge.role, edge.index, experiment.region.part))
     if row is None or case.target is None:
@@ -260,7 +260,7 @@ def _input_grid(
     return found if found is not None or own is None or own.quantization is None else own
 
 
-def _weight_grid(case: Case, grids: Grids, value: Array) -> Tensor | None:
+def _weight_grid(case: Case, grids: IntegerGrids, value: Array) -> Tensor | None:
     fitting = [t for t in grids.parameters if t.count == value.size]
     return fitting[0] if len(fitting) == 1 else None
 

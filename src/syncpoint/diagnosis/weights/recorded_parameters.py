@@ -164,7 +164,7 @@ def reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
     ops = [at.op]
     if introducer is not None and at.role is Role.OUTPUT:
         try:
-            ops = list(introducer.regions.behind(at.op, [at.index], at.part).ops)
+            ops = list(introducer.regions.find_behind(at.op, [at.index], at.part).ops)
         except NoRegion:
             ops = [at.op]
     found = []

@@ -1,4 +1,4 @@
-"""Writes an `.aimodelintermediates` folder: whole under its name, or not at all."""
+"""Writes the files of an `.aimodelintermediates` folder; it appears when it is complete."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SUFFIX = ".aimodelintermediates"
 METADATA = "metadata.json"
 CATEGORIES = ("inputs", "outputs", "intermediates")
 _DATA = "data"
-_ODD = re.compile(r"[^A-Za-z0-9_.+-]+")
-_MAX_NAME = 150
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
+_MAX_NAME_CHARACTERS = 150
 
 
 class IntermediatesWriter:
-    """A folder in the making, under another name until `finish`."""
+    """Writes one folder, which has a temporary name until `finish`."""
 
     def __init__(self, path: Path) -> None:
-        """An InputError if there is something at `path` already."""
+        """Create the temporary folder; a `path` that exists is an InputError."""
         self.path = path
         self._entries: dict[str, dict[str, Any]] = {category: {} for category in CATEGORIES}
         self._number = 0
@@ -53,24 +53,24 @@ class IntermediatesWriter:
     def __contains__(self, name: str) -> bool:
         return any(name in entries for entries in self._entries.values())
 
-    def reserve(self, name: str) -> str:
-        """The next file for a value of `name`, counted whether or not it is written."""
-        stem = _ODD.sub("_", name)[:_MAX_NAME]
+    def reserve_file(self, name: str) -> str:
+        """Return the next file for a value of `name`; it counts even if it is not written."""
+        stem = _NOT_IN_FILE_NAMES.sub("_", name)[:_MAX_NAME_CHARACTERS]
         self._number += 1
         return f"{_DATA}/{stem}_{self._number - 1:04d}.npy"
 
-    def array(self, file: str, array: NDArray[Any]) -> None:
-        """Write an array in the memory order it has."""
+    def write_array(self, file: str, array: NDArray[Any]) -> None:
+        """Write an array in its own memory order."""
         with write_errors(self.path), (self._partial / file).open("xb") as opened:
             np.save(opened, array, allow_pickle=False)
 
-    def pieces(self, file: str, pieces: Iterable[bytes | memoryview]) -> None:
-        """Write header and data that come in pieces."""
+    def write_pieces(self, file: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write a header and values that come in pieces."""
         with write_errors(self.path), (self._partial / file).open("xb") as opened:
             for piece in pieces:
                 opened.write(piece)
 
-    def entry(
+    def add_entry(
         self,
         category: str,
         name: str,
@@ -81,7 +81,7 @@ class IntermediatesWriter:
         dtype: str,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Say what lies in a file; the keys in the order that Apple's tools write them."""
+        """Describe a file in the metadata, with the keys in the order of Apple's tools."""
         body: dict[str, Any] = {
             "node_name": name,
             "node_op": op,
@@ -98,7 +98,7 @@ class IntermediatesWriter:
     def finish(
         self, mappings: Mapping[str, Any] | None = None, facts: Mapping[str, Any] | None = None
     ) -> Path:
-        """Bring all to the disk, then give the folder its name; the path of its metadata."""
+        """Write the metadata and give the folder its name; returns the path of the metadata."""
         body: dict[str, Any] = dict(self._entries)
         if mappings is not None:
             body["mappings"] = mappings
@@ -113,6 +113,4 @@ class IntermediatesWriter:
 
 def _check_new(path: Path) -> None:
     if os.path.lexists(path):
-        raise InputError(
-            "a new folder for the intermediates", f"{path} exists", "choose another name"
-        )
+        raise InputError(f"{path} already exists", cure="choose another name")

@@ -1,7 +1,7 @@
 """Apple's `.aimodelintermediates`: the values of a PyTorch reference run, for Core AI's tools.
 
-A folder with `metadata.json` and a `.npy` file for each value. Inputs, parameters and ops are
-told apart by the metadata; files that we wrote say besides what the run knew of each op.
+A folder with `metadata.json` and a `.npy` file for each value. The metadata tells inputs,
+parameters and ops apart. In folders that Syncpoint wrote it also has what the run knew of each op.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from syncpoint.run.reader import Run
 
 
 class AimodelIntermediates:
-    """A folder `NAME.aimodelintermediates`, or its metadata.json."""
+    """The format: a folder `NAME.aimodelintermediates`, or its metadata.json."""
 
     API = API
     name = NAME
 
     def sniff(self, path: Path) -> bool:
-        """The name of the folder, or the three categories in its metadata.
+        """Whether the folder has the suffix, or its metadata the three categories.
 
-        A folder of that name without metadata is one too: what is left of it must not be taken
-        for a plain folder of .npy files.
+        A folder with the suffix but without metadata counts too: what remains of it must not be
+        opened as a plain folder of .npy files.
         """
         if path.is_dir():
-            unfinished = path.name.endswith(PARTIAL) and f"{SUFFIX}." in path.name
-            if path.name.endswith(SUFFIX) or unfinished:
+            is_unfinished = path.name.endswith(PARTIAL) and f"{SUFFIX}." in path.name
+            if path.name.endswith(SUFFIX) or is_unfinished:
                 return True
             path = path / METADATA
         if path.name != METADATA or not path.is_file():
@@ -45,17 +45,16 @@ class AimodelIntermediates:
         return True
 
     def open(self, path: Path) -> Run:
-        """Reads the metadata and the headers only."""
+        """Open the folder; reads the metadata and the headers only."""
         return open_folder(path)
 
     def save(self, run: Run, path: Path) -> None:
-        """All values of a run, with what it knows of them under our own key."""
+        """Write all values of a run, with what it knows of them under the key `syncpoint`."""
         from syncpoint.dumps.aimodelintermediates.save_run import save_run
 
         if not path.name.endswith(SUFFIX):
             raise InputError(
-                f"a name that ends in {SUFFIX}",
-                path.name,
-                f"Core AI's tools open no other; write to {path.name}{SUFFIX}",
+                f"the name {path.name} does not end in {SUFFIX}, which Core AI's tools need",
+                cure=f"write to {path.name}{SUFFIX}",
             )
         save_run(run, path)

@@ -1,4 +1,4 @@
-"""`metadata.json` of an `.aimodelintermediates` folder, read without trust."""
+"""Reads `metadata.json` of an `.aimodelintermediates` folder as untrusted data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 
 MAX_METADATA = 256 << 20
-_MAX_PATH = 400
+"""Bytes of the largest file that is read."""
+_MAX_PATH_CHARACTERS = 400
+_CURE = "write the folder again"
 _NUMBER = re.compile(r"_(\d{1,18})\.npy$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
-    """One entry as it stands in the file."""
+class MetadataEntry:
+    """One entry of the file."""
 
     name: str
     category: str
@@ -30,108 +32,129 @@ class Listed:
     shape: list[Any] | None
     numel: int | None
     facts: object
-    """What stands under our own key, or None."""
+    """What the entry has under the key `syncpoint`, or None."""
 
     @property
     def number(self) -> int | None:
-        """Which of the values in the order of execution it was, as the file's name tells."""
-        found = _NUMBER.search(self.file)
-        return int(found[1]) if found else None
+        """Its position in the order of execution, from the name of its file."""
+        match = _NUMBER.search(self.file)
+        return int(match[1]) if match else None
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The three categories and what else there is."""
+    """Read the file; it must have the three categories."""
     try:
-        data = read_whole(path, MAX_METADATA)
+        raw = read_whole(path, MAX_METADATA)
     except FileNotFoundError as error:
         raise FormatError(
-            f"{METADATA} in {path.parent}", "none", "its writer did not finish; write it again"
+            f"{path.parent} has no {METADATA}: its writer did not finish", cure=_CURE
         ) from error
     except OSError as error:
-        raise InputError(f"a readable file at {path}", describe_error(error)) from error
-    body = parse_json(data, str(path))
+        raise InputError(
+            f"cannot read {path}: {describe_error(error)}", cure="check the file"
+        ) from error
+    body = parse_json(raw, str(path))
     for category in CATEGORIES:
         if not isinstance(body, dict) or not isinstance(body.get(category), dict):
-            raise FormatError(f"inputs, outputs and intermediates in {path}", f"no {category}")
-    found: dict[str, Any] = body
-    return found
+            raise FormatError(
+                f"{path} has no {category}; inputs, outputs and intermediates are expected",
+                cure="check the path",
+            )
+    categories: dict[str, Any] = body
+    return categories
 
 
-def listed(body: dict[str, Any], path: Path) -> tuple[list[Listed], bool]:
-    """All entries, and whether they are in the order of execution.
+def list_entries(body: dict[str, Any], path: Path) -> tuple[list[MetadataEntry], bool]:
+    """List all entries; also returns whether they are in the order of execution.
 
-    The names of the files tell it where each has a number of its own; else outputs come last.
+    They are where the name of each file has a number of its own; otherwise outputs come last.
     """
-    found: list[Listed] = []
-    seen: set[str] = set()
+    entries: list[MetadataEntry] = []
+    names: set[str] = set()
     for category in CATEGORIES:
         for name, entry in body[category].items():
-            if name in seen:
-                raise FormatError(f"each name once in {path}", f"{name[:80]!r} twice")
-            seen.add(name)
-            found.append(_entry(name, category, entry, path))
-    numbers = {entry.file: entry.number for entry in found}
-    ordered = None not in numbers.values() and len(set(numbers.values())) == len(numbers)
-    if ordered:
-        found.sort(key=lambda entry: entry.number or 0)
+            if name in names:
+                raise FormatError(f"{path} has the name {name[:80]!r} twice", cure=_CURE)
+            names.add(name)
+            entries.append(_parse_entry(name, category, entry, path))
+    numbers = {entry.file: entry.number for entry in entries}
+    is_ordered = None not in numbers.values() and len(set(numbers.values())) == len(numbers)
+    if is_ordered:
+        entries.sort(key=lambda entry: entry.number or 0)
     else:
-        found.sort(key=lambda entry: entry.category == "outputs")
-    return found, ordered
+        entries.sort(key=lambda entry: entry.category == "outputs")
+    return entries, is_ordered
 
 
-def coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[list[int]]]:
-    """Of each node that Core AI's converter kept track of: which output of it became which
-    output of which Core AI operation."""
+def parse_coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[list[int]]]:
+    """Parse the mappings of Core AI's converter.
+
+    They say, for each node, which of its outputs became which output of which Core AI operation.
+    """
     where = f"the mappings of {path}"
-    mappings = _object(body.get("mappings", {}), where)
-    sources = _object(mappings.get("sources", {}), where)
+    mappings = _require_object(body.get("mappings", {}), where)
+    sources = _require_object(mappings.get("sources", {}), where)
     names: dict[tuple[str, int], str] = {}
     for dialect, ops in sources.items():
-        for op in _object(ops, where).values():
-            op = _object(op, where)
+        for op in _require_object(ops, where).values():
+            op = _require_object(op, where)
             identifiers = op.get("identifiers")
             number = op.get("id")
             if type(number) is not int or not isinstance(identifiers, list):
-                raise FormatError(f"an id and identifiers in {where}", "another structure")
+                raise FormatError(
+                    f"{where} have an operation without id and identifiers", cure=_CURE
+                )
             if identifiers and isinstance(identifiers[0], str):
                 names[dialect, number] = identifiers[0]
     rows = mappings.get("outputs", [])
     if not isinstance(rows, list):
-        raise FormatError(f"a list of outputs in {where}", type(rows).__name__)
-    found: dict[str, list[list[int]]] = {}
+        raise FormatError(
+            f"the outputs in {where} are not a list but a {type(rows).__name__}", cure=_CURE
+        )
+    outputs: dict[str, list[list[int]]] = {}
     for row in rows:
-        row = _object(row, where)
+        row = _require_object(row, where)
         numbers = [
             row.get(k) for k in ("source_op_id", "source_output", "target_op_id", "target_output")
         ]
         if not all(type(n) is int for n in numbers):
-            raise FormatError(f"numbers of operations and outputs in {where}", "another structure")
+            raise FormatError(
+                f"{where} have an output whose operations are not numbers", cure=_CURE
+            )
         name = names.get((str(row.get("source_level")), int(str(numbers[0]))))
         if name is not None and row.get("target_level") == "coreai":
-            found.setdefault(name, []).append([int(str(n)) for n in numbers[1:]])
-    return found
+            outputs.setdefault(name, []).append([int(str(n)) for n in numbers[1:]])
+    return outputs
 
 
-def _entry(name: str, category: str, entry: object, path: Path) -> Listed:
+def _parse_entry(name: str, category: str, entry: object, path: Path) -> MetadataEntry:
     where = f"{name[:80]!r} of {path}"
     if not name.isprintable() or not name:
-        # Tables, terminals and JSON cannot hold what is no text.
-        raise FormatError(f"printable names in {path}", ascii(name)[:80])
-    entry = _object(entry, where)
+        # Tables, terminals and JSON cannot hold what is not text.
+        raise FormatError(
+            f"{path} has a name that is not printable: {ascii(name)[:80]}", cure=_CURE
+        )
+    entry = _require_object(entry, where)
     texts = {}
     for key in ("data_file", "node_op", "node_target", "torch_dtype"):
         texts[key] = entry.get(key, "")
         if not isinstance(texts[key], str) or not texts[key].isprintable():
-            raise FormatError(f"text as {key} of {where}", repr(texts[key])[:80])
+            raise FormatError(
+                f"{key} of {where} is not printable text: {repr(texts[key])[:80]}", cure=_CURE
+            )
     length = len(texts["data_file"])
-    if not 0 < length <= _MAX_PATH:
-        raise FormatError(f"a data_file of 1 to {_MAX_PATH} characters for {where}", f"{length}")
+    if not 0 < length <= _MAX_PATH_CHARACTERS:
+        raise FormatError(
+            f"data_file of {where} has {length} characters; 1 to {_MAX_PATH_CHARACTERS} are"
+            " possible",
+            cure=_CURE,
+        )
     shape, numel = entry.get("shape"), entry.get("numel")
     if shape is not None and not isinstance(shape, list):
-        raise FormatError(f"a list as shape of {where}", repr(shape)[:80])
+        raise FormatError(f"the shape of {where} is not a list: {repr(shape)[:80]}", cure=_CURE)
     if numel is not None and type(numel) is not int:
-        raise FormatError(f"a number as numel of {where}", repr(numel)[:80])
-    return Listed(
+        raise FormatError(f"numel of {where} is not a number: {repr(numel)[:80]}", cure=_CURE)
+    return MetadataEntry(
         name=name,
         category=category,
         file=texts["data_file"],
@@ -144,7 +167,9 @@ def _entry(name: str, category: str, entry: object, path: Path) -> Listed:
     )
 
 
-def _object(value: object, where: str) -> dict[str, Any]:
+def _require_object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"an object for {where}", type(value).__name__)
+        raise FormatError(
+            f"{where} must be a JSON object, not a {type(value).__name__}", cure=_CURE
+        )
     return value

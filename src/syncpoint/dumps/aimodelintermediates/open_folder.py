@@ -9,20 +9,24 @@ from pathlib import Path
 
 from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
 from syncpoint.dumps.aimodelintermediates.metadata_json import (
-    Listed,
-    coreai_outputs,
-    listed,
+    MetadataEntry,
+    list_entries,
+    parse_coreai_outputs,
     read_metadata,
 )
-from syncpoint.dumps.aimodelintermediates.syncpoint_keys import Facts, parse_facts, parse_run_facts
+from syncpoint.dumps.aimodelintermediates.syncpoint_keys import (
+    EntryFacts,
+    parse_entry_facts,
+    parse_run_facts,
+)
 from syncpoint.dumps.aimodelintermediates.widened_values import (
     NarrowingStore,
-    check_fits,
-    labelled_dtype,
+    check_fits_storage,
+    parse_torch_dtype,
 )
-from syncpoint.dumps.array_store import Lay
-from syncpoint.dumps.named_arrays import Entry
-from syncpoint.dumps.npy_header import npy_entry
+from syncpoint.dumps.array_store import StoredLayout
+from syncpoint.dumps.named_arrays import ArrayEntry
+from syncpoint.dumps.npy_header import read_npy_entry
 from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.dtypes import DTYPES, DType
 from syncpoint.run.model import Kept, Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields
@@ -30,160 +34,172 @@ from syncpoint.run.reader import Run
 from syncpoint.run.storage.record_json import parse_record
 
 _BUILT_IN = re.compile(r"<built-in function (\w+)>")
-
-
-_UNPLACED = (
-    "the file does not say which model output is which; they are compared as the ops that made them"
+_UNNUMBERED_OUTPUTS = (
+    "the file does not say which model output is which;"
+    " they are compared as outputs of the ops that computed them"
 )
+_CURE = "write the folder again"
 NAME = "aimodelintermediates"
 
 
 def open_folder(path: Path) -> Run:
-    """Open the folder at `path`, or the one of the metadata.json at `path`."""
+    """Open the folder at `path`, or that of the metadata.json at `path`, as a run."""
     metadata = path / METADATA if path.is_dir() else path
     body = read_metadata(metadata)
-    reading = RunBuilder(metadata)
+    builder = RunBuilder(metadata)
     info = RunInfo(model=metadata.parent.name, runtime="torch", options={"format": NAME})
     if "syncpoint" in body:
         info = parse_record(parse_run_facts, body["syncpoint"], str(metadata))
-    mapped = coreai_outputs(body, metadata)
-    entries, ordered = listed(body, metadata)
+    coreai_outputs = parse_coreai_outputs(body, metadata)
+    entries, is_ordered = list_entries(body, metadata)
     for entry in entries:
-        reading.add(entry, mapped.get(entry.name, []))
-    reading.check_names(entries)
-    if reading.unplaced(entries, ordered):
-        info = replace(info, notes=(*info.notes, _UNPLACED))
-    return reading.run(info, metadata.parent)
+        builder.add_entry(entry, coreai_outputs.get(entry.name, []))
+    builder.check_second_names(entries)
+    if not builder.add_model_output(entries, is_ordered):
+        info = replace(info, notes=(*info.notes, _UNNUMBERED_OUTPUTS))
+    return builder.build(info, metadata.parent)
 
 
 class RunBuilder:
-    """A run as it is put together, entry by entry."""
+    """Builds a run from the entries of a folder."""
 
     def __init__(self, metadata: Path) -> None:
-        self._where = metadata
+        self._metadata = metadata
         self._root = metadata.parent
         self._ops: dict[OpKey, Op] = {}
         self._tensors: dict[TensorKey, Tensor] = {}
-        self._odd: dict[TensorKey, Lay] = {}
-        self._stored: dict[TensorKey, DType] = {}
-        self._facts = 0
-        self._same: list[tuple[Listed, str]] = []
+        self._layouts: dict[TensorKey, StoredLayout] = {}
+        self._stored_dtypes: dict[TensorKey, DType] = {}
+        """Element types of files that are not those of their tensors."""
+        self._entries_with_facts = 0
+        self._second_names: list[tuple[MetadataEntry, str]] = []
+        """Entries that are another name of an entry, with its name."""
 
-    def add(self, entry: Listed, mapped: list[list[int]]) -> None:
-        """One entry: what it is, and where its values lie."""
-        where = f"{entry.name[:80]!r} of {self._where}"
-        array, lay = self._array(entry, where)
-        dtype = labelled_dtype(entry.torch_dtype, array.dtype, where)
+    def add_entry(self, entry: MetadataEntry, coreai_outputs: list[list[int]]) -> None:
+        """Add the op and the tensors of one entry; `coreai_outputs` are those of its node."""
+        where = f"{entry.name[:80]!r} of {self._metadata}"
+        array, layout = self._read_array(entry, where)
+        dtype = parse_torch_dtype(entry.torch_dtype, array.dtype, where)
         if entry.facts is None:
-            self._plain(entry, array, lay, dtype, mapped)
+            self._add_apple_entry(entry, array, layout, dtype, coreai_outputs)
             return
 
-        def parse(body: object) -> Facts:
-            return parse_facts(body, dtype, array.shape)
+        def parse(body: object) -> EntryFacts:
+            return parse_entry_facts(body, dtype, array.shape)
 
         facts = parse_record(parse, entry.facts, where)
-        self._facts += 1
+        self._entries_with_facts += 1
         if facts.tensor is None:
-            self._same.append((entry, facts.same_as))
+            self._second_names.append((entry, facts.same_as))
             return
         if facts.op is not None:
-            self._op(facts.op)
-        true = DTYPES[facts.tensor.dtype]
-        check_fits(true, array.dtype, where)
+            self._add_op(facts.op)
+        check_fits_storage(DTYPES[facts.tensor.dtype], array.dtype, where)
         for tensor in (facts.tensor, *facts.also):
-            self._tensor(tensor, array, lay)
+            self._add_tensor(tensor, array, layout)
 
-    def check_names(self, entries: list[Listed]) -> None:
-        """What is said to be only another name must be of the same file, or a value is hidden."""
+    def check_second_names(self, entries: list[MetadataEntry]) -> None:
+        """Refuse an entry that claims to be another name of an entry with another file: its
+        values would be hidden."""
         files = {entry.name: entry.file for entry in entries}
-        for entry, other in self._same:
+        for entry, other in self._second_names:
             if files.get(other) != entry.file or other == entry.name:
                 raise FormatError(
-                    f"{entry.name[:80]!r} of {self._where} to be another name of an entry",
-                    f"{other[:80]!r}, which is not in the same file",
+                    f"{entry.name[:80]!r} of {self._metadata} claims to be another name of"
+                    f" {other[:80]!r}, which does not have the same file",
+                    cure=_CURE,
                 )
 
-    def unplaced(self, entries: list[Listed], ordered: bool) -> bool:
-        """Give the role of a model output where it is certain; whether it is not.
+    def add_model_output(self, entries: list[MetadataEntry], is_ordered: bool) -> bool:
+        """Add the role of a model output to the tensor that certainly is one.
 
-        Outputs stand in the order of execution, new values of buffers are among them, and what
-        the filter dropped is not. Only one output that was also computed last is certain.
+        Returns False where the model outputs are not certain. They are listed in the order of
+        execution, together with new values of buffers, and without those that a filter dropped.
+        So only a single output that was also computed last is certain.
         """
         outputs = [entry for entry in entries if entry.category == "outputs"]
-        if self._facts or not outputs:
-            return False
-        if len(outputs) > 1 or outputs[0] is not entries[-1] or not ordered:
+        if self._entries_with_facts or not outputs:
             return True
-        made = self._tensors[TensorKey(OpKey(outputs[0].name))]
-        key = TensorKey(made.key.op, Role.MODEL_OUTPUT)
-        self._tensors[key] = replace_fields(made, key=key, alias_of=str(made.key))
-        if made.key in self._odd:
-            self._odd[key] = self._odd[made.key]
-        if made.key in self._stored:
-            self._stored[key] = self._stored[made.key]
-        return False
+        if len(outputs) > 1 or outputs[0] is not entries[-1] or not is_ordered:
+            return False
+        tensor = self._tensors[TensorKey(OpKey(outputs[0].name))]
+        key = TensorKey(tensor.key.op, Role.MODEL_OUTPUT)
+        self._tensors[key] = replace_fields(tensor, key=key, alias_of=str(tensor.key))
+        if tensor.key in self._layouts:
+            self._layouts[key] = self._layouts[tensor.key]
+        if tensor.key in self._stored_dtypes:
+            self._stored_dtypes[key] = self._stored_dtypes[tensor.key]
+        return True
 
-    def run(self, info: RunInfo, path: Path) -> Run:
-        """What was put together."""
-        store = NarrowingStore(self._root, self._odd, self._stored)
+    def build(self, info: RunInfo, path: Path) -> Run:
+        """Build the run of all entries that were added."""
+        store = NarrowingStore(self._root, self._layouts, self._stored_dtypes)
         return Run(info, list(self._ops.values()), list(self._tensors.values()), store, path=path)
 
-    def _array(self, entry: Listed, where: str) -> tuple[Entry, Lay | None]:
+    def _read_array(
+        self, entry: MetadataEntry, where: str
+    ) -> tuple[ArrayEntry, StoredLayout | None]:
         try:
-            array, lay = npy_entry(self._root, entry.file)
+            array, layout = read_npy_entry(self._root, entry.file)
         except (ValueError, RuntimeError, OSError) as error:  # names that no file can have
             raise FormatError(
-                f"a file that can be read for {where}", describe_error(error)
+                f"cannot read the file of {where}: {describe_error(error)}", cure=_CURE
             ) from error
         if entry.shape is not None and entry.shape != list(array.shape):
             raise FormatError(
-                f"shape {str(entry.shape)[:80]} for {where}, as its metadata says",
-                f"{list(array.shape)} in {entry.file}",
+                f"shape mismatch of {where}: {str(entry.shape)[:80]} in the metadata,"
+                f" {list(array.shape)} in {entry.file}",
+                cure=_CURE,
             )
         if entry.numel is not None and entry.numel != prod(array.shape):
             raise FormatError(
-                f"{str(entry.numel)[:40]} elements for {where}", f"{prod(array.shape)} in the file"
+                f"{where} has {prod(array.shape)} elements in its file, but numel is"
+                f" {str(entry.numel)[:40]}",
+                cure=_CURE,
             )
-        return array, lay
+        return array, layout
 
-    def _plain(
+    def _add_apple_entry(
         self,
-        entry: Listed,
-        array: Entry,
-        lay: Lay | None,
+        entry: MetadataEntry,
+        array: ArrayEntry,
+        layout: StoredLayout | None,
         dtype: DType,
-        mapped: list[list[int]],
+        coreai_outputs: list[list[int]],
     ) -> None:
-        """An entry of Apple's own."""
+        """Add an entry as Apple's tools write it."""
         role, key, name = Role.OUTPUT, OpKey(entry.name), ""
         if entry.category == "inputs":
             role, name = Role.MODEL_INPUT, entry.name
         elif entry.node_op == "get_attr":
-            # Runs know parameters by the path a user knows; two nodes may fetch one of them.
+            # Runs name parameters by their dotted path; two nodes may fetch one of them.
             role = Role.PARAMETER
             dotted = OpKey(entry.node_target or entry.name)
             if TensorKey(dotted, role) not in self._tensors:
                 key = dotted
         else:
             kind = _BUILT_IN.fullmatch(entry.node_target)
-            self._op(
+            self._add_op(
                 Op(
                     key,
                     kind[1] if kind else entry.node_target,
-                    attributes={"coreai_outputs": mapped} if mapped else {},
+                    attributes={"coreai_outputs": coreai_outputs} if coreai_outputs else {},
                     origins=(entry.name,),
                 )
             )
-        self._tensor(Tensor(TensorKey(key, role), dtype.name, array.shape, name=name), array, lay)
+        tensor = Tensor(TensorKey(key, role), dtype.name, array.shape, name=name)
+        self._add_tensor(tensor, array, layout)
 
-    def _op(self, op: Op) -> None:
+    def _add_op(self, op: Op) -> None:
         if op.key in self._ops:
-            raise FormatError(f"each op once in {self._where}", f"{str(op.key)[:80]} twice")
+            raise FormatError(f"{self._metadata} has the op {str(op.key)[:80]} twice", cure=_CURE)
         self._ops[op.key] = op
 
-    def _tensor(self, tensor: Tensor, array: Entry, lay: Lay | None) -> None:
+    def _add_tensor(self, tensor: Tensor, array: ArrayEntry, layout: StoredLayout | None) -> None:
         if tensor.key in self._tensors:
-            raise FormatError(f"each tensor once in {self._where}", f"{str(tensor.key)[:80]} twice")
+            raise FormatError(
+                f"{self._metadata} has the tensor {str(tensor.key)[:80]} twice", cure=_CURE
+            )
         dtype = DTYPES[tensor.dtype]
         self._tensors[tensor.key] = replace_fields(
             tensor,
@@ -192,7 +208,7 @@ class RunBuilder:
             offset=array.offset,
             nbytes=dtype.nbytes(tensor.count),
         )
-        if lay is not None:
-            self._odd[tensor.key] = lay
+        if layout is not None:
+            self._layouts[tensor.key] = layout
         if dtype is not array.dtype:
-            self._stored[tensor.key] = array.dtype
+            self._stored_dtypes[tensor.key] = array.dtype

@@ -1,7 +1,7 @@
-"""What we add to the entries of an `.aimodelintermediates` folder: ops and tensors as we know them.
+"""The key `syncpoint` that we add to `metadata.json`: ops and tensors as a run knows them.
 
-Everything lies under one key, `syncpoint`, of an entry and of the whole, which Apple's loader
-passes over. Only what is not the default is written.
+Each entry and the file itself may have the key; Apple's loader ignores it. Only values that are
+not the default are written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Array = NDArray[Any]
 
 KEY = "syncpoint"
 SCHEMA = 1
-_OP: Mapping[str, Any] = {
+_CURE = "write the folder again"
+_OP_DEFAULTS: Mapping[str, Any] = {
     "inputs": [],
     "attributes": {},
     "module": "",
@@ -36,7 +37,7 @@ _OP: Mapping[str, Any] = {
     "origins": [],
     "random": False,
 }
-_TENSOR: Mapping[str, Any] = {
+_TENSOR_DEFAULTS: Mapping[str, Any] = {
     "part": [-1, -1, -1],
     "name": "",
     "strides": None,
@@ -46,7 +47,7 @@ _TENSOR: Mapping[str, Any] = {
     "quantization": None,
     "requires_grad": None,
 }
-_NOT_KEPT: Mapping[str, Any] = {
+_NOT_WRITTEN: Mapping[str, Any] = {
     "kept": Kept.DIGEST.value,
     "address": None,
     "shard": "",
@@ -56,81 +57,90 @@ _NOT_KEPT: Mapping[str, Any] = {
     "digest": "",
     "digest_kind": "",
 }
-"""What the .npy file says itself, or what would be wrong once another tool has edited it."""
+"""Fields that the .npy file has itself, or that another tool's edit would make wrong."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What one entry says of itself in our own words."""
+class EntryFacts:
+    """What one entry has under our key."""
 
     tensor: Tensor | None
-    """Without a place in a file."""
+    """Without its file and offset; None where `same_as` names another entry."""
     op: Op | None
-    """The op that made it; given once, with the first of its tensors."""
+    """The op that computed it; written once, with the first of its tensors."""
     also: tuple[Tensor, ...]
-    """The same values in other roles: as a model output, as the new value of a buffer."""
+    """The same values in other roles: as a model output, or as the new value of a buffer."""
     same_as: str
     """The entry of which this one is only another name."""
 
 
-def entry_facts(tensor: Tensor, op: Op | None, also: Sequence[Tensor]) -> dict[str, Any]:
-    """What is written beside Apple's keys."""
-    body: dict[str, Any] = {"tensor": _short(tensor_to_json(tensor), _TENSOR, _NOT_KEPT)}
+def make_entry_facts(tensor: Tensor, op: Op | None, also: Sequence[Tensor]) -> dict[str, Any]:
+    """Make what an entry has under our key."""
+    body: dict[str, Any] = {"tensor": _drop_defaults(tensor_to_json(tensor), _TENSOR_DEFAULTS)}
     del body["tensor"]["shape"]
     if op is not None:
-        body["op"] = _short(op_to_json(op), _OP)
+        body["op"] = _drop_defaults(op_to_json(op), _OP_DEFAULTS)
     if also:
-        rows = [_short(tensor_to_json(other), _TENSOR, _NOT_KEPT) for other in also]
+        rows = [_drop_defaults(tensor_to_json(other), _TENSOR_DEFAULTS) for other in also]
         body["also"] = [
             {k: v for k, v in row.items() if k not in ("shape", "dtype")} for row in rows
         ]
     return body
 
 
-def parse_facts(body: object, dtype: DType, shape: tuple[int, ...]) -> Facts:
-    """Inverse of `entry_facts`; what a wrong structure raises is for `records.parsed`."""
+def parse_entry_facts(body: object, dtype: DType, shape: tuple[int, ...]) -> EntryFacts:
+    """Inverse of `make_entry_facts`; `parse_record` turns what it raises into a FormatError."""
     if not isinstance(body, dict):
-        raise FormatError(f"an object under {KEY}", type(body).__name__)
+        raise FormatError(
+            f"the value of the key {KEY} is not a JSON object but a {type(body).__name__}",
+            cure=_CURE,
+        )
     same_as = body.get("same_as", "")
     if not isinstance(same_as, str):
         raise TypeError(f"{same_as!r} is not text")
     if same_as:
-        return Facts(None, None, (), same_as)
-    told = {"dtype": dtype.name, "shape": list(shape)}
-    tensor = _tensor(told | dict(body["tensor"]) | {"shape": list(shape)})
-    op = op_from_json({**_OP, **body["op"]}) if "op" in body else None
-    held = {"dtype": tensor.dtype, "shape": list(shape)}
-    also = tuple(_tensor({**other, **held}) for other in body.get("also", ()))
-    return Facts(tensor, op, also, "")
+        return EntryFacts(None, None, (), same_as)
+    in_file = {"dtype": dtype.name, "shape": list(shape)}
+    tensor = _parse_tensor(in_file | dict(body["tensor"]) | {"shape": list(shape)})
+    op = op_from_json({**_OP_DEFAULTS, **body["op"]}) if "op" in body else None
+    shared = {"dtype": tensor.dtype, "shape": list(shape)}
+    also = tuple(_parse_tensor({**other, **shared}) for other in body.get("also", ()))
+    return EntryFacts(tensor, op, also, "")
 
 
-def run_facts(info: RunInfo) -> dict[str, Any]:
-    """What is written beside Apple's categories."""
+def make_run_facts(info: RunInfo) -> dict[str, Any]:
+    """Make what the file has under our key, beside Apple's categories."""
     return {"schema": SCHEMA, "info": info_to_json(info)}
 
 
 def parse_run_facts(body: object) -> RunInfo:
-    """Inverse of `run_facts`."""
+    """Inverse of `make_run_facts`."""
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
-        found = body.get("schema") if isinstance(body, dict) else type(body).__name__
-        raise FormatError(f"schema {SCHEMA} under {KEY}", f"{found!r}"[:80])
+        schema = body.get("schema") if isinstance(body, dict) else type(body).__name__
+        raise FormatError(
+            f"the key {KEY} has schema {repr(schema)[:80]}, not {SCHEMA}",
+            cure="open it with the version of Syncpoint that wrote it",
+        )
     return info_from_json(body["info"])
 
 
-def _tensor(body: Mapping[str, Any]) -> Tensor:
+def _parse_tensor(body: Mapping[str, Any]) -> Tensor:
     grad = body.get("requires_grad")
     if grad is not None and not isinstance(grad, bool):
         raise TypeError(f"{grad!r} is neither true nor false")
-    found = tensor_from_json({**_TENSOR, **body, **_NOT_KEPT})
-    if found.quantization is not None and found.quantization.describe_misfit(found.shape):
+    tensor = tensor_from_json({**_TENSOR_DEFAULTS, **body, **_NOT_WRITTEN})
+    quantization = tensor.quantization
+    misfit = quantization.describe_misfit(tensor.shape) if quantization is not None else ""
+    if misfit:
         raise FormatError(
-            f"a quantization that fits {found.key}", found.quantization.describe_misfit(found.shape)
+            f"the quantization of {tensor.key} does not fit its shape: {misfit}", cure=_CURE
         )
-    return found
+    return tensor
 
 
-def _short(body: dict[str, Any], defaults: Mapping[str, Any], *left_out: Any) -> dict[str, Any]:
-    dropped = {name for names in left_out for name in names}
+def _drop_defaults(body: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop what is a default, and what is not written for tensors."""
+    dropped = _NOT_WRITTEN if defaults is _TENSOR_DEFAULTS else {}
     return {
         name: value
         for name, value in body.items()

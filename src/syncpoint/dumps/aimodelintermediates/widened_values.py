@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.dumps.array_store import ArrayStore, Lay
+from syncpoint.dumps.array_store import ArrayStore, StoredLayout
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DTYPES, DType, Kind
@@ -18,41 +18,46 @@ Array = NDArray[Any]
 
 
 class NarrowingStore(ArrayStore):
-    """Arrays in files of one folder, some in a wider type than they are said to have."""
+    """Arrays in files of one folder; some files have a wider type than their tensor."""
 
     def __init__(
-        self, root: Path, odd: dict[TensorKey, Lay], stored: dict[TensorKey, DType]
+        self,
+        root: Path,
+        layouts: dict[TensorKey, StoredLayout],
+        stored_dtypes: dict[TensorKey, DType],
     ) -> None:
-        """`stored` has the type in the file where that is not the tensor's own."""
-        super().__init__(root, odd)
-        self._stored = stored
+        """`stored_dtypes` has the type in the file where it is not that of the tensor."""
+        super().__init__(root, layouts)
+        self._stored_dtypes = stored_dtypes
 
     def read(self, tensor: Tensor) -> Array:
-        """All elements in the tensor's own type."""
-        stored = self._stored.get(tensor.key)
+        """Read all elements, in the tensor's own type."""
+        stored = self._stored_dtypes.get(tensor.key)
         if stored is None:
             return super().read(tensor)
-        return _narrowed(super().read(_as_stored(tensor, stored)), tensor)
+        return _narrow(super().read(_with_dtype(tensor, stored)), tensor)
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
-        """Some elements in the tensor's own type."""
-        stored = self._stored.get(tensor.key)
+        """Read the elements `start` to `stop`, in the tensor's own type."""
+        stored = self._stored_dtypes.get(tensor.key)
         if stored is None:
             return super().window(tensor, start, stop)
-        return _narrowed(super().window(_as_stored(tensor, stored), start, stop), tensor)
+        return _narrow(super().window(_with_dtype(tensor, stored), start, stop), tensor)
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """The file of a tensor that lies there in its own type."""
-        return None if tensor.key in self._stored else super().dense_file(tensor)
+        """Return the file of a tensor that is stored in its own type; None for others."""
+        return None if tensor.key in self._stored_dtypes else super().dense_file(tensor)
 
 
-def _as_stored(tensor: Tensor, stored: DType) -> Tensor:
+def _with_dtype(tensor: Tensor, stored: DType) -> Tensor:
     return replace_fields(tensor, dtype=stored.name, nbytes=stored.nbytes(tensor.count))
 
 
-def _narrowed(wide: Array, tensor: Tensor) -> Array:
-    """The same numbers in the tensor's type. Rounding them silently would hide an error, so a
-    value that the type cannot hold is a FormatError."""
+def _narrow(wide: Array, tensor: Tensor) -> Array:
+    """Convert values to the tensor's type.
+
+    Rounding would hide an error, so a value that the type cannot hold is a FormatError.
+    """
     dtype = DTYPES[tensor.dtype]
     if dtype.name == "bf16" and wide.dtype == np.float32:
         bits = wide.view(np.uint32)
@@ -66,25 +71,25 @@ def _narrowed(wide: Array, tensor: Tensor) -> Array:
     same = (back == wide) | ((back != back) & (wide != wide))
     if not same.all():
         raise FormatError(
-            f"values that {dtype} can hold for {tensor.key}",
-            f"{int(same.size - np.count_nonzero(same))} that it cannot, in {tensor.shard}",
-            "its torch_dtype is wrong; correct it in metadata.json",
+            f"{int(same.size - np.count_nonzero(same))} values of {tensor.key} in {tensor.shard} do"
+            f" not fit into {dtype}, the type in its metadata",
+            cure="correct its torch_dtype in metadata.json",
         )
     narrow.flags.writeable = False
     return narrow
 
 
 _UNPACKED = {"i4": "int8", "u4": "uint8"}
-"""What the .npy file has where elements are smaller than a byte."""
+"""Types smaller than a byte -> the type of their .npy file."""
 
 
-def torch_name(dtype: DType) -> str:
-    """What torch calls an element type; of four bits, what torch holds them in."""
+def torch_dtype_name(dtype: DType) -> str:
+    """Return torch's name of an element type; 4-bit types have the name of their container."""
     return f"torch.{_UNPACKED.get(dtype.name, dtype.long_name)}"
 
 
-def stored_as(dtype: DType) -> DType:
-    """The element type that a .npy file can hold all values of `dtype` in."""
+def storage_dtype(dtype: DType) -> DType:
+    """Return the element type in which a .npy file can hold all values of `dtype`."""
     if dtype.numpy.isbuiltin == 1:
         return dtype
     if dtype.kind is Kind.FLOAT:
@@ -92,26 +97,31 @@ def stored_as(dtype: DType) -> DType:
     return DTYPES["i8" if dtype.name == "i4" else "u8"]
 
 
-def widened(values: Array, dtype: DType) -> Array:
-    """The values in the type they are stored in, in the memory order they have."""
-    if dtype.name == "bf16":  # by its bits, so that a NaN stays the NaN it is
+def widen(values: Array, dtype: DType) -> Array:
+    """Convert values to the type of their file; the memory order stays."""
+    if dtype.name == "bf16":  # by its bits, so that a NaN keeps its payload
         return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(stored_as(dtype).numpy, copy=False)
+    return values.astype(storage_dtype(dtype).numpy, copy=False)
 
 
-def labelled_dtype(label: str, stored: DType, where: str) -> DType:
-    """The type that `torch_dtype` says; the file's own where torch's name is not known here."""
+def parse_torch_dtype(label: str, stored: DType, where: str) -> DType:
+    """Parse `torch_dtype` of an entry; an unknown name gives the type of the file."""
     if not label.startswith("torch."):
         return stored
     try:
-        said = dtypes.parse_dtype(label)
+        declared = dtypes.parse_dtype(label)
     except InputError:
         return stored
-    check_fits(said, stored, where)
-    return said
+    check_fits_storage(declared, stored, where)
+    return declared
 
 
-def check_fits(said: DType, stored: DType, where: str) -> None:
-    """A file may hold a type that NumPy cannot name in a wider one of the same kind."""
-    if said is not stored and (said.kind is not stored.kind or said.bits >= stored.bits):
-        raise FormatError(f"{said} for {where}, as its metadata says", f"{stored} in the file")
+def check_fits_storage(declared: DType, stored: DType, where: str) -> None:
+    """Refuse a file whose type is neither the declared one nor a wider one of the same kind."""
+    if declared is not stored and (
+        declared.kind is not stored.kind or declared.bits >= stored.bits
+    ):
+        raise FormatError(
+            f"type mismatch of {where}: {declared} in its metadata, {stored} in the file",
+            cure="correct its torch_dtype in metadata.json",
+        )

@@ -1,9 +1,9 @@
-"""Folds: what was taken into what, found by looking at the values of doubtful pairs.
+"""Folded ops: which ops a target op has absorbed, found by the values of doubtful pairs.
 
-A convolution that took in its batch norm has the convolution's name and the batch norm's values.
-Such a pair is moved to where it belongs if three things hold: the values equal those of a tensor
-next to it, a known fold leads there, and the sync points that follow agree. Otherwise the pair
-stays and the report says what it equals: with only the first two, the same sight is a missing op.
+A convolution with a folded batch norm has the name of the convolution and the values of the batch
+norm. Such a pair is moved if three conditions hold: the values equal those of a neighboring tensor,
+a known fold leads there, and the next sync points downstream are equal. Otherwise the pair stays
+and a note says which tensor it equals: without the third condition it may be a missing op.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syncpoint.matching.evidence.downstream_agreement import agree_after
+from syncpoint.matching.evidence.downstream_agreement import is_downstream_equal
 from syncpoint.matching.fingerprints import MARGIN
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.op_kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
@@ -20,13 +20,13 @@ from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
-_STEPS = 5
-"""How far from its partner a tensor is looked for."""
+_MAX_STEPS = 5
+"""Maximum number of ops between a tensor and its moved partner."""
 
 
 @dataclass(frozen=True)
 class _Fold:
-    """A tensor downstream of a pair's reference, and the classes of the ops on the way."""
+    """A reference tensor downstream of a pair, and the ops on the way that may be folded."""
 
     slot: Slot
     through: tuple[str, ...]
@@ -35,96 +35,111 @@ class _Fold:
 
 
 class FoldReview:
-    """Moves or drops pairs whose target op has taken in ops that follow in the reference."""
+    """Moves or drops pairs whose target op has absorbed ops that follow in the reference."""
 
     def __init__(self, work: Workspace) -> None:
         self.work = work
         self.target, self.reference = work.graphs
-        self.prints = work.prints
+        self.fingerprints = work.fingerprints
         self.proven: set[tuple[str, ...]] = set()
-        """Folds that values have proven in this run: class of the op, classes taken in."""
+        """Folds that values have proven in this run: class of the op, classes of the folded ops."""
 
-    def run(self) -> int:
-        """How many pairs were moved or dropped."""
+    def move_folded_pairs(self) -> int:
+        """Move or drop doubtful pairs, and return how many."""
         moved = 0
         order = self.target.position
-        waiting = [
+        doubtful_pairs = [
             (t, r)
-            # The last first: whether what follows agrees must be known by then.
+            # The last first, so that the pairs downstream are decided before.
             for t, r in sorted(
                 self.work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
             )
-            if t.role is Role.OUTPUT and self._doubtful(t, r)
+            if t.role is Role.OUTPUT and self._is_doubtful(t, r)
         ]
-        unsettled = []
-        for target, reference in waiting:
-            distance = self.work.layouts.best(target, reference)[0]
-            if distance <= self.prints.tolerance or not self._tells(target, reference):
+        undecided = []
+        for target, reference in doubtful_pairs:
+            distance = self.work.layouts.find_best_view(target, reference)[0]
+            if distance <= self.fingerprints.tolerance or not self._are_informative(
+                target, reference
+            ):
                 continue
-            found = self._downstream(target, reference, distance)
-            if found is None:
-                found = self._upstream(target, reference)
-            if found is None:
-                found = self._vanishes(target, reference)
-            if found is None:
-                unsettled.append((target, reference))
-            moved += bool(found)
-        for target, reference in unsettled:
-            moved += self._by_place(target, reference)
+            is_moved = self._move_downstream(target, reference, distance)
+            if is_moved is None:
+                is_moved = self._move_upstream(target, reference)
+            if is_moved is None:
+                is_moved = self._drop_wrong_pair(target, reference)
+            if is_moved is None:
+                undecided.append((target, reference))
+            moved += bool(is_moved)
+        for target, reference in undecided:
+            moved += self._move_by_position(target, reference)
         return moved
 
-    def unfold(self) -> None:
-        """Against a dump that does not say what reads what: an op that was made from the one it
-        is paired with and has other values, while all that follows is equal, has taken something
-        in that the dump does not hold. It is no error, and no sync point."""
+    def drop_folded_pairs(self) -> None:
+        """Drop pairs with unequal values whose sync points downstream are equal, if the reference
+        is a dump without edges: the target op has absorbed an op that the dump does not contain.
+        This is no error, and no sync point."""
         order = self.target.position
         for target, reference in sorted(
             self.work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
         ):
             if self.target.class_of(target) not in ("conv", "matmul", "add"):
                 continue
-            if not self._tells(target, reference) or self.prints.equal(target, reference):
+            if not self._are_informative(target, reference) or self.fingerprints.are_equal(
+                target, reference
+            ):
                 continue
-            if self.agree_after(target):
+            if self.is_downstream_equal(target):
                 self.work.unpair(target)
-                why = "has other values while what follows agrees: something was folded in"
-                self.work.explain(TARGET, target, f"made from {reference}; {why}")
-                self.work.explain(REFERENCE, reference, f"something was folded into it in {target}")
-                self.work.hide(TARGET, target)
-                self.work.hide(REFERENCE, reference)
+                detail = "has other values while the next sync points agree: an op was folded in"
+                self.work.explain(TARGET, target, f"made from {reference}; {detail}")
+                self.work.explain(REFERENCE, reference, f"an op was folded into it in {target}")
+                self.work.mark_hidden(TARGET, target)
+                self.work.mark_hidden(REFERENCE, reference)
 
-    def _doubtful(self, target: Slot, reference: Slot) -> bool:
-        """Whether a pair might belong elsewhere; the others are not read here."""
-        mine, theirs = self.target.class_of(target), self.reference.class_of(reference)
+    def _is_doubtful(self, target: Slot, reference: Slot) -> bool:
+        """Whether the partner of a pair may be wrong; the values of other pairs are not read."""
+        target_class, reference_class = (
+            self.target.class_of(target),
+            self.reference.class_of(reference),
+        )
         if self.work.evidence_kind(target) is EvidenceKind.MAP:
             return False
-        if mine != theirs or "fused" in self._type(target) or "skip" in self._type(target):
+        if (
+            target_class != reference_class
+            or "fused" in self._type(target)
+            or "skip" in self._type(target)
+        ):
             return True
-        if self._by_structure(target):
+        if self._is_by_structure(target):
             return True
         reader = self.reference.only_reader(reference)
-        return reader is not None and self.reference.is_unary(reader) and not self._paired(reader)
+        return (
+            reader is not None and self.reference.is_unary(reader) and not self._is_paired(reader)
+        )
 
-    def _by_structure(self, target: Slot) -> bool:
+    def _is_by_structure(self, target: Slot) -> bool:
         return self.work.evidence_kind(target) is EvidenceKind.STRUCTURE
 
     def _type(self, target: Slot) -> str:
         op = self.target.op_of(target)
         return op.type.lower() if op is not None else ""
 
-    def _paired(self, at: int) -> bool:
-        return any(slot in self.work.to_target for slot in self.reference.outputs(at))
+    def _is_paired(self, position: int) -> bool:
+        return any(slot in self.work.to_target for slot in self.reference.outputs(position))
 
-    def _tells(self, target: Slot, reference: Slot) -> bool:
-        return self.prints.tells(TARGET, target) and self.prints.tells(REFERENCE, reference)
+    def _are_informative(self, target: Slot, reference: Slot) -> bool:
+        return self.fingerprints.is_informative(
+            TARGET, target
+        ) and self.fingerprints.is_informative(REFERENCE, reference)
 
-    def _after(self, reference: Slot) -> Iterator[_Fold]:
-        """The tensors that follow through ops which the op before them may take in."""
+    def _downstream_folds(self, reference: Slot) -> Iterator[_Fold]:
+        """The tensors downstream of the reference that an op may absorb."""
         slot = reference
         through: list[str] = []
         names: list[str] = []
         affine = True
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             reader = self.reference.only_reader(slot)
             if reader is None:
                 return
@@ -139,95 +154,111 @@ class FoldReview:
                 affine &= kind in AFFINE and len(self.reference.reads[reader]) == 1
                 yield _Fold(slot, tuple(through), tuple(names), affine)
 
-    def _downstream(self, target: Slot, reference: Slot, distance: float) -> bool | None:
-        """Moves a pair on to what followed in the reference; None where it equals nothing there,
-        False where it equals something and must stay all the same."""
-        for fold in self._after(reference):
-            found = self.work.layouts.best(target, fold.slot)[0]
-            if found > self.prints.tolerance or MARGIN * found > distance:
+    def _move_downstream(self, target: Slot, reference: Slot, distance: float) -> bool | None:
+        """Move a pair to an equal tensor downstream in the reference. Return whether it was moved;
+        None if no tensor there is equal."""
+        for fold in self._downstream_folds(reference):
+            fold_distance = self.work.layouts.find_best_view(target, fold.slot)[0]
+            if fold_distance > self.fingerprints.tolerance or MARGIN * fold_distance > distance:
                 continue
-            known = self.target.class_of(target) in ("conv", "matmul") or self._is_norm(fold)
-            free = self.work.free(REFERENCE, fold.slot)
-            # Nothing but structure made this pair: what changed weights can express is then as
-            # good a candidate. A lost activation is not, however equal the values are.
-            chosen = fold.affine and self._by_structure(target)
-            # Unless the op itself says that it ends in that activation.
-            chosen |= self._activation(target) == fold.through[-1]
-            fits = known and (chosen or self.agree_after(target))
-            if fits and not free and self._is_laid_out_after(target, fold.slot):
+            is_known_fold = self.target.class_of(target) in ("conv", "matmul") or self._is_norm(
+                fold
+            )
+            is_free = self.work.is_free(REFERENCE, fold.slot)
+            # If only the graph position supports the pair, an op that can be folded into weights is
+            # as good a candidate. A missing activation is not, even if the values are equal.
+            is_certain = fold.affine and self._is_by_structure(target)
+            # Unless the op itself records this activation.
+            is_certain |= self._final_activation(target) == fold.through[-1]
+            can_move = is_known_fold and (is_certain or self.is_downstream_equal(target))
+            if can_move and not is_free and self._is_paired_in_other_layout(target, fold.slot):
                 self.work.unpair(self.work.to_target[fold.slot])
-                free = True
-            if fits and free:
-                self._move(target, reference, fold)
+                is_free = True
+            if can_move and is_free:
+                self._move_pair(target, reference, fold)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
                 return True
-            self._note(target, f"equals {fold.slot}: {_list(fold.names)} folded in, or misplaced")
+            self._note(
+                target, f"equals {fold.slot}: {_join_names(fold.names)} folded in, or misplaced"
+            )
             return False
         return None
 
-    def _is_laid_out_after(self, target: Slot, wanted: Slot) -> bool:
-        """Whether the reference's tensor is paired with this one in another layout: kernels that
-        keep channels in blocks have an op of their own that takes them out again."""
-        holder = self.work.to_target.get(wanted)
+    def _is_paired_in_other_layout(self, target: Slot, reference: Slot) -> bool:
+        """Whether the reference is paired with the target in another layout: kernels with blocked
+        channels have a separate op that restores the order."""
+        partner = self.work.to_target.get(reference)
         return (
-            holder is not None
-            and holder != target
-            and self.target.root(holder) == self.target.root(target)
+            partner is not None
+            and partner != target
+            and self.target.root(partner) == self.target.root(target)
         )
 
-    def _activation(self, target: Slot) -> str:
-        """The class of the activation that a fused op says it applies at its end. Integers that
-        stand for nothing below zero are a ReLU, whatever else they are."""
+    def _final_activation(self, target: Slot) -> str:
+        """The class of the activation that a fused op records as its last step; "" if none.
+        Integers that cannot represent negative numbers imply a ReLU."""
         op = self.target.op_of(target)
-        said = op.attributes.get("activation") if op is not None else None
-        if isinstance(said, str) and said:
-            return op_class(said)
+        activation = op.attributes.get("activation") if op is not None else None
+        if isinstance(activation, str) and activation:
+            return op_class(activation)
         tensor = self.target.slots[target][0] if target in self.target.slots else None
-        known = tensor.quantization if tensor is not None else None
-        if tensor is None or known is None or known.table or DTYPES[tensor.dtype].bits > 8:
+        quantization = tensor.quantization if tensor is not None else None
+        if (
+            tensor is None
+            or quantization is None
+            or quantization.table
+            or DTYPES[tensor.dtype].bits > 8
+        ):
             return ""
-        least = 0 if tensor.dtype.startswith("u") else -(2 ** (DTYPES[tensor.dtype].bits - 1))
-        return "relu" if all(zero == least for zero in known.zero_point) else ""
+        lowest = 0 if tensor.dtype.startswith("u") else -(2 ** (DTYPES[tensor.dtype].bits - 1))
+        return "relu" if all(zero_point == lowest for zero_point in quantization.zero_point) else ""
 
     def _is_norm(self, fold: _Fold) -> bool:
-        """A residual taken into the norm that follows, and its like."""
+        """Whether the fold ends in a norm, or in another op that can be absorbed."""
         return (
             fold.through[-1] in ("layer_norm", "rms_norm")
             or self.reference.class_of(fold.slot) in ABSORBED
         )
 
-    def _move(self, target: Slot, reference: Slot, fold: _Fold) -> None:
+    def _move_pair(self, target: Slot, reference: Slot, fold: _Fold) -> None:
         evidence, kind = self.work.evidence(target), self.work.evidence_kind(target)
         self.work.unpair(target)
-        said = f"{evidence}; {_list(fold.names)} folded into {target}, by equal values"
-        self.work.pair(target, fold.slot, said, 0.9, kind=kind)
+        moved_evidence = (
+            f"{evidence}; {_join_names(fold.names)} folded into {target}, by equal values"
+        )
+        self.work.pair(target, fold.slot, moved_evidence, 0.9, kind=kind)
         self.work.explain(REFERENCE, reference, f"folded into {target}")
 
-    def _upstream(self, target: Slot, reference: Slot) -> bool | None:
-        """The name of an op that went elsewhere, on the tensor before it."""
+    def _move_upstream(self, target: Slot, reference: Slot) -> bool | None:
+        """Move a pair to the equal tensor before a folded op, if a dequantized target tensor equals
+        the reference. Return whether it was moved; None if no tensor upstream is equal."""
         slot = reference
         names: list[str] = []
         for _ in range(3):
-            at = self.reference.position.get(slot.op, -1)
-            if at < 0 or not self.reference.is_unary(at):
+            position = self.reference.position.get(slot.op, -1)
+            if position < 0 or not self.reference.is_unary(position):
                 return None
             names.append(str(slot.op))
-            slot = self.reference.root(self.reference.reads[at][0])
-            if not self.prints.equal(target, slot):
+            slot = self.reference.root(self.reference.reads[position][0])
+            if not self.fingerprints.are_equal(target, slot):
                 continue
-            twin = self._twin(target, reference)
-            if twin is not None:
+            dequantized = self._find_dequantized(target, reference)
+            if dequantized is not None:
                 self.work.unpair(target)
-                why = f"equal values; {_list(tuple(names))} folded into {twin}"
-                self.work.pair(twin, reference, why, 0.9)
-                self.work.pair(target, slot, f"equal values, before {_list(tuple(names))}", 0.9)
+                evidence = f"equal values; {_join_names(tuple(names))} folded into {dequantized}"
+                self.work.pair(dequantized, reference, evidence, 0.9)
+                self.work.pair(
+                    target, slot, f"equal values, before {_join_names(tuple(names))}", 0.9
+                )
                 return True
-            self._note(target, f"equals {slot}: {_list(tuple(names))} folded elsewhere or missing")
+            self._note(
+                target, f"equals {slot}: {_join_names(tuple(names))} folded elsewhere or missing"
+            )
             return False
         return None
 
-    def _twin(self, target: Slot, reference: Slot) -> Slot | None:
-        """The tensor behind quantization that has what the name promises."""
+    def _find_dequantized(self, target: Slot, reference: Slot) -> Slot | None:
+        """The dequantized tensor downstream of the target that equals the reference."""
         slot = target
         for _ in range(4):
             reader = self.target.only_reader(slot)
@@ -238,59 +269,71 @@ class FoldReview:
                 return None
             slot = outputs[0]
             dequantized = self.target.classes[reader] != "quantize"
-            if dequantized and self.work.free(TARGET, slot) and self.prints.equal(slot, reference):
+            if (
+                dequantized
+                and self.work.is_free(TARGET, slot)
+                and self.fingerprints.are_equal(slot, reference)
+            ):
                 return slot
         return None
 
-    def _vanishes(self, target: Slot, reference: Slot) -> bool | None:
-        """A pair by structure alone of an op that others are decomposed into, unequal, while all
-        that follows is equal: a wrong pair, and no error."""
-        if not self._by_structure(target):
+    def _drop_wrong_pair(self, target: Slot, reference: Slot) -> bool | None:
+        """Drop an unequal pair of primitive ops that only the graph position supports, if the sync
+        points downstream are equal: the pair is wrong, and there is no error."""
+        if not self._is_by_structure(target):
             return None
-        if self.target.class_of(target) not in PRIMITIVE or not self.agree_after(target):
+        if self.target.class_of(target) not in PRIMITIVE or not self.is_downstream_equal(target):
             return None
         self.work.unpair(target)
         return True
 
-    def _by_place(self, target: Slot, reference: Slot) -> bool:
-        """What is off before it equals nothing any more. A fold that changed weights can express
-        is then told by the place: nothing in the target does what was folded, and the same
-        fold is proven elsewhere in this run, or a bias has appeared that the reference has not."""
+    def _move_by_position(self, target: Slot, reference: Slot) -> bool:
+        """Move a pair whose values equal nothing, since an error upstream changed them. A fold into
+        weights is then recognized by its position: no target op does what was folded, and the same
+        fold is proven elsewhere in this run, or the target has a bias that the reference lacks."""
         if self.target.class_of(target) != self.reference.class_of(reference):
             return False
         reader = self.target.only_reader(target)
-        following = self.target.classes[reader] if reader is not None else ""
-        folds = list(self._after(reference))
-        ends = [fold for fold in folds if self._activation(target) == fold.through[-1]]
-        for fold in ends[:1] or folds:
-            declared = bool(ends)
-            if not (fold.affine or declared) or fold.through[-1] == following:
+        next_class = self.target.classes[reader] if reader is not None else ""
+        folds = list(self._downstream_folds(reference))
+        recorded_ends = [
+            fold for fold in folds if self._final_activation(target) == fold.through[-1]
+        ]
+        for fold in recorded_ends[:1] or folds:
+            is_recorded = bool(recorded_ends)
+            if not (fold.affine or is_recorded) or fold.through[-1] == next_class:
                 return False
-            if not self.work.free(REFERENCE, fold.slot):
+            if not self.work.is_free(REFERENCE, fold.slot):
                 return False
             classes = (self.reference.class_of(reference), *fold.through)
-            grown = fold.through == ("batch_norm",) and self._parameters_grew(target, reference)
-            if classes in self.proven or grown or declared:
+            has_new_bias = fold.through == ("batch_norm",) and self._has_more_inputs(
+                target, reference
+            )
+            if classes in self.proven or has_new_bias or is_recorded:
                 evidence, kind = self.work.evidence(target), self.work.evidence_kind(target)
                 self.work.unpair(target)
-                why = "as it says itself" if declared else "by its place"
-                said = f"{evidence}; {_list(fold.names)} folded into {target}, {why}"
-                self.work.pair(target, fold.slot, said, 0.8, kind=kind)
+                basis = "as the op records" if is_recorded else "by its position"
+                moved_evidence = (
+                    f"{evidence}; {_join_names(fold.names)} folded into {target}, {basis}"
+                )
+                self.work.pair(target, fold.slot, moved_evidence, 0.8, kind=kind)
                 self.work.explain(REFERENCE, reference, f"folded into {target}")
                 return True
         return False
 
-    def _parameters_grew(self, target: Slot, reference: Slot) -> bool:
-        at = self.target.position[target.op], self.reference.position[reference.op]
-        return len(self.target.ops[at[0]].inputs) > len(self.reference.ops[at[1]].inputs)
+    def _has_more_inputs(self, target: Slot, reference: Slot) -> bool:
+        positions = self.target.position[target.op], self.reference.position[reference.op]
+        return len(self.target.ops[positions[0]].inputs) > len(
+            self.reference.ops[positions[1]].inputs
+        )
 
-    def agree_after(self, target: Slot) -> bool:
-        """Whether the next sync points downstream hold equal values, and there are some."""
-        return agree_after(self.work, target)
+    def is_downstream_equal(self, target: Slot) -> bool:
+        """Whether there are sync points downstream and the next ones hold equal values."""
+        return is_downstream_equal(self.work, target)
 
     def _note(self, target: Slot, text: str) -> None:
         self.work.note(target, text)
 
 
-def _list(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     return " and ".join(names)

@@ -1,4 +1,4 @@
-"""Parameters that a fold has changed: the same name, other numbers, and no error."""
+"""Parameters that a fold has changed: same name, other values, and no error."""
 
 from __future__ import annotations
 
@@ -11,70 +11,71 @@ from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import Op, OpKey, Role
 
-_FAR = 12
+_MAX_OPS = 12
+"""Maximum number of ops to follow back to the reader of a parameter."""
 
 
-def part_folded(work: Workspace) -> None:
-    """Take pairs of parameters apart where the target's holds what other ops did in the
-    reference. What the fold made of them shows in the result of the op that reads them."""
-    partner = {
+def unpair_folded_parameters(work: Workspace) -> None:
+    """Unpair parameters if other reference ops were folded into the target's parameter. An error
+    in the fold shows in the output of the op that reads it."""
+    pairs = {
         p.target.op: p
         for p in work.matching.pairs
         if p.target.role is Role.PARAMETER and p.reference.role is Role.PARAMETER
     }
-    gone: dict[SyncPoint, SyncPoint | None] = {}
+    removed: dict[SyncPoint, SyncPoint | None] = {}
     for slot, reference in work.to_reference.items():
         op = work.graphs[TARGET].op_of(slot)
         if op is None:
             continue
-        for name in _read_by(work.graphs[TARGET], op):
-            pair = partner.get(name)
-            if pair is None or pair in gone:
+        for name in _read_parameters(work.graphs[TARGET], op):
+            pair = pairs.get(name)
+            if pair is None or pair in removed:
                 continue
-            taken_in = _folded(work, reference.op, pair.reference.op)
-            if taken_in:
-                gone[pair] = None
-                detail = f"holds {taken_in} too, folded into {op.key}"
+            folded_op = _find_folded_op(work, reference.op, pair.reference.op)
+            if folded_op:
+                removed[pair] = None
+                detail = f"holds {folded_op} too, folded into {op.key}"
                 reason = Reason(ReasonCode.NO_COUNTERPART, detail)
                 for side, key in (("target", pair.target), ("reference", pair.reference)):
                     work.matching.explain(side, key, reason)
-    work.matching.exchange(gone)
+    work.matching.exchange(removed)
     work.refresh()
 
 
-def _read_by(graph: Graph, op: Op) -> Iterator[OpKey]:
-    """The parameters of an op, seen through the casts and transposes of constants."""
+def _read_parameters(graph: Graph, op: Op) -> Iterator[OpKey]:
+    """The parameters of an op, also behind casts and transpositions of constants."""
     waiting = list(op.inputs)
-    for _ in range(_FAR):
+    for _ in range(_MAX_OPS):
         if not waiting:
             return
         edge = waiting.pop()
         if edge.role is Role.PARAMETER:
             yield edge.op
-        at = graph.position.get(edge.op, -1) if edge.role is Role.OUTPUT else -1
-        if at >= 0 and not graph.live[at]:
-            waiting += graph.ops[at].inputs
+        position = graph.position.get(edge.op, -1) if edge.role is Role.OUTPUT else -1
+        if position >= 0 and not graph.live[position]:
+            waiting += graph.ops[position].inputs
 
 
-def _folded(work: Workspace, last: OpKey, parameter: OpKey) -> str:
-    """The op that was folded into the one which reads a parameter, seen from the reference op
-    that the target's result is paired with; "" if there is none."""
+def _find_folded_op(work: Workspace, last: OpKey, parameter: OpKey) -> str:
+    """The reference op that was folded into the reader of a parameter: it lies between that reader
+    and the op `last` that the target is paired with; "" if there is none."""
     graph = work.graphs[REFERENCE]
     waiting = [graph.position.get(last, -1)]
-    seen: set[int] = set()
-    affine = ""
+    visited: set[int] = set()
+    folded_op = ""
     reader = -1
-    while waiting and len(seen) < _FAR:
-        at = waiting.pop(0)
-        if at < 0 or at in seen:
+    while waiting and len(visited) < _MAX_OPS:
+        position = waiting.pop(0)
+        if position < 0 or position in visited:
             continue
-        seen.add(at)
-        if any(e.op == parameter and e.role is Role.PARAMETER for e in graph.ops[at].inputs):
-            reader = at
+        visited.add(position)
+        if any(e.op == parameter and e.role is Role.PARAMETER for e in graph.ops[position].inputs):
+            reader = position
             continue
-        if graph.classes[at] in AFFINE and len(graph.reads[at]) == 1:
-            affine = affine or str(graph.ops[at].key)
-        for slot in graph.reads[at]:
+        if graph.classes[position] in AFFINE and len(graph.reads[position]) == 1:
+            folded_op = folded_op or str(graph.ops[position].key)
+        for slot in graph.reads[position]:
             if slot not in work.to_target:
                 waiting.append(graph.position.get(slot.op, -1))
-    return affine if reader >= 0 else ""
+    return folded_op if reader >= 0 else ""

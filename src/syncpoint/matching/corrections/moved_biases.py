@@ -1,8 +1,8 @@
-"""Products whose bias was moved: what a bare product is the counterpart of.
+"""Products (matmul, convolution) whose bias a compiler moved into another op.
 
 A compiler that adds a constant after a product, for a batch norm or to quantize, merges it with
-the product's bias. The bare product then has no counterpart in a reference whose product has the
-bias in it, and the sum has one only if nothing else went into the constant.
+the bias of the product. The bare product then has no partner in a reference whose product includes
+the bias, and the sum has one only if the constant is the bias alone.
 """
 
 from __future__ import annotations
@@ -20,90 +20,118 @@ from syncpoint.run.dtypes import from_numpy
 from syncpoint.run.model import Kept, Role, TensorKey
 
 _PRODUCTS = ("matmul", "conv")
-_ROUNDINGS = 4
-"""A bias that went through a cast or two is still the same."""
+_MAX_ROUNDINGS = 4
+"""Unit roundoffs by which a bias may differ after casts."""
 
 
-def with_bias(work: Workspace, target: Slot, reference: Slot) -> Slot | None:
-    """The target's slot that a reference's belongs to, if not the one at hand. Where that is a
-    bare product, and what adds a constant to it says it was made from another op, it is the sum,
-    if the constant is the bias and nothing else; else there is none. The bare product is then
-    out of the matching: were the bias missing, it would show in what follows."""
-    moved = _moved(work, target, reference)
-    if moved is None:
+def find_slot_with_bias(work: Workspace, target: Slot, reference: Slot) -> Slot | None:
+    """The target slot that equals the reference with its bias: `target` itself, the sum after it,
+    or None.
+
+    If the target is a bare product and an op with another origin adds a constant, the partner is
+    the sum if the constant is the bias alone; else there is none. The bare product is then excluded
+    from the matching: a missing bias would show downstream.
+    """
+    moved_bias = _find_moved_bias(work, target, reference)
+    if moved_bias is None:
         return target
     graph = work.graphs[TARGET]
-    adding, bias = moved
+    adding_position, bias = moved_bias
     work.explain(TARGET, target, f"inside {reference}, before its bias", final=True)
-    added = _constant(graph, adding) if graph.classes[adding] == "add" else None
-    whole = next(iter(graph.outputs(adding)), None)
-    if whole is not None and added is not None and _equal(added, bias):
-        return whole
-    why = f"no tensor with its bias alone: {graph.ops[adding].key} adds another constant"
-    work.explain(REFERENCE, reference, why)
+    constant = (
+        _read_constant(graph, adding_position) if graph.classes[adding_position] == "add" else None
+    )
+    biased = next(iter(graph.outputs(adding_position)), None)
+    if biased is not None and constant is not None and _are_equal(constant, bias):
+        return biased
+    adding_op = graph.ops[adding_position].key
+    detail = f"no tensor with only its bias added: {adding_op} adds another constant"
+    work.explain(REFERENCE, reference, detail)
     return None
 
 
-def settle_biases(work: Workspace) -> bool:
-    """Look at all pairs of products again; tells whether any was changed."""
-    changed = False
+def repair_moved_biases(work: Workspace) -> bool:
+    """Repair all pairs of products whose bias was moved; return whether any pair changed."""
+    has_changed = False
     for target, reference in list(work.to_reference.items()):
         evidence, kind = work.evidence(target), work.evidence_kind(target)
-        if kind is EvidenceKind.MAP or _moved(work, target, reference) is None:
+        if kind is EvidenceKind.MAP or _find_moved_bias(work, target, reference) is None:
             continue
-        changed = True
+        has_changed = True
         work.unpair(target)
-        whole = with_bias(work, target, reference)
-        if whole is not None:
-            work.unpair(whole)
-            work.pair(whole, reference, f"{evidence}, with its bias", 0.9, kind=kind)
-    return changed
+        biased = find_slot_with_bias(work, target, reference)
+        if biased is not None:
+            work.unpair(biased)
+            work.pair(biased, reference, f"{evidence}, with its bias", 0.9, kind=kind)
+    return has_changed
 
 
-def _moved(work: Workspace, target: Slot, reference: Slot) -> tuple[int, NDArray[Any]] | None:
-    """What adds a constant to a bare product, and the bias of the product it is paired with."""
-    mine, theirs = work.graphs
-    at, other = mine.position.get(target.op, -1), theirs.position.get(reference.op, -1)
-    if at < 0 or other < 0 or {mine.classes[at], theirs.classes[other]} - set(_PRODUCTS):
+def _find_moved_bias(
+    work: Workspace, target: Slot, reference: Slot
+) -> tuple[int, NDArray[Any]] | None:
+    """The position of the op that adds a constant to a bare product, and the reference's bias."""
+    target_graph, reference_graph = work.graphs
+    position, reference_position = (
+        target_graph.position.get(target.op, -1),
+        reference_graph.position.get(reference.op, -1),
+    )
+    if (
+        position < 0
+        or reference_position < 0
+        or {target_graph.classes[position], reference_graph.classes[reference_position]}
+        - set(_PRODUCTS)
+    ):
         return None
-    adding = _adding(mine, target)
-    if not adding or not all(mine.foreign(at, i) for i in adding) or _bias(mine, at) is not None:
+    adding_positions = _find_adding_ops(target_graph, target)
+    if (
+        not adding_positions
+        or not all(target_graph.has_other_origin(position, i) for i in adding_positions)
+        or _read_bias(target_graph, position) is not None
+    ):
         return None
-    bias = _bias(theirs, other)
+    bias = _read_bias(reference_graph, reference_position)
     if bias is None:
         return None
-    constants = {i: _constant(mine, i) for i in adding if mine.classes[i] == "add"}
-    whole = [i for i, added in constants.items() if added is not None and _equal(added, bias)]
-    return (whole or adding)[0], bias
+    constants = {
+        i: _read_constant(target_graph, i)
+        for i in adding_positions
+        if target_graph.classes[i] == "add"
+    }
+    exact = [
+        i
+        for i, constant in constants.items()
+        if constant is not None and _are_equal(constant, bias)
+    ]
+    return (exact or adding_positions)[0], bias
 
 
-def _adding(graph: Graph, slot: Slot) -> list[int]:
-    """The ops that read a slot, if all of them add a constant to it or take one away: a constant of
-    what follows may have been merged with the bias, beside the bias itself."""
+def _find_adding_ops(graph: Graph, slot: Slot) -> list[int]:
+    """The ops that read a slot, if all of them add or subtract a constant. A later constant may
+    have been merged with the bias in one of several readers."""
     readers = graph.consumers.get(slot, [])
-    adds = all(graph.classes[i] in ("add", "sub") and len(graph.reads[i]) == 1 for i in readers)
-    return list(readers) if adds else []
+    all_add = all(graph.classes[i] in ("add", "sub") and len(graph.reads[i]) == 1 for i in readers)
+    return list(readers) if all_add else []
 
 
-def _bias(graph: Graph, at: int) -> NDArray[Any] | None:
-    """The parameter of a product that has one axis."""
-    inputs = graph.ops[at].inputs
+def _read_bias(graph: Graph, position: int) -> NDArray[Any] | None:
+    """The bias of a product: its 1-D parameter."""
+    inputs = graph.ops[position].inputs
     for edge in inputs if len(inputs) > 2 else ():
         if edge.role is Role.PARAMETER:
-            found = _values(graph, TensorKey(edge.op, edge.role, edge.index))
-            if found is not None and found.ndim == 1:
-                return found
+            values = _read_values(graph, TensorKey(edge.op, edge.role, edge.index))
+            if values is not None and values.ndim == 1:
+                return values
     return None
 
 
-def _constant(graph: Graph, at: int) -> NDArray[Any] | None:
-    edges = [e for e in graph.ops[at].inputs if e.role is Role.PARAMETER]
+def _read_constant(graph: Graph, position: int) -> NDArray[Any] | None:
+    edges = [e for e in graph.ops[position].inputs if e.role is Role.PARAMETER]
     if len(edges) != 1:
         return None
-    return _values(graph, TensorKey(edges[0].op, edges[0].role, edges[0].index))
+    return _read_values(graph, TensorKey(edges[0].op, edges[0].role, edges[0].index))
 
 
-def _values(graph: Graph, key: TensorKey) -> NDArray[Any] | None:
+def _read_values(graph: Graph, key: TensorKey) -> NDArray[Any] | None:
     tensor = graph.side.run.tensor(key)
     if tensor is None or tensor.kept is not Kept.VALUES or tensor.quantization is not None:
         return None
@@ -113,11 +141,12 @@ def _values(graph: Graph, key: TensorKey) -> NDArray[Any] | None:
         return None
 
 
-def _equal(added: NDArray[Any], bias: NDArray[Any]) -> bool:
-    if added.size != bias.size:
+def _are_equal(constant: NDArray[Any], bias: NDArray[Any]) -> bool:
+    """Whether a constant equals a bias up to a few roundings."""
+    if constant.size != bias.size:
         return False
-    mine, theirs = (a.astype(np.float64).reshape(-1) for a in (added, bias))
-    allowed = _ROUNDINGS * max(from_numpy(a.dtype).unit for a in (added, bias))
+    constant_values, bias_values = (a.astype(np.float64).reshape(-1) for a in (constant, bias))
+    allowed = _MAX_ROUNDINGS * max(from_numpy(a.dtype).unit for a in (constant, bias))
     with np.errstate(invalid="ignore"):
-        gap = np.abs(mine - theirs).max(initial=0.0)
-    return bool(gap <= allowed * np.abs(theirs).max(initial=0.0))
+        gap = np.abs(constant_values - bias_values).max(initial=0.0)
+    return bool(gap <= allowed * np.abs(bias_values).max(initial=0.0))

@@ -1,9 +1,9 @@
-"""Names that went to another op of the same kind.
+"""Origin names that two ops of the same kind have swapped.
 
-Compilers that merge equal constants merge what is written about them too: of several hard swishes,
-the product of one then says that it was made from another. Values tell, where they tell on both
-sides: what bears the name is another op's result, and the op's own result bears another name. What
-follows must agree as well: where two ops were exchanged in truth, it does not.
+Compilers that merge equal constants also merge their metadata: the product of one hard swish then
+names another hard swish as its origin. Values reveal this if they do so on both sides: the op with
+the name equals another reference op, and the reference op equals an op with another name. The next
+sync points downstream must be equal too; if two ops are really exchanged, they are not.
 """
 
 from __future__ import annotations
@@ -11,33 +11,39 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from syncpoint.matching.evidence.downstream_agreement import agree_after
+from syncpoint.matching.evidence.downstream_agreement import is_downstream_equal
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.op_kinds import ACTIVATIONS
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
-_NEAR = 16
-"""How many ops of a kind are looked at in each direction: where all is unequal, the work must not
-grow with the square."""
+_MAX_NEIGHBORS = 16
+"""Maximum number of ops of a kind to compare in each direction, so that the work does not grow with
+the square if all are unequal."""
 
 
-def exchange(work: Workspace) -> bool:
-    """Give unequal pairs of activations the partners that they are equal to, if both have one;
-    tells whether any have."""
-    unequal = {t: r for t, r in work.to_reference.items() if _doubtful(work, t, r)}
+def exchange_swapped_names(work: Workspace) -> bool:
+    """Exchange the partners of unequal pairs of activations if both have an equal one; return
+    whether any pair changed."""
+    unequal = {t: r for t, r in work.to_reference.items() if _is_doubtful(work, t, r)}
     if not unequal:
         return False
-    targets = _Results(work, TARGET, unequal)
-    references = _Results(work, REFERENCE, unequal.values())
+    targets = _CandidateOutputs(work, TARGET, unequal)
+    references = _CandidateOutputs(work, REFERENCE, unequal.values())
     moved: dict[Slot, Slot] = {}
     for target, reference in unequal.items():
-        meant = [r for r in references.like(reference) if work.prints.equal(target, r)]
-        made = [t for t in targets.like(target) if work.prints.equal(t, reference)]
-        if len(meant) == len(made) == 1 and all(agree_after(work, t) for t in (target, made[0])):
-            moved[target] = meant[0]
-            moved[made[0]] = reference
+        equal_references = [
+            r for r in references.nearest_like(reference) if work.fingerprints.are_equal(target, r)
+        ]
+        equal_targets = [
+            t for t in targets.nearest_like(target) if work.fingerprints.are_equal(t, reference)
+        ]
+        if len(equal_references) != 1 or len(equal_targets) != 1:
+            continue
+        if all(is_downstream_equal(work, slot) for slot in (target, equal_targets[0])):
+            moved[target] = equal_references[0]
+            moved[equal_targets[0]] = reference
     if not moved or len(set(moved.values())) != len(moved):
         return False
     for target, reference in moved.items():
@@ -48,41 +54,45 @@ def exchange(work: Workspace) -> bool:
         work.admit(REFERENCE, reference)
         kind = work.graphs[REFERENCE].class_of(reference)
         work.pair(target, reference, f"equal values, and the name of another {kind}", 0.9)
-    work.settle()
+    work.apply_changes()
     return True
 
 
-def _doubtful(work: Workspace, target: Slot, reference: Slot) -> bool:
+def _is_doubtful(work: Workspace, target: Slot, reference: Slot) -> bool:
+    """Whether two activations are paired by origin name and have unequal values."""
     is_named = work.evidence_kind(target) is EvidenceKind.ORIGIN
     if target.role is not Role.OUTPUT or not is_named:
         return False
     if work.graphs[REFERENCE].class_of(reference) not in ACTIVATIONS:
         return False
-    tell = work.prints.tells(TARGET, target) and work.prints.tells(REFERENCE, reference)
-    return tell and not work.prints.equal(target, reference)
+    if not work.fingerprints.is_informative(TARGET, target):
+        return False
+    if not work.fingerprints.is_informative(REFERENCE, reference):
+        return False
+    return not work.fingerprints.are_equal(target, reference)
 
 
-class _Results:
-    """What one side has that is unpaired, or whose partner is in doubt, by class and size."""
+class _CandidateOutputs:
+    """The outputs of one side that are unpaired or doubtful, by class and number of elements."""
 
-    def __init__(self, work: Workspace, side: int, doubted: Iterable[Slot]) -> None:
+    def __init__(self, work: Workspace, side: int, doubtful_slots: Iterable[Slot]) -> None:
         self._graph = graph = work.graphs[side]
-        self._found: dict[tuple[str, int], list[int]] = {}
+        self._positions: dict[tuple[str, int], list[int]] = {}
         self._slots: dict[int, Slot] = {}
-        may = set(doubted)
+        doubtful = set(doubtful_slots)
         paired = (work.to_reference, work.to_target)[side]
-        wanted = {(graph.class_of(slot), graph.count(slot)) for slot in may}
-        for at, kind in enumerate(graph.classes):
-            for slot in graph.outputs(at)[:1]:
+        keys = {(graph.class_of(slot), graph.count(slot)) for slot in doubtful}
+        for position, kind in enumerate(graph.classes):
+            for slot in graph.outputs(position)[:1]:
                 key = kind, graph.count(slot)
-                if key in wanted and (slot in may or slot not in paired):
-                    self._found.setdefault(key, []).append(at)
-                    self._slots[at] = slot
+                if key in keys and (slot in doubtful or slot not in paired):
+                    self._positions.setdefault(key, []).append(position)
+                    self._slots[position] = slot
 
-    def like(self, slot: Slot) -> list[Slot]:
-        """The nearest of them that are of the class and size of this one."""
-        places = self._found.get((self._graph.class_of(slot), self._graph.count(slot)), [])
-        at = self._graph.position[slot.op]
-        middle = bisect_left(places, at)
-        near = places[max(middle - _NEAR, 0) : middle + _NEAR + 1]
-        return [self._slots[place] for place in near if place != at]
+    def nearest_like(self, slot: Slot) -> list[Slot]:
+        """The nearest outputs of the same class and number of elements."""
+        positions = self._positions.get((self._graph.class_of(slot), self._graph.count(slot)), [])
+        own_position = self._graph.position[slot.op]
+        middle = bisect_left(positions, own_position)
+        nearest = positions[max(middle - _MAX_NEIGHBORS, 0) : middle + _MAX_NEIGHBORS + 1]
+        return [self._slots[position] for position in nearest if position != own_position]

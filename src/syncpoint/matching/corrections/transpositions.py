@@ -1,13 +1,13 @@
-"""Transpositions that one side merged: the same tensor, its axes in another order.
+"""Transpositions that a compiler merged or moved: the same tensor with its axes in another order.
 
-A compiler that has an op of its own turn its operand merges that with the transposition the user
-wrote. Both sides then turn tensors that are paired, and each says how: the view between the two
-follows from what the ops say of themselves, never from values alone.
+A compiler whose op transposes its operand merges that with the transposition in the user's code.
+Both sides then transpose paired tensors, and each op records its axes: the view between the two
+follows from the recorded axes, never from values alone.
 """
 
 from __future__ import annotations
 
-from syncpoint.matching.evidence.downstream_agreement import agree_after
+from syncpoint.matching.evidence.downstream_agreement import is_downstream_equal
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind
@@ -15,135 +15,154 @@ from syncpoint.matching.views import View
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Op
 
-_STEPS = 4
-"""Transpositions of one another that are looked behind."""
+_MAX_TRANSPOSITIONS = 4
+"""Maximum number of consecutive transpositions to follow."""
 
 
-def pair_turned(work: Workspace) -> None:
-    """Pair transpositions of paired tensors, where both say their axes, the values are equal
-    through the view that follows from them, and so is what comes after: a wrong order of axes
-    would show there."""
-    mine, theirs = work.graphs
-    _part_mistaken(work)
-    waiting: dict[Slot, list[tuple[Slot, tuple[int, ...]]]] = {}
-    for slot in _turned(work, TARGET):
-        behind = _behind(mine, slot, work.to_reference)
-        if behind is not None and not work.view(behind[0]):
-            waiting.setdefault(work.to_reference[behind[0]], []).append((slot, behind[1]))
-    for slot in _turned(work, REFERENCE):
-        behind = _behind(theirs, slot, work.to_target)
-        fitting = []
-        for target, order in waiting.get(behind[0], ()) if behind is not None else ():
-            view = _between(order, behind[1]) if behind is not None else None
+def pair_merged_transpositions(work: Workspace) -> None:
+    """Pair transpositions of paired tensors if both record their axes, the values are equal
+    through the view that follows from them, and the next sync points downstream are equal: a wrong
+    order of axes would show there."""
+    target_graph, reference_graph = work.graphs
+    _unpair_wrong_axes(work)
+    by_reference: dict[Slot, list[tuple[Slot, tuple[int, ...]]]] = {}
+    for slot in _unpaired_transpositions(work, TARGET):
+        source = _trace_to_paired(target_graph, slot, work.to_reference)
+        if source is not None and not work.view(source[0]):
+            by_reference.setdefault(work.to_reference[source[0]], []).append((slot, source[1]))
+    for slot in _unpaired_transpositions(work, REFERENCE):
+        source = _trace_to_paired(reference_graph, slot, work.to_target)
+        candidates = []
+        for target, order in by_reference.get(source[0], ()) if source is not None else ():
+            view = _view_between(order, source[1]) if source is not None else None
             if view is None or target in work.to_reference:
                 continue
-            if work.prints.equal(target, slot, view) and agree_after(work, target):
-                fitting.append((target, view))
-        if len(fitting) == 1:
-            target, view = fitting[0]
+            if work.fingerprints.are_equal(target, slot, view) and is_downstream_equal(
+                work, target
+            ):
+                candidates.append((target, view))
+        if len(candidates) == 1:
+            target, view = candidates[0]
             work.admit(TARGET, target)
-            said = "the same tensor turned, by the axes that both ops name"
-            work.pair(target, slot, said, 0.9, view=view)
+            evidence = "the same tensor transposed, by the axes that both ops record"
+            work.pair(target, slot, evidence, 0.9, view=view)
 
 
 def drop_moved_transpositions(work: Workspace) -> None:
-    """Views and slices of another shape that hold the reference's numbers in an order of axes
-    that no other op needs, while all that follows is equal: a transposition was moved past
-    them. Were it a mistake, it would show in what follows."""
+    """Unpair views and slices of another shape that are equal through an order of axes that no
+    other op needs, if the sync points downstream are equal: the compiler moved a transposition past
+    them. A wrong order of axes would show downstream."""
     order = work.graphs[TARGET].position
     for target, reference in sorted(
         work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
     ):
         shapes = work.graphs[TARGET].shape(target), work.graphs[REFERENCE].shape(reference)
-        plain = [[n for n in shape or () if n != 1] for shape in shapes]
-        moves = work.graphs[TARGET].class_of(target) in TRANSPARENT | {"slice", "split"}
-        if not moves or plain[0] == plain[1] or work.view(target):
+        long_axes = [[n for n in shape or () if n != 1] for shape in shapes]
+        is_view = work.graphs[TARGET].class_of(target) in TRANSPARENT | {"slice", "split"}
+        if not is_view or long_axes[0] == long_axes[1] or work.view(target):
             continue
-        distance, view = work.layouts.best(target, reference)
-        if view and distance <= work.prints.tolerance and agree_after(work, target):
+        distance, view = work.layouts.find_best_view(target, reference)
+        if view and distance <= work.fingerprints.tolerance and is_downstream_equal(work, target):
             work.unpair(target)
-            why = f"equal through {view}, which what follows undoes"
-            work.explain(TARGET, target, f"made from {reference}; {why}")
-            work.explain(REFERENCE, reference, f"{target} is {why}")
+            detail = f"equal through {view}, which later ops undo"
+            work.explain(TARGET, target, f"made from {reference}; {detail}")
+            work.explain(REFERENCE, reference, f"{target} is {detail}")
 
 
-def _part_mistaken(work: Workspace) -> None:
-    """Undo pairs by name of transpositions that have the same shape and not the same axes, where
-    the axes that they name themselves make them equal."""
-    mine, theirs = work.graphs
+def _unpair_wrong_axes(work: Workspace) -> None:
+    """Unpair transpositions of the same shape that differ in their recorded axes, if they are
+    equal through the view between those axes."""
+    target_graph, reference_graph = work.graphs
     for target, reference in list(work.to_reference.items()):
-        if mine.class_of(target) != "transpose" or theirs.class_of(reference) != "transpose":
+        if (
+            target_graph.class_of(target) != "transpose"
+            or reference_graph.class_of(reference) != "transpose"
+        ):
             continue
         if work.view(target) or work.evidence_kind(target) is EvidenceKind.MAP:
             continue
-        one = _behind(mine, target, work.to_reference)
-        other = _behind(theirs, reference, work.to_target)
-        if one is None or other is None or work.to_reference[one[0]] != other[0]:
+        target_source = _trace_to_paired(target_graph, target, work.to_reference)
+        reference_source = _trace_to_paired(reference_graph, reference, work.to_target)
+        if (
+            target_source is None
+            or reference_source is None
+            or work.to_reference[target_source[0]] != reference_source[0]
+        ):
             continue
-        view = None if work.view(one[0]) else _between(one[1], other[1])
-        if not view or work.prints.equal(target, reference):
+        view = (
+            None
+            if work.view(target_source[0])
+            else _view_between(target_source[1], reference_source[1])
+        )
+        if not view or work.fingerprints.are_equal(target, reference):
             continue
-        if work.prints.equal(target, reference, view) and agree_after(work, target):
+        if work.fingerprints.are_equal(target, reference, view) and is_downstream_equal(
+            work, target
+        ):
             work.unpair(target)
 
 
-def _turned(work: Workspace, side: int) -> list[Slot]:
+def _unpaired_transpositions(work: Workspace, side: int) -> list[Slot]:
     graph = work.graphs[side]
     return [
         slot
-        for at, kind in enumerate(graph.classes)
-        if kind == "transpose" and graph.live[at]
-        for slot in graph.outputs(at)
+        for position, kind in enumerate(graph.classes)
+        if kind == "transpose" and graph.live[position]
+        for slot in graph.outputs(position)
         if slot not in (work.to_reference, work.to_target)[side]
     ]
 
 
-def _behind(
+def _trace_to_paired(
     graph: Graph, slot: Slot, paired: dict[Slot, Slot]
 ) -> tuple[Slot, tuple[int, ...]] | None:
-    """The paired tensor that transpositions made this one of, and their axes together."""
+    """The paired tensor before consecutive transpositions, and their combined axes."""
     rank = len(graph.shape(slot) or ())
     order = tuple(range(rank))
-    for _ in range(_STEPS):
-        at = graph.position.get(slot.op, -1)
-        if at < 0 or graph.classes[at] != "transpose" or len(graph.reads[at]) != 1:
+    for _ in range(_MAX_TRANSPOSITIONS):
+        position = graph.position.get(slot.op, -1)
+        if (
+            position < 0
+            or graph.classes[position] != "transpose"
+            or len(graph.reads[position]) != 1
+        ):
             return None
-        own = axes_of(graph.ops[at], rank)
-        if own is None:
+        axes = permutation_of(graph.ops[position], rank)
+        if axes is None:
             return None
-        order = tuple(own[a] for a in order)
-        slot = graph.reads[at][0]
+        order = tuple(axes[a] for a in order)
+        slot = graph.reads[position][0]
         if slot in paired:
             return slot, order
     return None
 
 
-def axes_of(op: Op, rank: int) -> tuple[int, ...] | None:
-    """The axes of a transposition as it says them itself, in the order of the result's."""
-    said = op.attributes
-    constants = said.get("constants")
-    listed = said.get("perm", said.get("dims"))
-    if listed is None and isinstance(constants, list) and len(constants) == 1:
-        listed = constants[0]
-    if isinstance(listed, list) and all(isinstance(a, int) for a in listed):
-        order = tuple(a % rank for a in listed) if rank else ()
+def permutation_of(op: Op, rank: int) -> tuple[int, ...] | None:
+    """The recorded input axis of each output axis of a transposition; None if unknown."""
+    attributes = op.attributes
+    constants = attributes.get("constants")
+    axes = attributes.get("perm", attributes.get("dims"))
+    if axes is None and isinstance(constants, list) and len(constants) == 1:
+        axes = constants[0]
+    if isinstance(axes, list) and all(isinstance(a, int) for a in axes):
+        order = tuple(a % rank for a in axes) if rank else ()
         return order if sorted(order) == list(range(rank)) else None
-    ends = [said.get(name) for name in ("dim0", "dim1")]
-    if all(isinstance(a, int) and -rank <= a < rank for a in ends):
-        swapped = list(range(rank))
-        one, other = (int(a) % rank for a in ends if a is not None)
-        swapped[one], swapped[other] = swapped[other], swapped[one]
-        return tuple(swapped)
+    swapped_axes = [attributes.get(name) for name in ("dim0", "dim1")]
+    if all(isinstance(a, int) and -rank <= a < rank for a in swapped_axes):
+        permutation = list(range(rank))
+        first, second = (int(a) % rank for a in swapped_axes if a is not None)
+        permutation[first], permutation[second] = permutation[second], permutation[first]
+        return tuple(permutation)
     return None
 
 
-def _between(target: tuple[int, ...], reference: tuple[int, ...]) -> View | None:
-    """What turns the target into the reference, both being turned from one tensor."""
+def _view_between(target: tuple[int, ...], reference: tuple[int, ...]) -> View | None:
+    """The view from the target to the reference, which are transpositions of one tensor."""
     if len(target) != len(reference):
         return None
     order = tuple(target.index(axis) for axis in reference)
-    return View() if order == tuple(range(len(order))) else View(f"transpose({_text(order)})")
+    return View() if order == tuple(range(len(order))) else View(f"transpose({_axes_text(order)})")
 
 
-def _text(order: tuple[int, ...]) -> str:
+def _axes_text(order: tuple[int, ...]) -> str:
     return ",".join(map(str, order))

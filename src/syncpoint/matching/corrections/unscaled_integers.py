@@ -6,17 +6,17 @@ from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import DTYPES, Kind
 
 
-def drop_unlike(work: Workspace) -> None:
-    """What quantizing ops give, if only one side says for which numbers the integers stand: what is
-    made of them is compared."""
-    mine, theirs = work.graphs
+def drop_unscaled_integers(work: Workspace) -> None:
+    """Unpair the outputs of quantizing ops if only one side records their scale: the dequantized
+    tensors are compared instead."""
+    target_graph, reference_graph = work.graphs
     for target, reference in list(work.to_reference.items()):
-        if {mine.class_of(target), theirs.class_of(reference)} != {"quantize"}:
+        if {target_graph.class_of(target), reference_graph.class_of(reference)} != {"quantize"}:
             continue
-        both = [g.slots[s][0] for g, s in ((mine, target), (theirs, reference))]
-        known = [tensor.quantization is not None for tensor in both]
-        if known[0] != known[1] and all(DTYPES[t.dtype].kind is Kind.INT for t in both):
+        tensors = [g.slots[s][0] for g, s in ((target_graph, target), (reference_graph, reference))]
+        has_scale = [tensor.quantization is not None for tensor in tensors]
+        if has_scale[0] != has_scale[1] and all(DTYPES[t.dtype].kind is Kind.INT for t in tensors):
             work.unpair(target)
-            why = "holds integers, and one side does not say what they mean"
-            work.explain(TARGET, target, f"made from {reference}; {why}", final=True)
-            work.explain(REFERENCE, reference, f"{target} {why}", final=True)
+            detail = "holds integers whose scale one side does not record"
+            work.explain(TARGET, target, f"made from {reference}; {detail}", final=True)
+            work.explain(REFERENCE, reference, f"{target} {detail}", final=True)

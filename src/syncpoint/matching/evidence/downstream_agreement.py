@@ -1,4 +1,4 @@
-"""Whether what is made from a tensor agrees: the next sync points downstream."""
+"""Whether the next sync points downstream of a tensor hold equal values."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from collections.abc import Iterator
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
-_AROUND = 24
-"""How many target ops are passed on the way to the next sync points."""
+_MAX_OPS = 24
+"""Maximum number of target ops to pass on the way to the next sync points."""
 
 
-def agree_after(work: Workspace, target: Slot) -> bool:
-    """Whether the next sync points downstream hold equal values, and there are some."""
-    found = list(_next(work, work.graphs[TARGET], target))
-    return bool(found) and all(
-        work.layouts.best(slot, work.to_reference[slot])[0] <= work.prints.tolerance
-        for slot in found
-        if work.prints.tells(TARGET, slot) and work.prints.tells(REFERENCE, work.to_reference[slot])
-    )
+def is_downstream_equal(work: Workspace, target: Slot) -> bool:
+    """Whether there are sync points downstream and the next ones hold equal values."""
+    paired = list(_next_paired_slots(work, work.graphs[TARGET], target))
+    return bool(paired) and all(_is_equal_or_unknown(work, slot) for slot in paired)
 
 
-def _next(work: Workspace, graph: Graph, slot: Slot) -> Iterator[Slot]:
+def _is_equal_or_unknown(work: Workspace, target: Slot) -> bool:
+    reference = work.to_reference[target]
+    if not work.fingerprints.is_informative(TARGET, target):
+        return True
+    if not work.fingerprints.is_informative(REFERENCE, reference):
+        return True
+    return work.layouts.find_best_view(target, reference)[0] <= work.fingerprints.tolerance
+
+
+def _next_paired_slots(work: Workspace, graph: Graph, slot: Slot) -> Iterator[Slot]:
     waiting = list(graph.consumers.get(slot, ()))
-    seen: set[int] = set()
-    while waiting and len(seen) < _AROUND:
-        at = waiting.pop(0)
-        if at in seen:
+    visited: set[int] = set()
+    while waiting and len(visited) < _MAX_OPS:
+        position = waiting.pop(0)
+        if position in visited:
             continue
-        seen.add(at)
-        for made in graph.outputs(at):
-            if made in work.to_reference:
-                yield made
+        visited.add(position)
+        for output in graph.outputs(position):
+            if output in work.to_reference:
+                yield output
             else:
-                waiting += graph.consumers.get(made, ())
+                waiting += graph.consumers.get(output, ())

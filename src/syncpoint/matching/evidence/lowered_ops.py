@@ -1,6 +1,6 @@
-"""Which of the ops that one reference op became gives what that op gives.
+"""Ops that one reference op was lowered to: which of them returns the output of that op.
 
-The tensor that completes it is paired; those inside are listed as such.
+Its output is paired with the reference; the outputs of the other ops are intermediate values.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from syncpoint.matching.corrections.moved_biases import with_bias
+from syncpoint.matching.corrections.moved_biases import find_slot_with_bias
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import Role
 
-_FAR = 4096
-"""Ops that lie further apart are not looked at: the work must not grow with the square."""
-_PASS = TRANSPARENT | {"quantize", "dequantize"}
+_MAX_SPAN_OPS = 4096
+"""Maximum distance of ops to examine, so that the work does not grow with the square."""
+_PASS_THROUGH = TRANSPARENT | {"quantize", "dequantize"}
 _NUMBER = re.compile(r"(?P<stem>.+?)(?:_(?P<number>\d+))?")
 
 
-class Unit:
-    """Ops of one side that stand for one op of the program they were made from."""
+class LoweredOp:
+    """Ops of one side that were lowered from one op of the program."""
 
     def __init__(self, name: str, kind: str, positions: list[int], names: set[str]) -> None:
         self.name = name
@@ -31,53 +31,65 @@ class Unit:
         self.names = names
 
 
-def complete(
+def pair_completed_op(
     work: Workspace,
-    target: Unit,
-    reference: Unit,
+    target: LoweredOp,
+    reference: LoweredOp,
     evidence: str,
     confidence: float,
     kind: EvidenceKind = EvidenceKind.ORIGIN,
 ) -> None:
-    """Pair the tensor that completes a reference op; the ones before it are inside it."""
-    wanted = work.graphs[REFERENCE].outputs(reference.positions[-1])
-    if not wanted:
+    """Pair the output that completes a reference op; earlier outputs are intermediate values."""
+    references = work.graphs[REFERENCE].outputs(reference.positions[-1])
+    if not references:
         return
-    if len(wanted) > 1 and len(target.positions) > 1:
-        _several(work, target, reference, wanted, evidence, confidence, kind)
+    if len(references) > 1 and len(target.positions) > 1:
+        _pair_several_outputs(work, target, reference, references, evidence, confidence, kind)
         return
-    piece = _piece(work, target, wanted[0])
-    if piece is None:
+    positions = _find_equal_piece(work, target, references[0])
+    if positions is None:
         return
-    target.positions = piece
-    chosen = _choose_ending(work, target, reference, wanted)
-    if chosen is None:
+    target.positions = positions
+    ending = _choose_ending(work, target, reference, references)
+    if ending is None:
         return
-    unfinished = _unfinished(work.graphs[TARGET], chosen.at, target, reference)
-    for slot in unfinished:
+    before_bias = _outputs_before_bias(work.graphs[TARGET], ending.position, target, reference)
+    for slot in before_bias:
         work.explain(TARGET, slot, f"inside {reference.name}, before its bias", final=True)
-    if not unfinished and _pair_ending(work, chosen, evidence, confidence, kind):
-        inner = [position for position in target.positions if position != chosen.at]
+    if not before_bias and _pair_ending(work, ending, evidence, confidence, kind):
+        inner = [position for position in target.positions if position != ending.position]
         _explain_inner(work, reference, inner)
 
 
 def _choose_ending(
-    work: Workspace, target: Unit, reference: Unit, wanted: list[Slot]
+    work: Workspace, target: LoweredOp, reference: LoweredOp, references: list[Slot]
 ) -> _Ending | None:
-    """The op of a unit that completes the reference op; None where no op can."""
-    mine, theirs = work.graphs
-    ends = [_Ending(work, target, position, wanted) for position in target.positions]
-    whole = [e for e in ends if e.fits and e.leaves]
-    if not whole and len(ends) == 1 and op_class(mine.ops[ends[0].at].type) == reference.kind:
-        # Copies of constants that differ in size are of different constants, such as a mask and
-        # the value put there: what follows shows a wrong one.
-        is_live = theirs.live[reference.positions[-1]]
-        whole = [e for e in ends if e.computes or mine.live[e.at] or is_live]
-    # A cast of what another end gives is not what the op made; of what nobody else reads, it is.
-    ends_at = {end.at for end in whole}
+    """The lowered op that completes the reference op; None if no op can."""
+    target_graph, reference_graph = work.graphs
+    endings = [_Ending(work, target, position, references) for position in target.positions]
+    candidates = [ending for ending in endings if ending.fits and ending.is_read_outside]
+    if (
+        not candidates
+        and len(endings) == 1
+        and op_class(target_graph.ops[endings[0].position].type) == reference.kind
+    ):
+        # Copies of constants of different size are copies of different constants, such as a mask
+        # and its fill value. A wrong constant shows downstream.
+        is_live = reference_graph.live[reference.positions[-1]]
+        candidates = [
+            ending
+            for ending in endings
+            if ending.computes or target_graph.live[ending.position] or is_live
+        ]
+    # The cast of another ending is not the output of the op, unless only the cast is read.
+    candidate_positions = {ending.position for ending in candidates}
     return max(
-        whole,
-        key=lambda end: (end.same_shape, end.computes or end.root not in ends_at, end.at),
+        candidates,
+        key=lambda ending: (
+            ending.same_shape,
+            ending.computes or ending.root not in candidate_positions,
+            ending.position,
+        ),
         default=None,
     )
 
@@ -85,126 +97,146 @@ def _choose_ending(
 def _pair_ending(
     work: Workspace, ending: _Ending, evidence: str, confidence: float, kind: EvidenceKind
 ) -> bool:
-    """Pair what the last op of a unit gives, with its bias where another op adds that; tells
-    whether anything was paired."""
-    pairs = [(with_bias(work, s, w), s, w) for s, w in _finished(work, ending.pairs)]
-    evidence_with_bias = f"{evidence}, with its bias"
-    paired = [
-        work.pair(slot, w, evidence if slot == s else evidence_with_bias, confidence, kind=kind)
-        for slot, s, w in pairs
-        if slot is not None
-    ]
-    return any(paired)
+    """Pair the output of the last op, with its bias if another op adds that. Return whether
+    anything was paired."""
+    is_paired = False
+    for slot, reference in _move_to_scaled(work, ending.pairs):
+        biased = find_slot_with_bias(work, slot, reference)
+        if biased is not None:
+            text = evidence if biased == slot else f"{evidence}, with its bias"
+            is_paired |= work.pair(biased, reference, text, confidence, kind=kind)
+    return is_paired
 
 
 def _explain_inner(
-    work: Workspace, reference: Unit, positions: list[int], outputs: Container[Slot] = ()
+    work: Workspace, reference: LoweredOp, positions: list[int], outputs: Container[Slot] = ()
 ) -> None:
-    """Say of what ops give, but for the outputs of the unit, that it lies inside its op."""
+    """Explain the outputs of ops, except those in `outputs`, as intermediate values."""
     graph = work.graphs[TARGET]
     for slot in (slot for position in positions for slot in graph.outputs(position)):
         if slot not in outputs:
             work.explain_inside(TARGET, slot, reference.name, final=True)
 
 
-def _finished(work: Workspace, pairs: list[tuple[Slot, Slot]]) -> list[tuple[Slot, Slot]]:
-    """The pair of what completes an op; where that is not equal and the only op that reads it,
-    which bears another name, makes it equal, that op's result is meant: the divisor of a mean of
-    pixels, or the product at the end of a hardswish, may have got the name of another op."""
+def _move_to_scaled(work: Workspace, pairs: list[tuple[Slot, Slot]]) -> list[tuple[Slot, Slot]]:
+    """Move a pair to the only reader of the target if the values are equal only there.
+
+    A compiler may give the last step of an op the name of another op: the division of a mean, or
+    the multiplication at the end of a hardswish.
+    """
     if len(pairs) != 1:
         return pairs
-    graph, (slot, wanted) = work.graphs[TARGET], pairs[0]
+    graph, (slot, reference) = work.graphs[TARGET], pairs[0]
     reader = graph.only_reader(slot)
     if reader is None or graph.classes[reader] not in ("mul", "div"):
         return pairs
-    made = graph.outputs(reader)
-    if len(made) != 1 or work.prints.equal(slot, wanted) or not work.prints.equal(made[0], wanted):
+    outputs = graph.outputs(reader)
+    if len(outputs) != 1 or work.fingerprints.are_equal(slot, reference):
         return pairs
-    return [(made[0], wanted)] if work.admit(TARGET, made[0]) else pairs
+    if not work.fingerprints.are_equal(outputs[0], reference):
+        return pairs
+    return [(outputs[0], reference)] if work.admit(TARGET, outputs[0]) else pairs
 
 
-def _piece(work: Workspace, target: Unit, wanted: Slot) -> list[int] | None:
-    """The ops of a unit that hang together and give what is wanted. Compilers that merge equal
-    constants exchange the names of steps of equal ops; a unit then lies in two places, one made
-    from the other by way of ops outside. Values tell which it is; None where they do not."""
+def _find_equal_piece(work: Workspace, target: LoweredOp, reference: Slot) -> list[int] | None:
+    """The connected ops of a lowered op whose output equals the reference; None if values do not
+    decide. Compilers that merge equal constants swap the names of steps of equal ops. A lowered op
+    then lies in two places, and one depends on the other through ops outside of it."""
     graph = work.graphs[TARGET]
-    pieces = _pieces(graph, target.positions)
+    pieces = _split_pieces(graph, target.positions)
     if len(pieces) < 2:
         return target.positions
-    fits = []
+    equal_pieces = []
     for piece in pieces:
-        made = [s for at in piece for s in graph.outputs(at)]
-        same = [s for s in made if graph.count(s) == work.graphs[REFERENCE].count(wanted)]
-        if any(work.layouts.best(s, wanted)[0] <= work.prints.tolerance for s in same):
-            fits.append(piece)
-    return fits[0] if len(fits) == 1 else None
+        outputs = [s for position in piece for s in graph.outputs(position)]
+        same_size = [
+            s for s in outputs if graph.count(s) == work.graphs[REFERENCE].count(reference)
+        ]
+        if any(
+            work.layouts.find_best_view(s, reference)[0] <= work.fingerprints.tolerance
+            for s in same_size
+        ):
+            equal_pieces.append(piece)
+    return equal_pieces[0] if len(equal_pieces) == 1 else None
 
 
-def _pieces(graph: Graph, positions: list[int]) -> list[list[int]]:
-    """A unit, in two where its later ops depend on the earlier ones by way of others alone."""
+def _split_pieces(graph: Graph, positions: list[int]) -> list[list[int]]:
+    """Split a lowered op in two if its later ops depend on the earlier ones only through others."""
     span = positions[-1] - positions[0]
-    if len(positions) < 3 or span < len(positions) or span > _FAR:
+    if len(positions) < 3 or span < len(positions) or span > _MAX_SPAN_OPS:
         return [positions]
-    unit = set(positions)
+    own_positions = set(positions)
     early: set[int] = set()
     through: set[int] = set()
-    """Casts and the like between ops of the unit, which compute nothing."""
+    """Casts and the like between the ops, which compute nothing."""
     outside: set[int] = set()
-    for at in range(positions[0], positions[-1] + 1):
-        above = {graph.position.get(s.op, -1) for s in graph.reads[at] if s.role is Role.OUTPUT}
-        if at in unit and not above & outside:
-            early.add(at)
-        elif at not in unit and above and above <= early | through and graph.classes[at] in _PASS:
-            through.add(at)
-        elif above & (early | through | outside):
-            outside.add(at)
-    late = [at for at in positions if at not in early]
-    # What reads an early result and one from outside is an op with a skip, not another op.
-    reads = {graph.position.get(s.op, -1) for at in late for s in graph.reads[at]}
+    for position in range(positions[0], positions[-1] + 1):
+        producers = {
+            graph.position.get(s.op, -1) for s in graph.reads[position] if s.role is Role.OUTPUT
+        }
+        if position in own_positions and not producers & outside:
+            early.add(position)
+        elif (
+            position not in own_positions
+            and producers
+            and producers <= early | through
+            and graph.classes[position] in _PASS_THROUGH
+        ):
+            through.add(position)
+        elif producers & (early | through | outside):
+            outside.add(position)
+    late = [position for position in positions if position not in early]
+    # An op that reads an early output and one from outside has a skip connection.
+    reads = {graph.position.get(s.op, -1) for position in late for s in graph.reads[position]}
     return [positions] if not late or reads & (early | through) else [sorted(early), late]
 
 
-def _several(
+def _pair_several_outputs(
     work: Workspace,
-    target: Unit,
-    reference: Unit,
-    wanted: list[Slot],
+    target: LoweredOp,
+    reference: LoweredOp,
+    references: list[Slot],
     evidence: str,
     confidence: float,
     kind: EvidenceKind,
 ) -> None:
-    """An op of several outputs that became several ops, as unbind becomes slices: those whose
-    values leave the unit are its outputs, where there are as many of them. Their numbers tell
-    which is which (`getitem`, `getitem_1`); order does not, since runtimes reorder branches."""
-    mine, theirs = work.graphs
-    outputs = _in_order_of_number(_leaving(mine, target))
-    if len(outputs) != len(wanted):
+    """Pair the outputs of an op with several outputs that became several ops, as unbind becomes
+    slices. Its outputs are the slots that are read outside, if there are as many. The numbers in
+    their names give the order (`getitem`, `getitem_1`), since runtimes reorder branches."""
+    target_graph, reference_graph = work.graphs
+    outputs = _sort_by_number(_outputs_leaving(target_graph, target))
+    if len(outputs) != len(references):
         return
-    pairs = list(zip(outputs, wanted, strict=True))
-    if any(mine.count(s) != theirs.count(w) for s, w in pairs):
+    pairs = list(zip(outputs, references, strict=True))
+    if any(
+        target_graph.count(slot) != reference_graph.count(reference_slot)
+        for slot, reference_slot in pairs
+    ):
         return
     evidence, confidence = f"{evidence} and number", confidence - 0.05
-    paired = [work.pair(s, w, evidence, confidence, kind=kind) for s, w in pairs]
-    if any(paired):
+    is_paired = [
+        work.pair(slot, reference_slot, evidence, confidence, kind=kind)
+        for slot, reference_slot in pairs
+    ]
+    if any(is_paired):
         _explain_inner(work, reference, target.positions, outputs)
 
 
-def _leaving(graph: Graph, unit: Unit) -> list[Slot]:
-    """What a unit gives that is read outside of it, or by nobody."""
-    group = set(unit.positions)
-    slots = (slot for position in unit.positions for slot in graph.outputs(position))
-    return [slot for slot in slots if _leaves(graph, slot, group)]
+def _outputs_leaving(graph: Graph, lowered: LoweredOp) -> list[Slot]:
+    """The outputs of a lowered op that are read outside of it, or by no op."""
+    group = set(lowered.positions)
+    slots = (slot for position in lowered.positions for slot in graph.outputs(position))
+    return [slot for slot in slots if _is_read_outside(graph, slot, group)]
 
 
-def _leaves(graph: Graph, slot: Slot, group: set[int]) -> bool:
-    """Whether a value is read outside of a group of ops, or by nobody."""
+def _is_read_outside(graph: Graph, slot: Slot, group: set[int]) -> bool:
+    """Whether a slot is read outside of a group of ops, or by no op."""
     readers = graph.consumers.get(slot)
     return not readers or any(reader not in group for reader in readers)
 
 
-def _in_order_of_number(slots: list[Slot]) -> list[Slot]:
-    """Slots of ops that differ in the number of their name alone, by number; none where their
-    names differ in more."""
+def _sort_by_number(slots: list[Slot]) -> list[Slot]:
+    """Sort slots of ops whose names differ only in their number; empty if they differ in more."""
     numbered = [match for slot in slots if (match := _NUMBER.fullmatch(slot.op.op))]
     if len(numbered) != len(slots) or len({match["stem"] for match in numbered}) != 1:
         return []
@@ -213,42 +245,54 @@ def _in_order_of_number(slots: list[Slot]) -> list[Slot]:
     return [slot for _, slot in by_number]
 
 
-def _unfinished(graph: Graph, at: int, target: Unit, reference: Unit) -> list[Slot]:
-    """A product without its bias and the copies of it, if an op that reads them was made from the
-    same op and does the rest, as one that took the bias in. A bias that nobody adds is another
-    matter."""
+def _outputs_before_bias(
+    graph: Graph, position: int, target: LoweredOp, reference: LoweredOp
+) -> list[Slot]:
+    """The slots of a product before its bias, and their copies, if an op that reads them has the
+    same origin and adds the bias. Empty if no such op follows."""
     # A product of two results has no bias.
-    if graph.classes[at] not in ("matmul", "conv") or len(graph.reads[at]) != 1:
+    if graph.classes[position] not in ("matmul", "conv") or len(graph.reads[position]) != 1:
         return []
-    found = list(graph.outputs(at))
-    goes_on = False
-    for slot in found:
+    slots = list(graph.outputs(position))
+    has_bias_op = False
+    for slot in slots:
         for reader in graph.consumers.get(slot, ()):
             if graph.classes[reader] in TRANSPARENT:
-                found += graph.outputs(reader)
+                slots += graph.outputs(reader)
             elif reader not in target.positions and reference.name in graph.ops[reader].origins:
-                goes_on = True
-    return found if goes_on else []
+                has_bias_op = True
+    return slots if has_bias_op else []
 
 
 class _Ending:
-    """An op of a unit as the one that completes the reference op."""
+    """A lowered op as a candidate for the output of the reference op."""
 
-    def __init__(self, work: Workspace, target: Unit, at: int, wanted: list[Slot]) -> None:
-        mine, theirs = work.graphs
-        slots = mine.outputs(at)
-        self.at = at
-        if len(wanted) > 1 or len(slots) > 1:
-            self.pairs = [(s, w) for s in slots for w in wanted if s.index == w.index]
+    def __init__(
+        self, work: Workspace, target: LoweredOp, position: int, references: list[Slot]
+    ) -> None:
+        target_graph, reference_graph = work.graphs
+        slots = target_graph.outputs(position)
+        self.position = position
+        if len(references) > 1 or len(slots) > 1:
+            self.pairs = [
+                (slot, reference)
+                for slot in slots
+                for reference in references
+                if slot.index == reference.index
+            ]
         else:
-            self.pairs = list(zip(slots, wanted, strict=False))
+            self.pairs = list(zip(slots, references, strict=False))
         group = set(target.positions)
-        self.leaves = any(_leaves(mine, slot, group) for slot in slots)
-        """Whether its value is read outside the unit, or by nobody."""
+        self.is_read_outside = any(_is_read_outside(target_graph, slot, group) for slot in slots)
+        """Whether its output is read outside, or by no op."""
         self.fits = bool(self.pairs) and all(
-            mine.count(s) == theirs.count(w) for s, w in self.pairs
+            target_graph.count(slot) == reference_graph.count(reference)
+            for slot, reference in self.pairs
         )
-        self.same_shape = all(mine.shape(s) == theirs.shape(w) for s, w in self.pairs)
-        self.computes = mine.classes[at] not in TRANSPARENT
-        self.root = mine.position.get(mine.root(slots[0]).op, -1) if slots else -1
-        """The op behind views and casts."""
+        self.same_shape = all(
+            target_graph.shape(slot) == reference_graph.shape(reference)
+            for slot, reference in self.pairs
+        )
+        self.computes = target_graph.classes[position] not in TRANSPARENT
+        self.root = target_graph.position.get(target_graph.root(slots[0]).op, -1) if slots else -1
+        """Position of the op before views and casts."""

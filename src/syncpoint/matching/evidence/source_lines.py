@@ -1,8 +1,9 @@
 """Source lines of ops: where the user's code calls for them, and pairs that they contradict.
 
-Larger ops are decomposed into small ones, of which the same line or module has others: the quotient
-at the end of a softmax is no scaling of scores. Where both runs have the same source, a small op
-of a line that both sides know cannot be one of another line, unless the values say that it is.
+Larger ops are decomposed into small ones, and one line or module has several small ops of a kind:
+the division at the end of a softmax is not the scaling of scores. If both runs have the same source
+text, a small op of one line cannot be paired with a small op of another line, unless their values
+are equal.
 """
 
 from __future__ import annotations
@@ -19,31 +20,33 @@ from syncpoint.run.reader import Run
 
 Line = tuple[str, int]
 Call = tuple[str, str, int, str, str, int]
-"""Graph, path and round, module, file and line: where the user's code calls for an op."""
+"""Graph, path, iteration, module, file and line: where the user's code calls an op."""
 
 
-class Lines:
-    """Which lines both sides know, in files that are the same on both."""
+class SourceLines:
+    """The lines that ops of both sides have, in files with equal text."""
 
     def __init__(self, matching: Matching) -> None:
         sides = matching.target, matching.reference
         files = [_files([op for op in side.ops if op.source], side.run) for side in sides]
-        same = {name for name, text in files[0].items() if text and files[1].get(name) == text}
+        equal_files = {
+            name for name, text in files[0].items() if text and files[1].get(name) == text
+        }
         lines = [{line for op in side.ops if (line := _line(op))} for side in sides]
-        self._known = {line for line in lines[0] & lines[1] if line[0] in same}
+        self._common = {line for line in lines[0] & lines[1] if line[0] in equal_files}
 
-    def deny(self, target: Op, reference: Op) -> bool:
-        """Whether two small ops were called for by different lines."""
-        mine, theirs = _line(target), _line(reference)
-        if mine not in self._known or theirs not in self._known:
+    def contradict(self, target: Op, reference: Op) -> bool:
+        """Whether two small ops are called by different lines."""
+        target_line, reference_line = _line(target), _line(reference)
+        if target_line not in self._common or reference_line not in self._common:
             return False
-        if mine in _stack(reference) or theirs in _stack(target):
+        if target_line in _stack(reference) or reference_line in _stack(target):
             return False
         return op_class(target.type) in PRIMITIVE and op_class(reference.type) in PRIMITIVE
 
 
-def call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:
-    """Where the user's code calls for an op; without module and file where it is not known."""
+def source_call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:
+    """Where the user's code calls an op; module and file are empty if unknown."""
     key = op.key
     module = modules.get(op.module, op.module)
     if not op.source:
@@ -58,7 +61,7 @@ def is_located(call: Call) -> bool:
 
 
 def are_nested(call: Call, other: Call) -> bool:
-    """Whether two calls are of one line, and the module of one is inside that of the other."""
+    """Whether two calls have the same line, and one module is inside the other."""
     if call[:3] != other[:3] or call[4:] != other[4:] or not call[4]:
         return False
     outer, inner = sorted((call[3], other[3]), key=len)
@@ -66,13 +69,13 @@ def are_nested(call: Call, other: Call) -> bool:
 
 
 def lines_by_module(ops: Sequence[Op]) -> dict[str, set[Line]]:
-    """By module: the lines that its ops were called for by."""
-    found: dict[str, set[Line]] = {}
+    """By module: the source lines of its ops."""
+    lines: dict[str, set[Line]] = {}
     for op in ops:
-        here = found.setdefault(op.module, set())
+        module_lines = lines.setdefault(op.module, set())
         if op.source:
-            here.add((PurePath(op.source[-1].file).name, op.source[-1].line))
-    return found
+            module_lines.add((PurePath(op.source[-1].file).name, op.source[-1].line))
+    return lines
 
 
 def _line(op: Op) -> Line | None:
@@ -84,16 +87,16 @@ def _stack(op: Op) -> set[Line]:
 
 
 def _files(ops: list[Op], run: Run) -> dict[str, str]:
-    """The text of each file, by its last name; "" where two have that name, or there is no copy."""
-    found: dict[str, str] = {}
+    """The text of each file by its base name; "" if two have that name or there is no copy."""
+    texts: dict[str, str] = {}
     for file in dict.fromkeys(op.source[-1].file for op in ops):
         name = PurePath(file).name
-        found[name] = "" if name in found else _text(run, file)
-    return found
+        texts[name] = "" if name in texts else _text(run, file)
+    return texts
 
 
 def _text(run: Run, file: str) -> str:
-    """A copy that is damaged speaks for no pair; `verify` and the page say that it is."""
+    """The recorded text of a file; "" if it is damaged, which `verify` and the page report."""
     try:
         return run.source_text(file) or ""
     except FormatError:

@@ -1,4 +1,4 @@
-"""Compiled code against the graph it was compiled from: the compiler itself says who is who."""
+"""Buffers of compiled code against the graph it was compiled from, as the compiler maps them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CompiledMatcher:
     name = "compiled"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Only between two forms of one graph: names of another graph mean other ops."""
+        """Pair two forms of one graph only: in another graph, the same names are other ops."""
         target, reference = matching.target.run, matching.reference.run
         if not (target.info.compiled and reference.info.compiled):
             return
@@ -28,32 +28,32 @@ class CompiledMatcher:
                     yield from self._pair(matching, op, tensor)
                 elif reference.tensor(tensor.key) is not None:
                     yield SyncPoint(
-                        tensor.key, tensor.key, "given to the graph at this place", confidence=1.0
+                        tensor.key, tensor.key, "graph input at the same position", confidence=1.0
                     )
 
     def _pair(self, matching: Matching, op: Op, tensor: Tensor) -> Iterator[SyncPoint]:
-        said = op.attributes
-        if "kernel" not in said:
+        attributes = op.attributes
+        if "kernel" not in attributes:
             return
-        if "value_of" in said:
-            maker = OpKey(said["value_of"], op.key.call, op.key.graph)
-            key = TensorKey(maker, index=said["output"], part=tensor.key.part)
-            other = matching.reference.run.tensor(key)
-            if other is not None and other.count == tensor.count:
-                evidence = "the compiler says whose value it is"
+        if "value_of" in attributes:
+            producer = OpKey(attributes["value_of"], op.key.call, op.key.graph)
+            key = TensorKey(producer, index=attributes["output"], part=tensor.key.part)
+            reference = matching.reference.run.tensor(key)
+            if reference is not None and reference.count == tensor.count:
+                evidence = "the compiler names the op of this buffer"
                 yield SyncPoint(
-                    tensor.key, key, evidence, confidence=1.0, view=_view(tensor, other)
+                    tensor.key, key, evidence, confidence=1.0, view=_view(tensor, reference)
                 )
                 return
-        detail = f"inside {said['kernel']}; no op has this value"
+        detail = f"inside {attributes['kernel']}; no op has this value"
         reason = Reason(ReasonCode.NO_COUNTERPART, detail)
-        if "copy_of" in said:
-            detail = f"{said['copy_of']}, bit by bit, in another layout"
+        if "copy_of" in attributes:
+            detail = f"a bit-equal copy of {attributes['copy_of']} in another layout"
             reason = Reason(ReasonCode.EXCLUDED, detail)
         matching.refuse("target", tensor.key, reason)
 
 
-def _view(tensor: Tensor, other: Tensor) -> View:
-    if tensor.shape == other.shape:
+def _view(target: Tensor, reference: Tensor) -> View:
+    if target.shape == reference.shape:
         return View()
-    return View(f"reshape({','.join(str(n) for n in other.shape)})")
+    return View(f"reshape({','.join(str(n) for n in reference.shape)})")

@@ -1,10 +1,9 @@
-"""Structure: from the pairs found so far along the edges of both graphs.
+"""Pair ops along the edges of both graphs, starting from the pairs so far.
 
-An op whose inputs are all paired belongs to the op of the same class that reads the partners of
-those inputs. Where several do, values choose, then parameters; what neither tells apart stays
-unpaired. Views, casts and copies are seen through: what they read is what counts. The work grows
-with the number of edges: every op is filed once under what it reads, never held against all
-others.
+An op whose inputs are all paired is paired with the op of the same class that reads the partners of
+those inputs. If there are several, parameters decide, then values; if neither decides, they stay
+unpaired. Views, casts and copies are skipped: their input counts. The work grows with the number of
+edges: every op is filed once under its inputs and never compared with all others.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.matching.fingerprints import chosen
+from syncpoint.matching.fingerprints import choose_by_margin
 from syncpoint.matching.graph import Graph, Slot
 from syncpoint.matching.matchers.output_ops import pair_by_model_output
 from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT
@@ -26,44 +25,44 @@ Key = tuple[object, ...]
 
 
 class StructureMatcher:
-    """Pairs ops by what they read and what reads them."""
+    """Pairs ops by their inputs and their readers."""
 
     name = "structure"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Adds what follows from the pairs of the matchers before."""
+        """Add the pairs that follow from those of earlier matchers."""
         work = Workspace.of(matching)
         if all(graph.has_edges for graph in work.graphs):
-            walk(work)
+            walk_edges(work)
             if pair_by_model_output(work):
-                walk(work)
+                walk_edges(work)
         return ()
 
 
-def _whole(graph: Graph, slot: Slot) -> Slot:
-    """A product with its bias, where another op adds it."""
-    at = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
-    return next(iter(graph.results(at)), slot) if at in graph.completed else slot
+def _with_bias(graph: Graph, slot: Slot) -> Slot:
+    """The slot with the bias of a product, if another op adds it; else the slot itself."""
+    position = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+    return next(iter(graph.results(position)), slot) if position in graph.completed else slot
 
 
-def walk(work: Workspace) -> None:
-    """Strictly first; then looking through ops that one side lacks; then whatever the order of
-    operands, which is how swapped ones are found and not lost."""
+def walk_edges(work: Workspace) -> None:
+    """Walk strictly first, then skip ops that one side lacks, then ignore the order of operands, so
+    that ops with swapped operands are paired too."""
     for loose, ordered in ((False, True), (True, True), (True, False)):
         if work.is_done():
             return
-        Walk(work, loose, ordered).run()
+        EdgeWalk(work, loose, ordered).run()
 
 
 @dataclass
 class _Bucket:
-    """Ops of both sides that read the same tensors and do the same."""
+    """Ops of both sides of one class that read the same tensors."""
 
     members: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
 
 
-class Walk:
-    """One walk along the edges from all pairs there are."""
+class EdgeWalk:
+    """One walk along the edges, starting from all pairs."""
 
     def __init__(self, work: Workspace, loose: bool, ordered: bool = True) -> None:
         self.work = work
@@ -71,199 +70,264 @@ class Walk:
         self.ordered = ordered
         self.graphs = work.graphs
         self._labels: tuple[dict[Slot, Slot], dict[Slot, Slot]] = ({}, {})
-        """Root of either side -> the target's root that stands for both."""
-        self._readers = tuple(self._by_root(graph) for graph in self.graphs)
+        """For each side: root slot -> root slot of the target that is paired with it."""
+        self._readers = tuple(self._readers_by_root(graph) for graph in self.graphs)
         self._buckets: dict[Key, _Bucket] = {}
         self._filed: tuple[dict[int, Key], dict[int, Key]] = ({}, {})
         self._dirty: dict[Key, None] = {}
         self._waiting: list[tuple[Slot, Slot]] = []
-        self._partners = {
+        self._parameter_partners = {
             p.target.op: p.reference.op
             for p in work.matching.pairs
             if p.target.role is Role.PARAMETER and p.reference.role is Role.PARAMETER
         }
-        self.visited = 0
-        """How many ops were filed; grows with the number of edges."""
+        self.filed_count = 0
+        """Number of ops that were filed; grows with the number of edges."""
 
     def run(self) -> None:
-        """Until nothing more follows from what is paired."""
+        """Repeat until no more pairs follow."""
         for target, reference in list(self.work.to_reference.items()):
-            self._unite(target, reference)
+            self._label_pair(target, reference)
         while True:
-            self._spread()
-            if not self._settle():
+            self._file_readers()
+            if not self._pair_filed_ops():
                 return
 
     def root(self, side: int, slot: Slot) -> Slot:
-        """What lies behind views, and in a loose walk behind ops that may have been absorbed."""
+        """The slot before views; in a loose walk also before ops that may have been absorbed."""
         graph = self.graphs[side]
         slot = graph.root(slot)
         if not self.loose:
             return slot
         paired = (self.work.to_reference, self.work.to_target)[side]
         for _ in range(4):
-            at = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
-            if at < 0 or slot in paired or not graph.is_unary(at):
+            position = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
+            if position < 0 or slot in paired or not graph.is_unary(position):
                 break
-            slot = graph.root(graph.reads[at][0])
+            slot = graph.root(graph.reads[position][0])
         return slot
 
-    def _by_root(self, graph: Graph) -> dict[Slot, list[int]]:
+    def _readers_by_root(self, graph: Graph) -> dict[Slot, list[int]]:
         side = self.graphs.index(graph)
         readers: dict[Slot, list[int]] = {}
-        for at, reads in enumerate(graph.reads):
+        for position, reads in enumerate(graph.reads):
             for root in {self.root(side, slot) for slot in reads}:
-                readers.setdefault(root, []).append(at)
+                readers.setdefault(root, []).append(position)
         return readers
 
-    def _unite(self, target: Slot, reference: Slot) -> None:
+    def _label_pair(self, target: Slot, reference: Slot) -> None:
         roots = self.root(TARGET, target), self.root(REFERENCE, reference)
-        known = [self._labels[side].get(root) for side, root in enumerate(roots)]
-        if known[0] is not None or known[1] is not None:
-            # The first pair of a root stands: a second that contradicts it is that pair's matter.
+        labels = [self._labels[side].get(root) for side, root in enumerate(roots)]
+        if labels[0] is not None or labels[1] is not None:
+            # The first pair of a root counts; a second pair may contradict it.
             return
         for side, root in enumerate(roots):
             self._labels[side][root] = roots[0]
         self._waiting.append(roots)
 
-    def _spread(self) -> None:
+    def _file_readers(self) -> None:
         while self._waiting:
             for side, root in enumerate(self._waiting.pop()):
-                for at in self._readers[side].get(root, ()):
-                    self._file(side, at)
+                for position in self._readers[side].get(root, ()):
+                    self._file(side, position)
 
-    def _file(self, side: int, at: int) -> None:
-        """Put an op under what it reads, once all of that is paired."""
+    def _file(self, side: int, position: int) -> None:
+        """File an op under its inputs once all of them are paired."""
         graph = self.graphs[side]
-        if at in self._filed[side] or not graph.live[at] or at in graph.completing:
+        if (
+            position in self._filed[side]
+            or not graph.live[position]
+            or position in graph.completing
+        ):
             return
-        labels = [self._labels[side].get(self.root(side, slot)) for slot in graph.reads[at]]
+        labels = [self._labels[side].get(self.root(side, slot)) for slot in graph.reads[position]]
         if None in labels:
             return
-        self.visited += 1
-        kind = graph.classes[at]
-        first = next(iter(graph.results(at)), None)
-        said = graph.count(first) if first is not None else -1
+        self.filed_count += 1
+        kind = graph.classes[position]
+        first = next(iter(graph.results(position)), None)
+        count = graph.count(first) if first is not None else -1
         shape = graph.shape(first) if first is not None and kind in TRANSPARENT else None
-        free = kind in COMMUTATIVE or not self.ordered
-        read = tuple(sorted(labels, key=str)) if free else tuple(labels)
-        key: Key = (kind, read, said, shape)
-        self._filed[side][at] = key
-        self._buckets.setdefault(key, _Bucket()).members[side].append(at)
+        is_any_order = kind in COMMUTATIVE or not self.ordered
+        inputs = tuple(sorted(labels, key=str)) if is_any_order else tuple(labels)
+        key: Key = (kind, inputs, count, shape)
+        self._filed[side][position] = key
+        self._buckets.setdefault(key, _Bucket()).members[side].append(position)
         self._dirty[key] = None
 
-    def _settle(self) -> bool:
-        """Pair what is filed; tells whether anything was."""
-        done = False
+    def _pair_filed_ops(self) -> bool:
+        """Pair the filed ops; return whether any pair was added."""
+        has_paired = False
         for key in list(self._dirty):
             del self._dirty[key]
             bucket = self._buckets[key]
-            mine, theirs = (
-                [at for at in bucket.members[side] if self._open(side, at)]
+            targets, references = (
+                [position for position in bucket.members[side] if self._is_open(side, position)]
                 for side in (TARGET, REFERENCE)
             )
-            if mine and theirs:
-                done |= self._choose(mine, theirs)
-        if not done:
-            done = self._backwards()
-        return done
+            if targets and references:
+                has_paired |= self._pair_bucket(targets, references)
+        if not has_paired:
+            has_paired = self._pair_inputs()
+        return has_paired
 
-    def _open(self, side: int, at: int) -> bool:
-        outputs = self.graphs[side].results(at)
-        return any(self.work.free(side, slot) for slot in outputs)
+    def _is_open(self, side: int, position: int) -> bool:
+        outputs = self.graphs[side].results(position)
+        return any(self.work.is_free(side, slot) for slot in outputs)
 
-    def _choose(self, mine: list[int], theirs: list[int]) -> bool:
-        if len(mine) == 1 and len(theirs) == 1:
-            if not self.ordered and len(self.graphs[TARGET].reads[mine[0]]) > 1:
-                return self._pair(mine[0], theirs[0], f"{_READING_PAIRED} in another order", 0.6)
-            return self._pair(mine[0], theirs[0], _READING_PAIRED, 0.85)
-        done = False
-        for t, r, why in self._told_apart(mine, theirs):
-            done |= self._pair(t, r, f"{_READING_PAIRED}; {why}", 0.85)
-        left = [t for t in mine if self._open(TARGET, t)]
-        others = [r for r in theirs if self._open(REFERENCE, r)]
-        if done and len(left) == 1 and len(others) == 1:
-            done |= self._pair(left[0], others[0], f"{_READING_PAIRED}; the only one left", 0.75)
-        return done
+    def _pair_bucket(self, targets: list[int], references: list[int]) -> bool:
+        """Pair ops that read the same tensors; return whether any pair was added."""
+        if len(targets) == 1 and len(references) == 1:
+            if not self.ordered and len(self.graphs[TARGET].reads[targets[0]]) > 1:
+                return self._pair_ops(
+                    targets[0], references[0], f"{_READING_PAIRED} in another order", 0.6
+                )
+            return self._pair_ops(targets[0], references[0], _READING_PAIRED, 0.85)
+        has_paired = False
+        for target, reference, reason in self._distinguish(targets, references):
+            has_paired |= self._pair_ops(target, reference, f"{_READING_PAIRED}; {reason}", 0.85)
+        open_targets = [target for target in targets if self._is_open(TARGET, target)]
+        open_references = [
+            reference for reference in references if self._is_open(REFERENCE, reference)
+        ]
+        if has_paired and len(open_targets) == 1 and len(open_references) == 1:
+            has_paired |= self._pair_ops(
+                open_targets[0], open_references[0], f"{_READING_PAIRED}; the only one left", 0.75
+            )
+        return has_paired
 
-    def _told_apart(self, mine: list[int], theirs: list[int]) -> Iterable[tuple[int, int, str]]:
-        """Pairs among ops that read the same: by their parameters, else by their values."""
-        named = self._by_parameters(mine, theirs)
-        if named:
-            yield from ((t, r, "the same parameters") for t, r in named)
+    def _distinguish(
+        self, targets: list[int], references: list[int]
+    ) -> Iterable[tuple[int, int, str]]:
+        """Pairs among ops that read the same tensors: by parameters, else by values."""
+        by_parameters = self._match_by_parameters(targets, references)
+        if by_parameters:
+            yield from (
+                (target, reference, "the same parameters") for target, reference in by_parameters
+            )
             return
-        if len(mine) * len(theirs) > 4096:
+        if len(targets) * len(references) > 4096:
             return
-        slots = [self.graphs[TARGET].results(t)[0] for t in mine]
-        others = [self.graphs[REFERENCE].results(r)[0] for r in theirs]
-        table = [[self.work.layouts.best(s, o)[0] for o in others] for s in slots]
-        for i, j in chosen(table, self.work.prints.tolerance):
-            yield mine[i], theirs[j], "equal values"
-        views = self.graphs[TARGET].classes[mine[0]] in TRANSPARENT
-        if views and len(mine) == len(theirs):
-            yield from ((t, r, "in order") for t, r in zip(mine, theirs, strict=True))
-
-    def _pair(self, t: int, r: int, evidence: str, confidence: float) -> bool:
-        if self.work.denied(self.graphs[TARGET].ops[t].key, self.graphs[REFERENCE].ops[r].key):
-            return False
-        mine, theirs = self.graphs[TARGET].results(t), self.graphs[REFERENCE].results(r)
-        kind = EvidenceKind.STRUCTURE
-        done = False
-        if t in self.graphs[TARGET].completed and r in self.graphs[REFERENCE].completed:
-            # Both keep the product apart from the bias: then it is a pair of its own.
-            inner = [graph.outputs(at)[:1] for graph, at in zip(self.graphs, (t, r), strict=True)]
-            for slot, other in zip(*inner, strict=False):
-                self.work.pair(slot, other, evidence, confidence, kind=kind)
-        for slot in mine:
-            other = next((s for s in theirs if s.index == slot.index), None)
-            if other is not None and self.work.pair(slot, other, evidence, confidence, kind=kind):
-                done = True
-                self._unite(slot, other)
-        return done
-
-    def _backwards(self) -> bool:
-        """What paired ops of one class read at the same place, where nothing else is known."""
-        done = False
-        mine, theirs = self.graphs
-        for target, reference in list(self.work.to_reference.items()):
-            t, r = mine.position.get(target.op, -1), theirs.position.get(reference.op, -1)
-            if t < 0 or r < 0 or mine.classes[t] != theirs.classes[r]:
-                continue
-            if len(mine.reads[t]) != len(theirs.reads[r]):
-                continue
-            ends = [
-                (self.root(TARGET, a), self.root(REFERENCE, b))
-                for a, b in zip(mine.reads[t], theirs.reads[r], strict=True)
+        target_slots = [self.graphs[TARGET].results(target)[0] for target in targets]
+        reference_slots = [self.graphs[REFERENCE].results(reference)[0] for reference in references]
+        table = [
+            [
+                self.work.layouts.find_best_view(target_slot, reference_slot)[0]
+                for reference_slot in reference_slots
             ]
-            loose = [e for e in ends if self._unknown(*e)]
-            if mine.classes[t] in COMMUTATIVE and len(loose) != 1:
-                continue
-            for a, b in ((_whole(mine, a), _whole(theirs, b)) for a, b in loose):
-                if not (self.work.free(TARGET, a) and self.work.free(REFERENCE, b)):
-                    continue
-                if mine.kind_of(a) != theirs.kind_of(b) or mine.count(a) != theirs.count(b):
-                    continue
-                if self.work.pair(a, b, "same kind, read by paired ops", 0.8):
-                    self._unite(a, b)
-                    done = True
-        return done
+            for target_slot in target_slots
+        ]
+        for i, j in choose_by_margin(table, self.work.fingerprints.tolerance):
+            yield targets[i], references[j], "equal values"
+        are_views = self.graphs[TARGET].classes[targets[0]] in TRANSPARENT
+        if are_views and len(targets) == len(references):
+            yield from (
+                (target, reference, "in order")
+                for target, reference in zip(targets, references, strict=True)
+            )
 
-    def _by_parameters(self, mine: list[int], theirs: list[int]) -> list[tuple[int, int]]:
-        """Ops told apart by the parameters they read, where those are paired."""
-        if not self._partners:
+    def _pair_ops(self, target: int, reference: int, evidence: str, confidence: float) -> bool:
+        if self.work.is_denied(
+            self.graphs[TARGET].ops[target].key, self.graphs[REFERENCE].ops[reference].key
+        ):
+            return False
+        target_slots, reference_slots = (
+            self.graphs[TARGET].results(target),
+            self.graphs[REFERENCE].results(reference),
+        )
+        kind = EvidenceKind.STRUCTURE
+        has_paired = False
+        if (
+            target in self.graphs[TARGET].completed
+            and reference in self.graphs[REFERENCE].completed
+        ):
+            # Both sides have the product without bias: it is a pair of its own.
+            inner = [
+                graph.outputs(position)[:1]
+                for graph, position in zip(self.graphs, (target, reference), strict=True)
+            ]
+            for slot, reference_slot in zip(*inner, strict=False):
+                self.work.pair(slot, reference_slot, evidence, confidence, kind=kind)
+        for slot in target_slots:
+            reference_slot = next((s for s in reference_slots if s.index == slot.index), None)
+            if reference_slot is not None and self.work.pair(
+                slot, reference_slot, evidence, confidence, kind=kind
+            ):
+                has_paired = True
+                self._label_pair(slot, reference_slot)
+        return has_paired
+
+    def _pair_inputs(self) -> bool:
+        """Pair the unlabeled inputs at the same index of paired ops of one class."""
+        has_paired = False
+        target_graph, reference_graph = self.graphs
+        for target, reference in list(self.work.to_reference.items()):
+            target_position, reference_position = (
+                target_graph.position.get(target.op, -1),
+                reference_graph.position.get(reference.op, -1),
+            )
+            if (
+                target_position < 0
+                or reference_position < 0
+                or target_graph.classes[target_position]
+                != reference_graph.classes[reference_position]
+            ):
+                continue
+            if len(target_graph.reads[target_position]) != len(
+                reference_graph.reads[reference_position]
+            ):
+                continue
+            input_roots = [
+                (self.root(TARGET, target_slot), self.root(REFERENCE, reference_slot))
+                for target_slot, reference_slot in zip(
+                    target_graph.reads[target_position],
+                    reference_graph.reads[reference_position],
+                    strict=True,
+                )
+            ]
+            unlabeled = [roots for roots in input_roots if self._is_unlabeled(*roots)]
+            if target_graph.classes[target_position] in COMMUTATIVE and len(unlabeled) != 1:
+                continue
+            for target_slot, reference_slot in (
+                (_with_bias(target_graph, target_slot), _with_bias(reference_graph, reference_slot))
+                for target_slot, reference_slot in unlabeled
+            ):
+                if not (
+                    self.work.is_free(TARGET, target_slot)
+                    and self.work.is_free(REFERENCE, reference_slot)
+                ):
+                    continue
+                if target_graph.kind_of(target_slot) != reference_graph.kind_of(
+                    reference_slot
+                ) or target_graph.count(target_slot) != reference_graph.count(reference_slot):
+                    continue
+                if self.work.pair(
+                    target_slot, reference_slot, "same kind, read by paired ops", 0.8
+                ):
+                    self._label_pair(target_slot, reference_slot)
+                    has_paired = True
+        return has_paired
+
+    def _match_by_parameters(
+        self, targets: list[int], references: list[int]
+    ) -> list[tuple[int, int]]:
+        """Pair ops by the parameters they read, if those are paired."""
+        if not self._parameter_partners:
             return []
         by_parameters: dict[tuple[OpKey, ...], list[int]] = {}
-        for r in theirs:
-            said = tuple(e.op for e in self.graphs[REFERENCE].parameters(r))
-            by_parameters.setdefault(said, []).append(r)
-        found = []
-        for t in mine:
-            edges = [e.op for e in self.graphs[TARGET].parameters(t)]
-            known = tuple(self._partners[e] for e in edges if e in self._partners)
-            hits = by_parameters.get(known, []) if len(known) == len(edges) else []
-            if edges and len(hits) == 1:
-                found.append((t, hits[0]))
-        return found if len({r for _, r in found}) == len(found) else []
+        for reference in references:
+            parameters = tuple(edge.op for edge in self.graphs[REFERENCE].parameters(reference))
+            by_parameters.setdefault(parameters, []).append(reference)
+        matched = []
+        for target in targets:
+            edges = [edge.op for edge in self.graphs[TARGET].parameters(target)]
+            partners = tuple(
+                self._parameter_partners[edge] for edge in edges if edge in self._parameter_partners
+            )
+            candidates = by_parameters.get(partners, []) if len(partners) == len(edges) else []
+            if edges and len(candidates) == 1:
+                matched.append((target, candidates[0]))
+        return matched if len({reference for _, reference in matched}) == len(matched) else []
 
-    def _unknown(self, target: Slot, reference: Slot) -> bool:
+    def _is_unlabeled(self, target: Slot, reference: Slot) -> bool:
         return target not in self._labels[TARGET] and reference not in self._labels[REFERENCE]

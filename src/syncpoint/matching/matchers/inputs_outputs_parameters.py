@@ -1,22 +1,22 @@
-"""Model inputs, model outputs, parameters and states: paired by name, else by position."""
+"""Pair model inputs, model outputs, parameters and states by name, else by position."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
-from syncpoint.matching.evidence.wrapper_prefixes import unwrapped
+from syncpoint.matching.evidence.wrapper_prefixes import unwrap_names
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.run.model import Part, Role, Tensor
 
 
 class BoundaryMatcher:
-    """Pairs what crosses the boundary of the model."""
+    """Pairs the tensors at the boundary of the model."""
 
     name = "boundary"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """By name; all but parameters also by position where the counts agree."""
+        """Pair by name; all but parameters also by position if the counts agree."""
         for role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT, Role.PARAMETER, Role.STATE):
             target = [t for t in matching.target.others if t.key.role is role]
             reference = [t for t in matching.reference.others if t.key.role is role]
@@ -28,45 +28,45 @@ class BoundaryMatcher:
                 yield from _by_name(target, reference, role)
             if role is Role.PARAMETER:
                 continue
-            mine, theirs = _left(matching, target, reference)
+            free_targets, free_references = _free_tensors(matching, target, reference)
             if role is Role.STATE:
-                yield from _by_exported_name(mine, theirs)
-                mine, theirs = _left(matching, target, reference)
-            yield from _by_position(mine, theirs, role)
+                yield from _by_exported_name(free_targets, free_references)
+                free_targets, free_references = _free_tensors(matching, target, reference)
+            yield from _by_position(free_targets, free_references, role)
 
 
 def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
-    named = {(str(r.key.op), r.key.index, r.key.part): r for r in reference}
+    by_name = {(str(r.key.op), r.key.index, r.key.part): r for r in reference}
     if len(_constants(target)) != len(_constants(reference)):
-        # Constants have numbers for names: one more or less shifts them all.
+        # Constants are numbered: one more or less shifts all names.
         target = [t for t in target if t not in _constants(target)]
     for tensor in target:
-        other = named.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
-        if other is not None:
-            yield SyncPoint(tensor.key, other.key, f"{role} of the same name", confidence=1.0)
+        partner = by_name.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
+        if partner is not None:
+            yield SyncPoint(tensor.key, partner.key, f"{role} of the same name", confidence=1.0)
 
 
 def _by_inner_name(
     target: list[Tensor], reference: list[Tensor], role: Role
 ) -> Iterator[SyncPoint]:
-    """Where one model stands inside another on one side; only tensors of the same shape."""
+    """Pair tensors of the same shape by name without the prefix of a wrapper on one side."""
     constants = {t.key for t in (*_constants(target), *_constants(reference))}
-    named = {(r.key.op.op, r.key.index, r.key.part): r for r in reference}
-    names = unwrapped(
+    by_name = {(r.key.op.op, r.key.index, r.key.part): r for r in reference}
+    names = unwrap_names(
         {t.key.op.op for t in target if t.key not in constants},
         {r.key.op.op for r in reference if r.key not in constants},
         bare=False,
     )
     for tensor in target:
         name = names.get(tensor.key.op.op)
-        other = named.get((name, tensor.key.index, tensor.key.part)) if name else None
-        if other is not None and other.shape == tensor.shape:
+        partner = by_name.get((name, tensor.key.index, tensor.key.part)) if name else None
+        if partner is not None and partner.shape == tensor.shape:
             yield SyncPoint(
-                tensor.key, other.key, f"{role} of the same name in a wrapper", confidence=0.97
+                tensor.key, partner.key, f"{role} of the same name in a wrapper", confidence=0.97
             )
 
 
-def _left(
+def _free_tensors(
     matching: Matching, target: list[Tensor], reference: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     return (
@@ -76,19 +76,19 @@ def _left(
 
 
 def _by_exported_name(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
-    """States of which one side has the names that torch.export gives to buffers:
-    `b_layers_0_cache` is `layers.0.cache`."""
-    named: dict[tuple[str, int, Part], list[Tensor]] = {}
+    """Pair states if one side has the buffer names of torch.export: `b_layers_0_cache` is
+    `layers.0.cache`."""
+    by_name: dict[tuple[str, int, Part], list[Tensor]] = {}
     for tensor in reference:
         plain = re.sub(r"\W", "_", tensor.key.op.op)
-        named.setdefault((plain, tensor.key.index, tensor.key.part), []).append(tensor)
+        by_name.setdefault((plain, tensor.key.index, tensor.key.part), []).append(tensor)
     for tensor in target:
         plain = re.sub(r"\W", "_", tensor.key.op.op)
         for name in (plain, plain.removeprefix("b_"), f"b_{plain}"):
-            found = named.get((name, tensor.key.index, tensor.key.part), [])
-            if len(found) == 1:
-                evidence = "state of the same name, but for how export writes it"
-                yield SyncPoint(tensor.key, found[0].key, evidence, confidence=1.0)
+            candidates = by_name.get((name, tensor.key.index, tensor.key.part), [])
+            if len(candidates) == 1:
+                evidence = "state of the same name, as torch.export writes it"
+                yield SyncPoint(tensor.key, candidates[0].key, evidence, confidence=1.0)
                 break
 
 
@@ -97,31 +97,30 @@ def _constants(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
-    """Outputs by the path a user knows, such as `out["logits"]`."""
-    named = {(r.name, r.key.part): r for r in reference if r.name}
+    """Pair model outputs by their path, such as `out["logits"]`."""
+    by_path = {(r.name, r.key.part): r for r in reference if r.name}
     for tensor in target:
-        other = named.get((tensor.name, tensor.key.part))
-        if other is not None:
-            yield SyncPoint(tensor.key, other.key, "model-output of the same path", confidence=1.0)
+        partner = by_path.get((tensor.name, tensor.key.part))
+        if partner is not None:
+            yield SyncPoint(
+                tensor.key, partner.key, "model-output of the same path", confidence=1.0
+            )
 
 
 def _by_position(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
-    """Only where both sides have as many: one more or less would shift them all. States, many
-    of which are alike, must also be of the same shapes in the same order."""
+    """Pair by position if both sides have as many tensors: one more or less would shift them all.
+    States must also have the same shapes in the same order, since many are alike."""
     parts = {t.key.part for t in target} & {r.key.part for r in reference}
     for part in sorted(parts):
-        mine = [t for t in target if t.key.part == part]
-        theirs = [r for r in reference if r.key.part == part]
-        if role is Role.MODEL_OUTPUT:
-            mine.sort(key=lambda t: t.key.index)
-            theirs.sort(key=lambda t: t.key.index)
-        if role is Role.STATE:
-            mine.sort(key=lambda t: t.key.index)
-            theirs.sort(key=lambda t: t.key.index)
-        if len(mine) != len(theirs):
+        targets = [t for t in target if t.key.part == part]
+        references = [r for r in reference if r.key.part == part]
+        if role in (Role.MODEL_OUTPUT, Role.STATE):
+            targets.sort(key=lambda t: t.key.index)
+            references.sort(key=lambda t: t.key.index)
+        if len(targets) != len(references):
             continue
-        shapes = [[(t.key.index, t.shape) for t in side] for side in (mine, theirs)]
+        shapes = [[(t.key.index, t.shape) for t in side] for side in (targets, references)]
         if role is Role.STATE and shapes[0] != shapes[1]:
             continue
-        for t, r in zip(mine, theirs, strict=True):
+        for t, r in zip(targets, references, strict=True):
             yield SyncPoint(t.key, r.key, f"{role} at the same position", confidence=0.95)

@@ -1,19 +1,19 @@
-"""The map file: pairs that the user pins, and what the user leaves out.
+"""The map file: pairs that the user pins, and tensors that the user ignores or masks.
 
     pairs:
       - target: lm_head            # op name, or module path
         reference: head
-        view: transpose(0,2,1)     # turns the target into the reference's layout
+        view: transpose(0,2,1)     # converts the target to the layout of the reference
       - target: 'blocks\\.(\\d+)\\.mlp'
         reference: 'layers.\\1.feed_forward'
         regex: true
     ignore: ['rotary.*', 'dropout']
-    dims:                          # names of axes, where the runs do not say them
+    dims:                          # names of axes, if the runs do not record them
       target: {'conv.*': n h w c}
       reference: {'conv.*': n c h w}
     mask: {'encoder\\..*': attention_mask}   # see `syncpoint.matching.masks`
 
-It is the strongest evidence there is and comes first in the chain.
+It is the strongest evidence and comes first in the chain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.yaml_toml import read_yaml
-from syncpoint.matching.masks import Mask, name_of, read_masks
+from syncpoint.matching.masks import Mask, read_masks, read_name
 from syncpoint.matching.protocol import EvidenceKind, Matching, Side, SyncPoint
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -36,22 +36,24 @@ from syncpoint.run.user_regex import Pattern
 _PAIR_KEYS = {"target", "reference", "view", "regex"}
 _KEYS = {"pairs", "ignore", "dims", "mask"}
 _SIDES = ("target", "reference")
+_CURE = "see docs/matching.md for the format of a map"
+_INSPECT_CURE = "list the names of a run with syncpoint inspect"
 
 
 @dataclass(frozen=True)
 class Pin:
-    """One pair of the map."""
+    """One pair of a map file."""
 
     target: str
     reference: str
     view: View
     pattern: Pattern | None = None
-    """`target` as a regular expression, where it is one."""
+    """`target` as a regular expression, if it is one."""
 
 
 @dataclass(frozen=True)
-class Named:
-    """Names for the axes of some tensors of one side."""
+class AxisNames:
+    """Axis names for the tensors of one side whose names match a pattern."""
 
     side: str
     pattern: Pattern
@@ -60,11 +62,11 @@ class Named:
 
 @dataclass(frozen=True)
 class MapFile:
-    """What a map file says."""
+    """The content of a map file."""
 
     pins: tuple[Pin, ...] = ()
     ignore: tuple[Pattern, ...] = ()
-    dims: tuple[Named, ...] = ()
+    dims: tuple[AxisNames, ...] = ()
     masks: tuple[Mask, ...] = ()
 
     @classmethod
@@ -74,83 +76,102 @@ class MapFile:
         return cls.of({} if content is None else content, str(path))
 
     @classmethod
-    def of(cls, said: Any, where: str = "the map") -> MapFile:
-        """The map that plain data describe."""
-        if not isinstance(said, dict):
-            raise FormatError(f"a mapping with pairs and ignore in {where}", type(said).__name__)
-        unknown = set(said) - _KEYS
+    def of(cls, content: Any, where: str = "the map") -> MapFile:
+        """Read a map from plain data."""
+        if not isinstance(content, dict):
+            raise FormatError(
+                f"{where} must be a mapping with the keys {_list_text(_KEYS)}, not a"
+                f" {type(content).__name__}",
+                cure=_CURE,
+            )
+        unknown = set(content) - _KEYS
         if unknown:
-            names = ", ".join(sorted(map(str, unknown)))
-            raise FormatError(f"only pairs, ignore, dims and mask in {where}", names)
-        pins = []
-        listed = _list(said, "pairs", where)
-        for entry in listed:
-            if not isinstance(entry, dict) or not {"target", "reference"} <= set(entry):
-                raise FormatError(f"target and reference in each pair of {where}", repr(entry))
-            if set(entry) - _PAIR_KEYS:
-                raise FormatError(
-                    f"only {', '.join(sorted(_PAIR_KEYS))} in a pair of {where}", repr(entry)
-                )
-            pins.append(_read_pin(entry, where))
-        ignore = _list(said, "ignore", where)
+            raise FormatError(
+                f"unknown key {_list_text(map(str, unknown))} in {where}",
+                cure=f"use only {_list_text(_KEYS)}",
+            )
+        pins = [_read_pin(entry, where) for entry in _read_list(content, "pairs", where)]
+        ignore = _read_list(content, "ignore", where)
         return cls(
             tuple(pins),
-            tuple(Pattern(name_of(i, "ignore", where), where) for i in ignore),
-            _read_dims(said.get("dims") or {}, where),
-            read_masks(said.get("mask") or {}, where),
+            tuple(Pattern(read_name(i, "ignore", where), where) for i in ignore),
+            _read_dims(content.get("dims") or {}, where),
+            read_masks(content.get("mask") or {}, where),
         )
 
-    def in_words(self) -> dict[str, Any]:
-        """What it says, as plain data."""
+    def as_dict(self) -> dict[str, Any]:
+        """The map as plain data, to identify a request."""
         return {
             "pairs": [[p.target, p.reference, str(p.view), bool(p.pattern)] for p in self.pins],
             "ignore": [pattern.pattern for pattern in self.ignore],
             "dims": [[n.side, n.pattern.pattern, str(n.dims)] for n in self.dims],
-            "mask": [mask.in_words() for mask in self.masks],
+            "mask": [mask.as_list() for mask in self.masks],
         }
 
-    def ignoring(self, *patterns: str) -> MapFile:
-        """This map with more left out."""
+    def with_ignored(self, *patterns: str) -> MapFile:
+        """This map with more patterns to ignore."""
         more = tuple(Pattern(p, "--ignore") for p in patterns)
         return replace(self, ignore=self.ignore + more)
 
 
-def _list(content: dict[str, Any], key: str, where: str) -> list[Any]:
+def _list_text(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _read_list(content: dict[str, Any], key: str, where: str) -> list[Any]:
     value = content.get(key)
     if value is None:
         return []
     if not isinstance(value, list | tuple):
-        raise FormatError(f"a list under {key} in {where}", repr(value)[:60])
+        raise FormatError(f"{key} in {where} must be a list, not {repr(value)[:60]}", cure=_CURE)
     return list(value)
 
 
-def _read_pin(entry: dict[str, Any], where: str) -> Pin:
-    target, reference = (name_of(entry[side], side, where) for side in _SIDES)
+def _read_pin(entry: Any, where: str) -> Pin:
+    if not isinstance(entry, dict) or not {"target", "reference"} <= set(entry):
+        raise FormatError(
+            f"a pair in {where} needs the keys target and reference: {repr(entry)[:60]}",
+            cure=_CURE,
+        )
+    unknown = set(entry) - _PAIR_KEYS
+    if unknown:
+        raise FormatError(
+            f"unknown key {_list_text(map(str, unknown))} in a pair of {where}",
+            cure=f"use only {_list_text(_PAIR_KEYS)}",
+        )
+    target, reference = (read_name(entry[side], side, where) for side in _SIDES)
     view, regex = entry.get("view", ""), entry.get("regex", False)
     if not isinstance(view, str) or not isinstance(regex, bool):
         raise FormatError(
-            f"a text as view, and true or false as regex, in a pair of {where}", repr(entry)[:60]
+            f"view must be a text and regex true or false in a pair of {where}: {repr(entry)[:60]}",
+            cure=_CURE,
         )
     pattern = Pattern(target, where) if regex else None
     return Pin(target, reference, View(view), pattern)
 
 
-def _read_dims(said: Any, where: str) -> tuple[Named, ...]:
+def _read_dims(content: Any, where: str) -> tuple[AxisNames, ...]:
     cure = "write dims: {target: {'conv.*': n h w c}, reference: {'conv.*': n c h w}}"
-    found = []
-    if not isinstance(said, dict) or set(said) - set(_SIDES):
-        raise FormatError(f"target and reference under dims in {where}", repr(said)[:60], cure)
-    for side, entries in said.items():
+    if not isinstance(content, dict) or set(content) - set(_SIDES):
+        raise FormatError(
+            f"dims in {where} must have the keys target and reference: {repr(content)[:60]}",
+            cure=cure,
+        )
+    axis_names = []
+    for side, entries in content.items():
         if not isinstance(entries, dict):
-            raise FormatError(f"names and axes under dims in {where}", repr(entries)[:60], cure)
+            raise FormatError(
+                f"dims of the {side} in {where} must map names to axes, not {repr(entries)[:60]}",
+                cure=cure,
+            )
         for name, text in entries.items():
-            pattern = Pattern(name_of(name, "dims", where), where)
-            found.append(Named(side, pattern, Dims.parse(text)))
-    return tuple(found)
+            pattern = Pattern(read_name(name, "dims", where), where)
+            axis_names.append(AxisNames(side, pattern, Dims.parse(text)))
+    return tuple(axis_names)
 
 
 class MapMatcher:
-    """Pairs what the user pinned, takes out what the user ignores, names axes."""
+    """Pairs what the user pinned, excludes what the user ignores, and names axes."""
 
     name = "map"
 
@@ -158,79 +179,77 @@ class MapMatcher:
         self.map_file = map_file
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Ignored tensors are refused first: an ignored op is not paired by a later matcher."""
+        """Refuse ignored tensors first, so that no later matcher pairs them."""
         for side, run in (("target", matching.target), ("reference", matching.reference)):
             self._ignore(matching, side, run)
-        for named in self.map_file.dims:
-            _name_axes(getattr(matching, named.side), named)
+        for axis_names in self.map_file.dims:
+            _name_axes(getattr(matching, axis_names.side), axis_names)
         for pin in self.map_file.pins:
             yield from self._pin(matching, pin)
 
     def _ignore(self, matching: Matching, side: str, run: Side) -> None:
         for op in run.ops:
             names = _names(op)
-            hit = next(
+            pattern = next(
                 (p for p in self.map_file.ignore if any(p.fullmatch(n) for n in names)), None
             )
-            if hit is None:
+            if pattern is None:
                 continue
             for tensor in run.outputs[op.key]:
-                reason = Reason(ReasonCode.EXCLUDED, f"ignored by {hit.pattern!r}")
+                reason = Reason(ReasonCode.EXCLUDED, f"ignored by {pattern.pattern!r}")
                 matching.refuse(side, tensor.key, reason)
 
     def _pin(self, matching: Matching, pin: Pin) -> Iterator[SyncPoint]:
-        found = False
-        for target, wanted in _targets(matching.target, pin):
-            reference = _find(matching.reference, wanted)
+        has_target = False
+        for target, name in _targets(matching.target, pin):
+            reference = _find(matching.reference, name)
             if reference is None:
                 raise InputError(
-                    f"a reference op or module called {wanted!r} (pinned to {pin.target!r})",
-                    "none",
-                    "syncpoint inspect lists the names of a run",
+                    f"the map pins {pin.target!r} to {name!r}, but the reference has no op or"
+                    " module of that name",
+                    cure=_INSPECT_CURE,
                 )
-            found = True
+            has_target = True
             pairs = matching.pair_ops(target, reference, "pinned by the map", 1.0, EvidenceKind.MAP)
             for pair in pairs:
                 yield replace(pair, view=pin.view)
-        if not found:
+        if not has_target:
             raise InputError(
-                f"a target op or module that matches {pin.target!r}",
-                "none",
-                "syncpoint inspect lists the names of a run",
+                f"the map pins {pin.target!r}, but no op or module of the target matches it",
+                cure=_INSPECT_CURE,
             )
 
 
-def _name_axes(side: Side, named: Named) -> None:
-    """Give the axes of tensors that have no names of their own those of the map. A regular
-    expression may fit tensors of several ranks; meant are those that have as many axes."""
+def _name_axes(side: Side, axis_names: AxisNames) -> None:
+    """Name the axes of tensors that record no axis names. A pattern may match tensors of several
+    ranks; only those with as many axes are named."""
     ops = {op.key: op for op in side.run.ops}
-    found = False
+    has_match = False
 
     def with_names(tensor: Tensor) -> Tensor:
-        nonlocal found
+        nonlocal has_match
         op = ops.get(tensor.key.op)
         names = {tensor.key.op.op, tensor.name} | (_names(op) if op is not None else set())
-        if len(tensor.shape) != len(named.dims.axes):
+        if len(tensor.shape) != len(axis_names.dims.axes):
             return tensor
-        if not any(named.pattern.fullmatch(name) for name in names):
+        if not any(axis_names.pattern.fullmatch(name) for name in names):
             return tensor
-        found = True
-        named.dims.check(tensor.shape)
-        return tensor if tensor.layout else replace_fields(tensor, layout=str(named.dims))
+        has_match = True
+        axis_names.dims.check(tensor.shape)
+        return tensor if tensor.layout else replace_fields(tensor, layout=str(axis_names.dims))
 
-    side.outputs = {key: [with_names(t) for t in made] for key, made in side.outputs.items()}
+    side.outputs = {key: [with_names(t) for t in tensors] for key, tensors in side.outputs.items()}
     side.others = [with_names(tensor) for tensor in side.others]
-    if not found:
+    if not has_match:
         raise InputError(
-            f"a {named.side} tensor that matches {named.pattern.pattern!r} and has the axes"
-            f" {str(named.dims)!r}",
-            "none",
-            "syncpoint inspect lists the names of a run",
+            f"the map names the axes {str(axis_names.dims)!r}, but no tensor of the"
+            f" {axis_names.side} matches {axis_names.pattern.pattern!r} and has as many axes",
+            cure=_INSPECT_CURE,
         )
 
 
 def _names(op: Op) -> set[str]:
-    """The names under which a user may speak of an op."""
+    """The names by which a map may refer to an op."""
     return {op.key.op, str(op.key)} | ({op.module} if op.module else set())
 
 
@@ -242,14 +261,14 @@ def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
         return
     for op in side.ops:
         for name in sorted(_names(op)):
-            hit = pin.pattern.fullmatch(name)
-            if hit:
-                yield op.key, pin.pattern.expand(hit, pin.reference)
+            name_match = pin.pattern.fullmatch(name)
+            if name_match:
+                yield op.key, pin.pattern.expand(name_match, pin.reference)
                 break
 
 
 def _find(side: Side, name: str) -> OpKey | None:
-    """The op of that name; a module's name stands for the last op the module executed."""
+    """The op of that name; for the name of a module, the last op that the module executed."""
     by_name = [op.key for op in side.ops if name in (op.key.op, str(op.key))]
     if by_name:
         return by_name[0]

@@ -1,4 +1,4 @@
-"""The ops that give the model outputs: they belong together as the outputs do."""
+"""Pair the ops that produce paired model outputs."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from syncpoint.run.model import OpKey, Role, Tensor
 
 
 class OutputOpMatcher:
-    """Pairs the ops that paired model outputs come from.
+    """Pairs the ops whose outputs are paired model outputs.
 
-    It matters to runs whose ops have names and types of their own, such as those of a runtime
-    that fuses: there nothing else speaks for the pair.
+    This is the only evidence in runs with their own op names and types, such as those of a runtime
+    that fuses ops.
     """
 
     name = "output-ops"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Only ops that can be the same by their types: where the target lacks its last op, the
-        op before it gives the output and is not that op."""
-        makers = _Makers(matching.target), _Makers(matching.reference)
+        """Pair ops whose types may be the same. If the target lacks its last op, the op before it
+        produces the output and is not a partner."""
+        producers = _OutputProducers(matching.target), _OutputProducers(matching.reference)
         for pair in list(matching.pairs):
             if pair.target.role is not Role.MODEL_OUTPUT:
                 continue
-            mine = makers[0].of(matching.target.run.tensor(pair.target))
-            other = makers[1].of(matching.reference.run.tensor(pair.reference))
-            if mine is None or other is None or mine.shape != other.shape:
+            target = producers[0].of(matching.target.run.tensor(pair.target))
+            reference = producers[1].of(matching.reference.run.tensor(pair.reference))
+            if target is None or reference is None or target.shape != reference.shape:
                 continue
-            if makers[0].can_be(mine, makers[1], other):
-                evidence = "ops that give the same model output"
-                yield SyncPoint(mine.key, other.key, evidence, confidence=pair.confidence)
+            if producers[0].can_equal(target, producers[1], reference):
+                evidence = "ops that produce the same model output"
+                yield SyncPoint(target.key, reference.key, evidence, confidence=pair.confidence)
 
 
 def pair_by_model_output(work: Workspace) -> bool:
-    """Ops of one kind that make the same output of the model. Where everything before an output
-    is off and fused beyond recognition, the output is still what it is."""
-    done = False
+    """Pair ops of one kind that produce the same model output; return whether any was paired. This
+    works even if all tensors before the output are wrong or fused."""
+    is_paired = False
     for pair in list(work.matching.pairs):
         if pair.target.role is not Role.MODEL_OUTPUT or pair.reference.role is not pair.target.role:
             continue
-        mine, theirs = (
-            _end(graph, key.op)
+        target, reference = (
+            _producer_of(graph, key.op)
             for graph, key in zip(work.graphs, (pair.target, pair.reference), strict=True)
         )
-        if mine is None or theirs is None or mine[1:] != theirs[1:]:
+        if target is None or reference is None or target[1:] != reference[1:]:
             continue
-        said = "same kind, making the same output of the model"
-        done |= work.pair(mine[0], theirs[0], said, 0.85)
-    return done
+        evidence = "same kind, producing the same model output"
+        is_paired |= work.pair(target[0], reference[0], evidence, 0.85)
+    return is_paired
 
 
-def _end(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
-    """The only result of an op with its number of elements, and what kind of op computed it:
-    behind views, and a product where it adds the bias of one."""
-    at = graph.position.get(op, -1)
-    made = graph.outputs(at) if at >= 0 else []
-    if len(made) != 1:
+def _producer_of(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
+    """The only output of an op, the kind of op that computes it (before views; `matmul` or `conv`
+    for the add of its bias), and its number of elements."""
+    position = graph.position.get(op, -1)
+    outputs = graph.outputs(position) if position >= 0 else []
+    if len(outputs) != 1:
         return None
-    return made[0], graph.kind_of(graph.root(made[0])), graph.count(made[0])
+    return outputs[0], graph.kind_of(graph.root(outputs[0])), graph.count(outputs[0])
 
 
-class _Makers:
-    """The op outputs of one side that model outputs are other names of."""
+class _OutputProducers:
+    """The op outputs of one side that are model outputs under another name."""
 
     def __init__(self, side: Side) -> None:
         self._run = side.run
@@ -74,13 +74,13 @@ class _Makers:
         self._by_text = {str(t.key): t for t in tensors if str(t.key) in names}
 
     def of(self, output: Tensor | None) -> Tensor | None:
-        """The op output that a model output is another name of."""
+        """The op output that a model output is an alias of."""
         return self._by_text.get(output.alias_of) if output is not None else None
 
-    def can_be(self, mine: Tensor, others: _Makers, other: Tensor) -> bool:
-        """Whether an op of this side may be one of the other side: of the same class, or one of
-        them without a type, or of a type of its own that may stand for any class."""
-        types = self._type(mine), others._type(other)
+    def can_equal(self, output: Tensor, others: _OutputProducers, other_output: Tensor) -> bool:
+        """Whether the ops of two outputs may be the same: of one class, or one of them without a
+        type or with a type of its own, which may belong to any class."""
+        types = self._type(output), others._type(other_output)
         if not all(types) or op_class(types[0]) == op_class(types[1]):
             return True
         return sum(map(is_classified, types)) == 1

@@ -5,48 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from syncpoint.matching.corrections.folded_ops import FoldReview
-from syncpoint.matching.corrections.folded_parameters import part_folded
-from syncpoint.matching.corrections.moved_biases import settle_biases
-from syncpoint.matching.corrections.swapped_names import exchange
-from syncpoint.matching.corrections.transpositions import drop_moved_transpositions, pair_turned
-from syncpoint.matching.corrections.unscaled_integers import drop_unlike
+from syncpoint.matching.corrections.folded_parameters import unpair_folded_parameters
+from syncpoint.matching.corrections.moved_biases import repair_moved_biases
+from syncpoint.matching.corrections.swapped_names import exchange_swapped_names
+from syncpoint.matching.corrections.transpositions import (
+    drop_moved_transpositions,
+    pair_merged_transpositions,
+)
+from syncpoint.matching.corrections.unscaled_integers import drop_unscaled_integers
 from syncpoint.matching.layouts import add_views
-from syncpoint.matching.matchers.graph_edges import walk
+from syncpoint.matching.matchers.graph_edges import walk_edges
 from syncpoint.matching.protocol import Matching, SyncPoint
-from syncpoint.matching.unmatched_reasons import add_reasons
+from syncpoint.matching.unmatched_reasons import add_unmatched_reasons
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 
 class ReviewMatcher:
-    """Looks at doubtful pairs again, then gives views and reasons."""
+    """Reviews doubtful pairs, then adds views and reasons."""
 
     name = "folds"
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """Moves pairs, never makes one out of nothing."""
+        """Correct pairs, then add views and reasons; changes the matching directly."""
         work = Workspace.of(matching)
-        drop_unlike(work)
-        work.settle()
+        drop_unscaled_integers(work)
+        work.apply_changes()
         if all(graph.has_edges for graph in work.graphs):
-            rebiased = settle_biases(work)
-            work.settle()
-            moved = FoldReview(work).run()
-            work.settle()
-            if exchange(work):
-                moved += 1 + FoldReview(work).run()
-                work.settle()
-            if moved or rebiased:
-                walk(work)
+            has_moved_biases = repair_moved_biases(work)
+            work.apply_changes()
+            moved_count = FoldReview(work).move_folded_pairs()
+            work.apply_changes()
+            if exchange_swapped_names(work):
+                moved_count += 1 + FoldReview(work).move_folded_pairs()
+                work.apply_changes()
+            if moved_count or has_moved_biases:
+                walk_edges(work)
         elif work.graphs[TARGET].has_edges:
-            FoldReview(work).unfold()
-            work.settle()
+            FoldReview(work).drop_folded_pairs()
+            work.apply_changes()
         add_views(matching, work.layouts)
-        work.settle()
+        work.apply_changes()
         if work.graphs[TARGET].has_edges:
             drop_moved_transpositions(work)
-            work.settle()
+            work.apply_changes()
             if work.graphs[REFERENCE].has_edges:
-                pair_turned(work)
-        part_folded(work)
-        add_reasons(work)
+                pair_merged_transpositions(work)
+        unpair_folded_parameters(work)
+        add_unmatched_reasons(work)
         return ()

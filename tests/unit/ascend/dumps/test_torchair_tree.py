@@ -82,9 +82,9 @@ def test_a_dump_opens_as_one_run_with_tokens_as_steps():
 def test_other_folders_of_arrays_stay_what_they_were(tmp_path):
     dumps = Dumps(tmp_path)
     dumps.node("relu-aten.relu.default", [numbers(2, 2)])
-    assert registry.find(tmp_path).name == "torchair"
+    assert registry.find_format(tmp_path).name == "torchair"
     np.save(tmp_path / "mine.npy", numbers(2, 2))
-    assert registry.find(tmp_path).name == "npy"
+    assert registry.find_format(tmp_path).name == "npy"
     assert find_tree(tmp_path, "it").notes[-1] == "1 .npy files of other names are not read"
 
 

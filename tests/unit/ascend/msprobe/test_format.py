@@ -17,7 +17,7 @@ from helpers.msprobe_dumps import REAL, TASKS, figures, real, tensor, write
 from syncpoint.ascend.msprobe.names import named
 from syncpoint.ascend.msprobe.pt_file import place
 from syncpoint.dumps.open_dump import open_dump
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Edge, Kept, OpKey, Part, Role, TensorKey
 
@@ -53,7 +53,7 @@ def test_names_are_split_in_their_parts(name, kind, api, call, way, path, type):
 @pytest.mark.parametrize("place", ["", "step0", "step0/proc0", "step0/proc0/dump.json"])
 def test_a_dump_is_recognised_wherever_one_points_to(task, place):
     path = REAL / f"{task}_target" / place
-    assert find(path).name == "msprobe"
+    assert find_format(path).name == "msprobe"
     run = open_dump(path)
     assert (len(run.ops), len(run.tensors)) == (41, 112)
     assert {t.key.part for t in run.tensors} == {Part()}

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from syncpoint.comparison.introduced_error.grids_between_sync_points import Grids, grids_behind
+from syncpoint.comparison.introduced_error.grids_between_sync_points import (
+    IntegerGrids,
+    find_grids_behind,
+)
 from syncpoint.run.model import Edge, Op, OpKey, Quantization, Role, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import in_memory
 
@@ -17,7 +20,7 @@ def test_inputs_are_rounded_to_the_grid_and_clipped_at_its_ends():
     grid = tensor("q")
     edge, key = Edge(OpKey("x")), TensorKey(OpKey("x"))
     value = np.array([0.2, 0.3, -5.0, 1000.0, np.nan, np.inf], np.float32)
-    found = Grids(inputs={key: grid}).rounded_inputs({edge: value}, {edge: key})[edge]
+    found = IntegerGrids(inputs={key: grid}).round_inputs({edge: value}, {edge: key})[edge]
     # Steps of 0.5 from -1 (0) to 126.5 (255).
     np.testing.assert_array_equal(
         found, np.array([0.0, 0.5, -1.0, 126.5, np.nan, np.inf], np.float32)
@@ -27,11 +30,11 @@ def test_inputs_are_rounded_to_the_grid_and_clipped_at_its_ends():
 def test_what_is_passed_on_is_the_noise_of_results_of_that_size():
     between = [tensor("a"), tensor("b", scale=0.25), tensor("c", shape=(8,), scale=100.0)]
     expected = np.sqrt((0.5**2 + 0.25**2) / 12)
-    assert Grids(between=between).passed_on(4) == pytest.approx(expected)
+    assert IntegerGrids(between=between).passed_on_rms(4) == pytest.approx(expected)
     # Rounding that is even over a step has just this root mean square.
     steps = np.linspace(-0.25, 0.25, 100001)
     assert np.sqrt(np.mean(steps**2)) == pytest.approx(
-        Grids(between=between[:1]).passed_on(4), 1e-4
+        IntegerGrids(between=between[:1]).passed_on_rms(4), 1e-4
     )
 
 
@@ -57,10 +60,10 @@ def test_the_grids_between_an_op_and_the_sync_points_before_it_are_found():
         ],
     )
     compared = {TensorKey(OpKey("x")), TensorKey(OpKey("y"))}
-    found = grids_behind(run, TensorKey(OpKey("y")), compared)
+    found = find_grids_behind(run, TensorKey(OpKey("y")), compared)
     assert {str(k): str(t.key) for k, t in found.inputs.items()} == {"x": "q"}
     assert [str(t.key.op) for t in found.between] == ["p"]
     assert [str(t.key.op) for t in found.parameters] == ["w"]
     weights = {Edge(OpKey("v"), role=Role.PARAMETER): np.array([1.0, 0.3, -0.26, 0.0])}
     # All zeros have no step: nothing can be said of levels.
-    assert found.rounded_parameters(run, weights).keys() == weights.keys()
+    assert found.round_parameters(run, weights).keys() == weights.keys()

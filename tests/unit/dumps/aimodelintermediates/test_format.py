@@ -13,7 +13,7 @@ import pytest
 
 from helpers import small_runs
 from syncpoint.dumps.open_dump import open_dump
-from syncpoint.dumps.registry import find
+from syncpoint.dumps.registry import find_format
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import (
@@ -93,12 +93,16 @@ def test_inputs_parameters_ops_and_the_output_have_their_roles(small):
 
 
 def test_it_is_recognised_by_folder_and_by_metadata_but_other_metadata_is_not(small, tmp_path):
-    assert find(small).name == find(small / "metadata.json").name == "aimodelintermediates"
+    assert (
+        find_format(small).name
+        == find_format(small / "metadata.json").name
+        == "aimodelintermediates"
+    )
     asset = tmp_path / "main.aimodel"
     asset.mkdir()
     (asset / "metadata.json").write_text('{"assetVersion": "2.0"}')
-    assert find(asset) is None
-    assert find(asset / "metadata.json") is None
+    assert find_format(asset) is None
+    assert find_format(asset / "metadata.json") is None
 
 
 def test_opening_reads_no_values_and_no_torch(small):
@@ -195,7 +199,7 @@ def test_a_label_that_would_round_the_values_is_an_error_not_a_rounding(tmp_path
     label = {"torch_dtype": "torch.bfloat16"}
     path = folder(tmp_path / "a.aimodelintermediates", intermediates={"n": (0, X, label)})
     run = open_dump(path)
-    with pytest.raises(FormatError, match=r"6 that it cannot.*its torch_dtype is wrong"):
+    with pytest.raises(FormatError, match=r"6 values of n .*not fit into bf16.*correct its"):
         run.values(run.tensors[0])
 
 
@@ -300,7 +304,7 @@ def test_a_model_output_that_is_an_ops_output_is_written_once(tmp_path):
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     empty = in_memory(RunInfo(), [], [])
-    with pytest.raises(InputError, match="a run with recorded values"):
+    with pytest.raises(InputError, match="the run has no recorded values"):
         save_dump(empty, tmp_path / "a.aimodelintermediates", "aimodelintermediates")
 
     class Broken(type(empty)):

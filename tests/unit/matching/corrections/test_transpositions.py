@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.matching.corrections.transpositions import axes_of
+from syncpoint.matching.corrections.transpositions import permutation_of
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.run.model import Op, OpKey, Role
 from syncpoint.run.reader import in_memory
@@ -89,4 +89,4 @@ def test_what_does_not_explain_itself_stays_without_a_view(target):
     ],
 )
 def test_the_axes_of_a_transposition_are_what_it_says(said, axes):
-    assert axes_of(Op(OpKey("t"), "Transpose", (), attributes=said), 3) == axes
+    assert permutation_of(Op(OpKey("t"), "Transpose", (), attributes=said), 3) == axes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.matching.evidence.lowered_ops import _pieces
+from syncpoint.matching.evidence.lowered_ops import _split_pieces
 from syncpoint.matching.graph import Graph
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.matching.protocol import Side
@@ -109,12 +109,12 @@ def unit(*between):
 @pytest.mark.parametrize("between", [("QuantizeLinear", "DequantizeLinear"), ("Reshape", "Cast")])
 def test_what_computes_nothing_does_not_part_a_unit(between):
     graph, positions = unit(*between)
-    assert _pieces(graph, positions) == [positions]
+    assert _split_pieces(graph, positions) == [positions]
 
 
 def test_another_op_in_between_parts_a_unit():
     graph, positions = unit("QuantizeLinear", "Tanh", "DequantizeLinear")
-    assert _pieces(graph, positions) == [positions[:1], positions[1:]]
+    assert _split_pieces(graph, positions) == [positions[:1], positions[1:]]
 
 
 def test_an_op_that_reads_what_the_unit_gave_before_is_part_of_it():
@@ -127,4 +127,4 @@ def test_an_op_that_reads_what_the_unit_gave_before_is_part_of_it():
         inputs=[("x", X)],
         parameters=[("w", WEIGHT)],
     )
-    assert _pieces(Graph(Side.of(made)), [0, 3, 4]) == [[0, 3, 4]]
+    assert _split_pieces(Graph(Side.of(made)), [0, 3, 4]) == [[0, 3, 4]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from syncpoint.matching.evidence.numbered_modules import named_modules
+from syncpoint.matching.evidence.numbered_modules import find_module_names
 from syncpoint.matching.matcher_chain import chain, match
 from syncpoint.matching.protocol import Matching, Side
 from syncpoint.matching.workspace import Workspace
@@ -54,7 +54,7 @@ def a_run(rows, kinds=None):
 
 def named(target, reference=REFERENCE):
     sides = Side.of(a_run(target)), Side.of(a_run(reference))
-    return named_modules(Workspace.of(Matching(*sides)))
+    return find_module_names(Workspace.of(Matching(*sides)))
 
 
 def test_modules_are_named_in_the_order_of_their_calls():

@@ -5,7 +5,7 @@ import pytest
 
 import syncpoint as sp
 from helpers.small_runs import run
-from syncpoint.matching.evidence.wrapper_prefixes import unwrapped
+from syncpoint.matching.evidence.wrapper_prefixes import unwrap_names
 from syncpoint.matching.matcher_chain import chain, match
 
 X = np.arange(6, dtype=np.float32)
@@ -14,9 +14,9 @@ NAMES = ["stem.conv", "blocks.0.fc", "blocks.1.fc", "head"]
 
 def test_the_prefix_of_either_side_is_found():
     inside = [f"module.{name}" for name in NAMES]
-    assert unwrapped(inside, NAMES) == dict(zip(inside, NAMES, strict=True))
-    assert unwrapped(NAMES, inside) == dict(zip(NAMES, inside, strict=True))
-    assert unwrapped([f"a.b.{n}" for n in NAMES], NAMES)["a.b.head"] == "head"
+    assert unwrap_names(inside, NAMES) == dict(zip(inside, NAMES, strict=True))
+    assert unwrap_names(NAMES, inside) == dict(zip(NAMES, inside, strict=True))
+    assert unwrap_names([f"a.b.{n}" for n in NAMES], NAMES)["a.b.head"] == "head"
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_the_prefix_of_either_side_is_found():
     ],
 )
 def test_names_that_say_nothing_of_a_wrapper_stay(mine, theirs):
-    assert unwrapped(mine, theirs) == {}
+    assert unwrap_names(mine, theirs) == {}
 
 
 def test_layers_that_repeat_are_not_taken_for_one_inside_another():
     names = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
-    assert unwrapped([f"net.{n}" for n in names], names) == {f"net.{n}": n for n in names}
-    assert unwrapped(names, names) == {}
+    assert unwrap_names([f"net.{n}" for n in names], names) == {f"net.{n}": n for n in names}
+    assert unwrap_names(names, names) == {}
 
 
 def model(prefix):

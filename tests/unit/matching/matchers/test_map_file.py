@@ -180,7 +180,7 @@ def test_model_outputs_are_turned_too():
 
 
 def test_axes_that_fit_nothing_are_an_error():
-    with pytest.raises(InputError, match="none"):
+    with pytest.raises(InputError, match="no tensor of the target matches 'a'"):
         matched(dump("a"), dump("a"), {"dims": {"target": {"a": "n c h"}}})
     with pytest.raises(InputError, match="length one"):
         matched(dump("a"), dump("a"), {"dims": {"target": {"a": "1 c"}}})

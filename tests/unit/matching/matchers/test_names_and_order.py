@@ -138,16 +138,19 @@ def test_sure_pairs_lie_in_every_longest_alignment(a, b):
     sure, _ = align([(x,) for x in a], [(x,) for x in b])
     best, alignments = 0, [frozenset()]
 
-    def grow(i, j, chosen):
+    def grow(i, j, choose_by_margin):
         nonlocal best, alignments
-        if len(chosen) > best:
-            best, alignments = len(chosen), []
-        if len(chosen) == best:
-            alignments.append(frozenset(chosen))
+        if len(choose_by_margin) > best:
+            best, alignments = len(choose_by_margin), []
+        if len(choose_by_margin) == best:
+            alignments.append(frozenset(choose_by_margin))
         for x in range(i, len(a)):
             for y in range(j, len(b)):
-                if a[x] == b[y] and len(chosen) + 1 + min(len(a) - x, len(b) - y) > best - 1:
-                    grow(x + 1, y + 1, [*chosen, (x, y)])
+                if (
+                    a[x] == b[y]
+                    and len(choose_by_margin) + 1 + min(len(a) - x, len(b) - y) > best - 1
+                ):
+                    grow(x + 1, y + 1, [*choose_by_margin, (x, y)])
 
     if len(a) * len(b) <= 36:
         grow(0, 0, [])

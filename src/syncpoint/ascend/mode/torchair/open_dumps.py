@@ -17,7 +17,7 @@ from syncpoint.ascend.matching.torchair.graph_plan import GraphPlan
 from syncpoint.ascend.matching.torchair.planner import GraphPlanner
 from syncpoint.ascend.mode.torchair.derived_tensors import shrunk, with_derived
 from syncpoint.ascend.mode.torchair.options import Asked
-from syncpoint.dumps.environment_file import with_environment
+from syncpoint.dumps.environment_file import add_environment
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, OpKey, RunInfo
 from syncpoint.run.reader import Run, in_memory
@@ -110,7 +110,7 @@ def _case(target: Tree, golden: Tree, rank: int, warnings: tuple[str, ...]) -> C
 def _read_rank(tree: Tree, rank: int) -> TreeRun:
     """One rank of a dump, with what `env.json` says of the whole."""
     read = tree_run(tree, rank)
-    return replace(read, run=with_environment(read.run, tree.root))
+    return replace(read, run=add_environment(read.run, tree.root))
 
 
 def _with_edges(run: Run, graphs: dict[str, Graph]) -> Run:
