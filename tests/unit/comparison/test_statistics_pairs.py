@@ -280,8 +280,8 @@ def test_nan_and_infinities_are_counted_and_their_places_are_not_known():
     found = row(kept(moved, "statistics"), kept(x, "statistics"))
     assert is_unproven(found)
     assert found.reason.endswith(
-        "; 2 NaN on both sides, their places are not kept"
-        "; 1 infinite on both sides, their places and signs are not kept"
+        "; 2 NaN on both sides, whose positions are not kept"
+        "; 1 infinite on both sides, whose positions and signs are not kept"
     )
     fewer = np.where(np.isnan(x), 0, x).astype(np.float32)
     assert row(kept(fewer, "statistics"), kept(x, "statistics")).verdict is Verdict.LARGE
