@@ -117,7 +117,7 @@ class Result:
     def bases(self) -> dict[str, int]:
         """How many verdicts are based on values, on statistics and on digests."""
         judged = [row.basis for row in self.rows if row.verdict is not Verdict.NONE]
-        return {kept.value: judged.count(kept) for kept in Kept}
+        return {form.value: judged.count(form) for form in Kept}
 
     @property
     def outputs(self) -> list[Row]:

@@ -17,7 +17,7 @@ from syncpoint.foreign_text import MAX_NAME_CHARS, make_visible
 
 RichText = rich.text.Text
 """A part of a `Text`, whose characters are visible already."""
-WIDE = 200
+DEFAULT_WIDTH = 200
 """Columns if the output has no width of its own."""
 
 
@@ -60,7 +60,7 @@ class Console(rich.console.Console):
         self,
         file: IO[str] | None = None,
         width: int | None = None,
-        piped_width: int = WIDE,
+        piped_width: int = DEFAULT_WIDTH,
         stderr: bool = False,
     ) -> None:
         """`width` fixes the width; `piped_width` is the width if the output is no terminal."""

@@ -21,7 +21,7 @@ from syncpoint.reports.verdict_line import headline
 from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
 from syncpoint.run.model import Role
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16
+_WIDTH, _HEIGHT, _LEFT_MARGIN, _BOTTOM_MARGIN = 760, 120, 34, 16
 _MAX_POINTS = 2000
 _MAX_ROWS = 8
 _COLOURS = {
@@ -120,11 +120,11 @@ def _drift_svg(result: Result) -> str:
     low, high = min(*finite, 0.0), max(*finite, 60.0)
 
     def x(index: int) -> float:
-        return _LEFT + (index + 0.5) / max(len(rows), 1) * (_WIDTH - _LEFT - 6)
+        return _LEFT_MARGIN + (index + 0.5) / max(len(rows), 1) * (_WIDTH - _LEFT_MARGIN - 6)
 
     def y(value: float) -> float:
         share = (min(max(value, low), high) - low) / (high - low)
-        return 6 + (1 - share) * (_HEIGHT - _BOTTOM - 6)
+        return 6 + (1 - share) * (_HEIGHT - _BOTTOM_MARGIN - 6)
 
     line = " ".join(
         f"{x(index):.1f},{y(value):.1f}" for index, _, value in points if isfinite(value)
@@ -135,8 +135,8 @@ def _drift_svg(result: Result) -> str:
         if row.verdict not in (Verdict.CLOSE, Verdict.NONE)
     )
     axis = "".join(
-        f"<text x='{_LEFT - 4}' y='{y(value) + 3:.1f}' text-anchor='end'>{value:.0f}</text>"
-        f"<path d='M{_LEFT} {y(value):.1f}H{_WIDTH - 6}' stroke='#8884' />"
+        f"<text x='{_LEFT_MARGIN - 4}' y='{y(value) + 3:.1f}' text-anchor='end'>{value:.0f}</text>"
+        f"<path d='M{_LEFT_MARGIN} {y(value):.1f}H{_WIDTH - 6}' stroke='#8884' />"
         for value in (low, (low + high) / 2, high)
     )
     return (
@@ -144,7 +144,7 @@ def _drift_svg(result: Result) -> str:
         "aria-label='PSNR over execution order' "
         "style='font:10px system-ui;fill:currentColor;display:block;margin:4px 0'>"
         f"{axis}<polyline points='{line}' fill='none' stroke='currentColor' stroke-width='1.3'/>"
-        f"{marks}<text x='{_LEFT}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points in"
+        f"{marks}<text x='{_LEFT_MARGIN}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points in"
         " execution order</text></svg>"
     )
 

@@ -26,7 +26,7 @@ _CURES = (
     "pin them with a map",
 )
 """Cures at the end of reasons of older schemas, after a semicolon."""
-_FOUND = "; found "
+_FOUND_SEPARATOR = "; found "
 """Text before the found part of an error; its cure follows after another semicolon."""
 _INSIDE = re.compile(r"inside ([^,;]+)$")
 _FAILED = "diagnosis failed: "
@@ -52,7 +52,7 @@ def _split_cure(text: str) -> tuple[str, str]:
     for cure in _CURES:
         if text.endswith(f"; {cure}"):
             return text.removesuffix(f"; {cure}"), cure
-    before, mark, after = text.partition(_FOUND)
+    before, mark, after = text.partition(_FOUND_SEPARATOR)
     problem, more, cure = after.partition("; ")
     return (f"{before}{mark}{problem}", cure) if mark and more else (text, "")
 
