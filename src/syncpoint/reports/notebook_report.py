@@ -144,8 +144,8 @@ def _drift_svg(result: Result) -> str:
         "aria-label='PSNR over execution order' "
         "style='font:10px system-ui;fill:currentColor;display:block;margin:4px 0'>"
         f"{axis}<polyline points='{line}' fill='none' stroke='currentColor' stroke-width='1.3'/>"
-        f"{marks}<text x='{_LEFT_MARGIN}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points in"
-        " execution order</text></svg>"
+        f"{marks}<text x='{_LEFT_MARGIN}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points"
+        " in execution order</text></svg>"
     )
 
 
