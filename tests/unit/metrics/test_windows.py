@@ -42,7 +42,7 @@ def test_a_file_against_memory():
     region = FileRegion(__file__, 0, 0)
     with pytest.raises(ValueError, match="too few for 3000 elements"):
         measure([Pair(Operand(region, "f32", shape=(30, 100)), operand(numbers))])
-    with pytest.raises(ValueError, match="no shape"):
+    with pytest.raises(ValueError, match="needs a shape"):
         measure([Pair(Operand(region, "f32"), operand(numbers))])
 
 
