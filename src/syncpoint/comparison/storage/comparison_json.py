@@ -195,7 +195,7 @@ def read_comparison_json(path: Path, before: bytes = b"") -> Document:
         if (path / PROGRESS_LOG).is_file():
             raise InputError(
                 f"the comparison at {path} was interrupted and is not finished",
-                cure="resume it with: syncpoint compare ... --resume",
+                cure="continue it with: syncpoint compare ... --resume",
             )
         raise InputError(
             f"{path} is not a comparison (a folder with {JSON_NAME})", cure="check the path"
