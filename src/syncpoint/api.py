@@ -48,9 +48,9 @@ def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> 
 
     The server runs in a thread until `stop()` or the end of the interpreter.
     """
-    from syncpoint.server.server_thread import view as view_comparison
+    from syncpoint.server.server_thread import serve_in_thread
 
-    return view_comparison(Path(path), port, browser)
+    return serve_in_thread(Path(path), port, browser)
 
 
 def convert(source: Run | str | Path, out: str | Path, *, to: str) -> Conversion:
