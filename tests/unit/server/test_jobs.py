@@ -243,7 +243,7 @@ def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monke
     # As if the process had been killed after the measuring: its log is there, its end is not.
     stopped(plan, job.out)
     job.state, job.comparison, job.finished, job.can_resume = "cancelled", "", False, True
-    jobs.go_on(job.id)
+    jobs.resume(job.id)
     waited(job)
     assert (job.state, job.problem) == ("done", None)
     assert sp.open_comparison(job.out).verdict.value == "large"

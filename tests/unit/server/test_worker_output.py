@@ -110,9 +110,9 @@ def test_lines_are_the_same_however_they_are_cut():
 def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
     lines = OutputLines()
     assert lines.add_bytes(b"loading") == []
-    assert lines.unfinished
+    assert lines.has_unfinished_line
     assert lines.flush() == [OutputLine("loading")]
-    assert not lines.unfinished
+    assert not lines.has_unfinished_line
     assert lines.add_bytes(b" done\nnext\n") == [
         OutputLine("loading done", replaces_last=True),
         OutputLine("next"),
