@@ -15,8 +15,8 @@ from typing import Literal
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.run.storage.folder import is_run
-from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.registry import runtimes_accepting
+from syncpoint.runtimes.import_path import is_import_path
+from syncpoint.runtimes.registry import find_runtimes_accepting
 from syncpoint.server.session_schema import FileEntry, FolderListing
 
 _MAX_ENTRIES = 2000
@@ -69,7 +69,7 @@ class AllowedFolders:
         `package.module:attribute` names no file and is returned as it is: a client with the token
         can run models on this machine anyway.
         """
-        if is_reference(text):
+        if is_import_path(text):
             module, _, attribute = text.rpartition(":")
             if module.endswith(".py"):
                 return f"{self._check_plain_path(module)}:{attribute}"
@@ -172,6 +172,6 @@ def detect_kind(path: Path) -> FileKind:
         return "python"
     elif path.suffix in _INPUT_SUFFIXES:
         return "inputs"
-    if runtimes_accepting(str(path)):
+    if find_runtimes_accepting(str(path)):
         return "model"
     return "folder" if path.is_dir() else "file"

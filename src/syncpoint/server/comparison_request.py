@@ -12,10 +12,10 @@ from typing import Any
 from syncpoint.errors import InputError
 from syncpoint.metrics.limits import PRESETS, coarsest, is_coarser
 from syncpoint.page.overview import CHOOSABLE_METRICS
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.inputs.shapes import parse_shape
 from syncpoint.runtimes.options import parse_options
-from syncpoint.runtimes.registry import find, runtimes_accepting
+from syncpoint.runtimes.registry import find_runtime, find_runtimes_accepting
 from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.path_preview import option_text, preview_path
 from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec
@@ -42,7 +42,7 @@ class ComparisonPlan:
     def is_recording(self, side: str) -> bool:
         """Whether a side is a recording, which is opened, and not a model, which is run."""
         path = {"target": self.target, "reference": self.reference}.get(side)
-        return path is not None and not runtimes_accepting(path)
+        return path is not None and not find_runtimes_accepting(path)
 
     @classmethod
     def of(cls, spec: SessionSpec, folders: AllowedFolders) -> ComparisonPlan:
@@ -144,24 +144,24 @@ def _check_side(side: SideSpec, role: str, folders: AllowedFolders) -> str:
     if not text:
         raise InputError(f"the path of the {role} is empty", cure="type a path or choose one")
     name = folders.check_path(text)
-    if not is_reference(text) and not folders.resolve(text).exists():
+    if not is_import_path(text) and not folders.resolve(text).exists():
         raise InputError(f"no such file or folder for the {role}: {text}", cure="check the path")
     return name
 
 
 def _check_inputs(text: str, folders: AllowedFolders) -> str:
     name = folders.check_path(text)
-    if not (is_reference(text) or has_magic(text)) and not folders.resolve(text).exists():
+    if not (is_import_path(text) or has_magic(text)) and not folders.resolve(text).exists():
         raise InputError(f"no such file for the inputs: {text}", cure="check the path")
     return name
 
 
 def _check_options(side: SideSpec, folders: AllowedFolders) -> dict[str, str]:
     text = side.path.strip()
-    runtimes = runtimes_accepting(text)
-    if not runtimes or (not is_reference(text) and _is_recording(folders, text)):
+    runtimes = find_runtimes_accepting(text)
+    if not runtimes or (not is_import_path(text) and _is_recording(folders, text)):
         return {}
-    chosen = find(text, side.runtime or None)
+    chosen = find_runtime(text, side.runtime or None)
     parse_options(chosen, side.options)
     options = {} if chosen is runtimes[0] else {"runtime": chosen.name}
     defaults = {option.name: option_text(option.default) for option in chosen.options()}

@@ -8,9 +8,9 @@ from typing import Any
 
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.options import parse_options
-from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.registry import find_runtime
 from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.path_preview import preview_path
 from syncpoint.server.session_schema import InputForm, PathPreview, SideSpec
@@ -36,9 +36,9 @@ class ModelChecks:
         preview = preview_path(self._folders, text)
         if preview.kind != "model":
             return preview
-        if not is_reference(text) and not self._folders.resolve(text).exists():
+        if not is_import_path(text) and not self._folders.resolve(text).exists():
             raise InputError(f"no such model file: {text}", cure="check the path")
-        runtime = find(text, side.runtime or None)
+        runtime = find_runtime(text, side.runtime or None)
         parse_options(runtime, side.options)
         order = {"check": {"model": name, "runtime": runtime.name, "options": side.options}}
         with self._lock:

@@ -16,9 +16,9 @@ from syncpoint.page.schema import Problem
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import ModelPreview, Option, Previews, Runtime
-from syncpoint.runtimes.registry import RUNTIMES, installation_of, runtimes_accepting
+from syncpoint.runtimes.registry import RUNTIMES, describe_installation, find_runtimes_accepting
 from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.session_schema import InputForm, OptionForm, PathPreview, RuntimeForm
 
@@ -42,7 +42,7 @@ def _preview(folders: AllowedFolders, text: str) -> PathPreview:
     if not text:
         return _build_preview(text, "nothing", "")
     folders.check_path(text)
-    if is_reference(text):
+    if is_import_path(text):
         return _preview_reference(folders, text)
     path = folders.resolve(text)
     if not path.exists():
@@ -59,7 +59,7 @@ def _preview(folders: AllowedFolders, text: str) -> PathPreview:
     dump_format = find_format(path)
     if dump_format is not None:
         return _preview_recording(open_as(dump_format, path), path, text)
-    runtimes = runtimes_accepting(text)
+    runtimes = find_runtimes_accepting(text)
     if runtimes:
         return _preview_model(path, text, runtimes)
     if path.is_dir():
@@ -73,7 +73,7 @@ def _preview(folders: AllowedFolders, text: str) -> PathPreview:
 def _preview_reference(folders: AllowedFolders, text: str) -> PathPreview:
     """Preview a model in Python code, such as `net.py:model`."""
     module, _, attribute = text.rpartition(":")
-    runtimes = _build_runtime_forms(runtimes_accepting(text))
+    runtimes = _build_runtime_forms(find_runtimes_accepting(text))
     if not module.endswith(".py"):
         message = "Models are code. It runs when you press Compare."
         return _build_preview(text, "model", message, sure=False, runtimes=runtimes)
@@ -215,7 +215,7 @@ def _build_runtime_forms(runtimes: list[Runtime]) -> list[RuntimeForm]:
         RuntimeForm(
             name=runtime.name,
             version=runtime.version() or "",
-            cure="" if runtime.version() else installation_of(runtime),
+            cure="" if runtime.version() else describe_installation(runtime),
             options=[_build_option_form(option) for option in runtime.options()],
         )
         for runtime in runtimes

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.errors import NoShape, SyncpointError
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
@@ -113,10 +113,10 @@ def _check_model(order: dict[str, Any], sender: EventSender) -> None:
     """Open a model without running it, and send its inputs."""
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import runtime
+    from syncpoint.runtimes.registry import load_runtime
 
     started = time.monotonic()
-    chosen = runtime(order["runtime"])
+    chosen = load_runtime(order["runtime"])
     session = chosen.open(order["model"], parse_options(chosen, order["options"]))
     declared = session.inputs() if isinstance(session, Declares) else ()
     inputs = [
@@ -152,7 +152,9 @@ def _run_comparison(order: dict[str, Any], sender: EventSender) -> None:
     from syncpoint.reports.verdict_line import verdict_line
 
     call = dict(order["call"])
-    shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}
+    shapes = {
+        name: InputShape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()
+    }
     out = Path(order["out"])
     comparison = api.compare(
         call.pop("target"),
