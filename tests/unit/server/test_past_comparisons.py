@@ -83,9 +83,9 @@ def test_a_damaged_file_is_named_with_the_cure(place):
     (place / "same.cmp" / "comparison.json").write_bytes(b"{")
     found = listed(place)
     for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
-        assert f"{file} damaged: " in found[name].problem.problem
+        assert f"{file} is damaged: " in found[name].problem.problem
         assert "compare the two runs again" in found[name].problem.cure
-        with pytest.raises(FormatError, match=f"{file} damaged: "):
+        with pytest.raises(FormatError, match=f"{file} is damaged: "):
             OpenComparison(place / f"{name}.cmp")
 
 
