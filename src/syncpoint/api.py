@@ -346,11 +346,11 @@ def compare_offline(
     Writes the report as CSV and the comparison beside it into `out`; one of each for every model
     of a training dump. `preset` and `limits` are those of `compare`.
     """
-    from syncpoint.ascend.mode.offline_data.options import Asked as AskedOffline
+    from syncpoint.ascend.mode.offline_data.options import OfflineFlags
     from syncpoint.ascend.mode.offline_data.training_batch import compare_all
 
     return compare_all(
-        AskedOffline(
+        OfflineFlags(
             target=Path(target),
             golden=Path(golden),
             fusion_rule=_path(fusion_rule),
@@ -389,8 +389,7 @@ def compare_torchair(
     `statistics` or `md5`. `preset` and `limits` are those of `compare`.
     """
     from syncpoint.ascend.mode.torchair.mode import compare_torchair as compare_all
-    from syncpoint.ascend.mode.torchair.options import Asked as AskedTorchair
-    from syncpoint.ascend.mode.torchair.options import Dialect, Summary
+    from syncpoint.ascend.mode.torchair.options import Dialect, Summary, TorchairFlags
 
     known = [str(name) for name in Dialect]
     if dialect not in known:
@@ -400,7 +399,7 @@ def compare_torchair(
         raise InputError(f"a summary of {', '.join(known)}", repr(summary))
     if dialect != Dialect.SEED and summary != Summary.VALUES:
         raise InputError(f"the dialect seed for a summary of {summary}", repr(dialect))
-    asked = AskedTorchair(
+    asked = TorchairFlags(
         target=Path(target),
         golden=Path(golden),
         output=Path(out),
