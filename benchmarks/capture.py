@@ -31,7 +31,7 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.registry import find_runtime
 
 PIECE = 4 << 20
 
@@ -59,12 +59,12 @@ def capturing(folder, rounds, layers, width, length, batch):
     model = Transformer(layers=layers, width=width, heads=width // 64, mask="none").eval()
     model.positions = torch.nn.Parameter(0.1 * torch.randn(length, width))
     args = (torch.randint(0, 100, (batch, length)),)
-    runtime = find(model, None)
+    runtime = find_runtime(model, None)
     session = runtime.open(model, parse_options(runtime, {}))
     session.prepare(Inputs(args))
     observer = []
-    observed = session._observed
-    session._observed = lambda *a: timed(observer, observed, *a)
+    observed = session._check_observer
+    session._check_observer = lambda *a: timed(observer, observed, *a)
 
     def capture():
         shutil.rmtree(folder / "a.run", ignore_errors=True)

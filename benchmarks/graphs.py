@@ -22,8 +22,8 @@ sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
 import syncpoint as sp  # noqa: E402
 from helpers import browser_server, large_graphs  # noqa: E402
-from syncpoint.page.graphs import graph  # noqa: E402
-from syncpoint.page.open_comparison import Opened  # noqa: E402
+from syncpoint.page.graphs import build_graph  # noqa: E402
+from syncpoint.page.open_comparison import OpenComparison  # noqa: E402
 
 CANVAS = ".structure canvas"
 DRAWN = """() => new Promise(done =>
@@ -81,10 +81,10 @@ def told(name: str, **figures: object) -> None:
 
 
 def first_picture(browser, path: Path, served: browser_server.Served) -> None:
-    opened = Opened(path)
+    opened = OpenComparison(path)
     start = time.process_time()
     for side in ("target", "reference"):
-        graph(opened, side).model_dump_json()
+        build_graph(opened, side).model_dump_json()
     answers = 1000 * (time.process_time() - start)
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(60_000)

@@ -25,8 +25,8 @@ from models.resnet import make_resnet, resnet_inputs
 from syncpoint.run.model import WHOLE, TensorKey
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find
-from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.registry import find_runtime
+from syncpoint.runtimes.torch.ledger import CaptureLedger
 
 MODELS = {"ResNet-18": (make_resnet, resnet_inputs), "GPT-2": (make_gpt, gpt_inputs)}
 
@@ -72,7 +72,7 @@ def spread(values):
 def measured(name, rounds):
     make, inputs = MODELS[name]
     model, args = make(), inputs()
-    runtime = find(model, None)
+    runtime = find_runtime(model, None)
     sessions = {
         way: runtime.open(model, parse_options(runtime, {"capture": way}))
         for way in ("export", "dispatch")
@@ -85,12 +85,14 @@ def measured(name, rounds):
     def exported():
         kept[:] = [Keeps()]
         with torch.no_grad():
-            export._captured(program, Ledger(program.observed, kept[0], program.nests), args, {})
+            export._capture(
+                program, CaptureLedger(program.observed, kept[0], program.has_subgraphs), args, {}
+            )
 
     def dispatched():
         kept[:] = [Keeps()]
         with torch.no_grad():
-            sessions["dispatch"]._traced(args, {}, kept[0], WHOLE)
+            sessions["dispatch"]._trace(args, {}, kept[0], WHOLE)
 
     def plain():
         with torch.no_grad():

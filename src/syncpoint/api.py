@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from syncpoint.bisection.result import Cut
     from syncpoint.reducing.result import Reduced
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.shapes import Shape
-    from syncpoint.server.server_thread import View
+    from syncpoint.runtimes.inputs.shapes import InputShape
+    from syncpoint.server.server_thread import ServedComparison
     from syncpoint.workflow.convert import Conversion
     from syncpoint.workflow.installation import Installation
     from syncpoint.workflow.manual_recording import Recording
@@ -43,7 +43,7 @@ def open_comparison(path: str | Path) -> Comparison:
     return Comparison.of(load(Path(path)))
 
 
-def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> View:
+def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> ServedComparison:
     """Look at a saved comparison in the browser; its rows are read as the page asks for them.
 
     The server runs in a thread until `stop()` or the end of the interpreter.
@@ -80,10 +80,10 @@ def write_msprobe_tables(
     """Write the table of `msprobe compare` for two dumps of msProbe: as CSV, as a coloured sheet
     (extra `xlsx`), or as both."""
     from syncpoint.ascend.msprobe.write_table import write_tables
-    from syncpoint.ascend.sheets import need_xlsx
+    from syncpoint.ascend.sheets import require_xlsx
 
     if xlsx is not None:
-        need_xlsx("--msprobe-xlsx")  # before the dumps are read
+        require_xlsx("--msprobe-xlsx")  # before the dumps are read
     write_tables(_run(target), _run(reference), _path(csv), _path(xlsx))
 
 
@@ -199,7 +199,7 @@ def compare(
     confirm: bool = True,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     store: str | Path | None = None,
     resume: bool = False,
@@ -294,7 +294,7 @@ def bisect(
     limits: str | Path | None = None,
     target_options: Mapping[str, Any] | None = None,
     reference_options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     told: Callable[[Cut], None] | None = None,
 ) -> Bisection:
@@ -416,7 +416,7 @@ def analyze(
     model: object,
     inputs: object = None,
     *,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     save_intermediates: bool = True,
     emulate_precision_casts: bool = False,

@@ -16,7 +16,7 @@ from syncpoint.workflow.compare_request import choose_limits
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.server.server_thread import View
+    from syncpoint.server.server_thread import ServedComparison
 
 
 class RunReferences:
@@ -139,13 +139,13 @@ class Comparison(Result):
     def to_html(self, path: str | Path) -> Path:
         """The page and all it shows in one file, for a browser without network or server. Tensors
         are previewed where the runs are at hand or on disk."""
-        from syncpoint.page.html_report import write
-        from syncpoint.page.open_comparison import Opened, ResultInMemory
+        from syncpoint.page.html_report import write_report
+        from syncpoint.page.open_comparison import OpenComparison, ResultInMemory
 
         source = ResultInMemory(self, Path(path).stem, self.run_references.alive())
-        return write(Opened(source), Path(path))
+        return write_report(OpenComparison(source), Path(path))
 
-    def view(self, port: int | None = None, browser: bool = True) -> View:
+    def view(self, port: int | None = None, browser: bool = True) -> ServedComparison:
         """Look at it in the browser; the server ends with `stop()` or with the interpreter."""
         from syncpoint.page.open_comparison import ResultInMemory
         from syncpoint.server.server_thread import view

@@ -17,8 +17,8 @@ from helpers.page_actions import (
 )
 from helpers.page_checks import DRAWN, DRIFT, RUNS, Looked, check_cursor, known_of, row_with
 from models import deep
-from syncpoint.page.html_report import PREVIEWS, data
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.html_report import MAX_PREVIEWS, collect_answers
+from syncpoint.page.open_comparison import OpenComparison
 
 MOST = 5_000_000
 HELD = """async () => {
@@ -171,7 +171,7 @@ def test_500_ops_fit_into_five_million_bytes(large):
     ops = {row["target_op"] for row in known.rows if row["target_role"] == "output"}
     assert len(ops) >= 500
     assert path.stat().st_size <= MOST
-    held = data(Opened(known.path))
+    held = collect_answers(OpenComparison(known.path))
     for metric in ("psnr", "max_abs", "cosine"):
         assert len(held["metrics"][metric]["states"]["levels"]) == len(known.rows)
     assert len(held["details"]) == len(known.rows)
@@ -180,9 +180,9 @@ def test_500_ops_fit_into_five_million_bytes(large):
     # Where the runs part comes first, and in full; the worst by far follow.
     assert first == known.row("addmm_41")
     assert held["heatmaps"][str(first)]["rows"] == deep.WIDTH
-    worst = [str(at) for at in known.similarity("psnr")[: PREVIEWS // 2]]
+    worst = [str(at) for at in known.similarity("psnr")[: MAX_PREVIEWS // 2]]
     assert set(worst) <= set(held["heatmaps"])
-    assert len(held["heatmaps"]) == len(held["distributions"]) == PREVIEWS
+    assert len(held["heatmaps"]) == len(held["distributions"]) == MAX_PREVIEWS
     for side in ("target", "reference"):
         assert held["graphs"][side]
         assert any("torch.sin(x)" in file["text"] for file in held["files"] if file["side"] == side)
@@ -197,7 +197,7 @@ def test_500_ops_are_looked_at_from_a_file(page, large):
     check_cursor(looked, known.row("addmm_41"))
     expect(page.locator(".cm-line.sel")).to_contain_text("self.down(y * x)")
     # One of the coarser pictures: each cell shows one element of its patch, and says which.
-    held = data(Opened(known.path))["heatmaps"]
+    held = collect_answers(OpenComparison(known.path))["heatmaps"]
     coarse = next(int(row) for row, one in held.items() if one["patch"] == [2, 2])
     looked.go(row=coarse)
     expect(page.get_by_test_id("readout")).to_contain_text("2 × 2 a cell, its worst shown")

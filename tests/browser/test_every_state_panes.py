@@ -38,7 +38,7 @@ def says_why_there_are_no_values(looked) -> None:
     page = looked.page
     said = page.get_by_test_id("missing")
     if looked.kind == "missing":
-        expect(said).to_contain_text("there is no target.run in")
+        expect(said).to_contain_text("no such file: target.run in")
     else:
         expect(said).to_contain_text("Only statistics were kept")
         expect(page.get_by_test_id("statistics")).to_be_visible()

@@ -180,7 +180,7 @@ def test_digests_say_whether_bytes_are_equal(page, served):
 
 def test_without_the_runs_measurements_stay(page, served, guilty):
     pick(page, served, guilty, "linear_9", "missing")
-    expect(page.get_by_test_id("missing")).to_contain_text("there is no target.run in")
+    expect(page.get_by_test_id("missing")).to_contain_text("no such file: target.run in")
     expect(page.locator("tr[data-metric=psnr]")).to_contain_text("dB")
     expect(page.get_by_test_id("errors").locator("svg")).to_be_visible()
     expect(page.locator(".insp canvas")).to_have_count(0)

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 import syncpoint as sp
 from helpers.browser_server import settled
-from syncpoint.page.html_report import data
-from syncpoint.page.open_comparison import Opened, name_of
+from syncpoint.page.html_report import collect_answers
+from syncpoint.page.open_comparison import OpenComparison, comparison_id
 from syncpoint.server.app import create_app
 from syncpoint.server.open_comparisons import Library
 
@@ -105,13 +105,13 @@ def test_its_answers_are_those_of_the_server(page, comparisons, reports, kind):
         asked = {**blank, **query}
         params = {k: v for k, v in asked.items() if k not in ("types", "levels")}
         params |= {"type": asked["types"], "level": asked["levels"], "limit": 1000}
-        answer = client.get(f"/api/comparisons/{name_of(path)}/rows", params=params).json()
+        answer = client.get(f"/api/comparisons/{comparison_id(path)}/rows", params=params).json()
         found = page.evaluate("query => syncpoint.source.rows(query, 0, 1000)", asked)
         assert rounded(found) == rounded(answer), query
         row = next((one["row"] for one in answer["items"] if one["kind"] == "row"), None)
         if row is not None:
             place = client.get(
-                f"/api/comparisons/{name_of(path)}/rows/{row}/place", params=params
+                f"/api/comparisons/{comparison_id(path)}/rows/{row}/place", params=params
             ).json()
             assert page.evaluate("([q, r]) => syncpoint.source.place(q, r)", [asked, row]) == place
 
@@ -143,7 +143,7 @@ def test_hostile_names_stay_inside_the_data(page, tmp_path):
 
 
 def test_every_number_of_the_comparison_is_in_it(comparisons):
-    held = data(Opened(comparisons / "guilty.cmp"))
+    held = collect_answers(OpenComparison(comparisons / "guilty.cmp"))
     comparison = sp.open_comparison(comparisons / "guilty.cmp")
     json.dumps(held, allow_nan=False)
     assert len(held["details"]) == len(comparison.rows)

@@ -114,7 +114,7 @@ def test_without_source_the_pane_says_why(page, served, rows):
     expect(page.get_by_test_id("nosource")).to_contain_text("no line made it")
     open_page(page, served("missing"), row=row_of(rows, "linear_9"))
     said = page.get_by_test_id("nosource")
-    expect(said).to_contain_text("run is not at hand")
+    expect(said).to_contain_text("run is not available")
     expect(said).to_contain_text("blocks.1.attn.proj")
 
 

@@ -237,8 +237,8 @@ def test_without_its_runs_it_says_what_is_missing(page, served):
     wait(page, "linear_9")
     wait(page, "linear_9", "reference")
     said = page.locator(".structure .missing")
-    expect(said).to_contain_text("there is no target.run in")
-    expect(said).to_contain_text("there is no reference.run in")
+    expect(said).to_contain_text("no such file: target.run in")
+    expect(said).to_contain_text("no such file: reference.run in")
 
 
 @pytest.mark.parametrize("kind", ["statistics", "digest", "clean"])

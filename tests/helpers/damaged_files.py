@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import syncpoint as sp
 from syncpoint.cli.app import app
 from syncpoint.errors import SyncpointError
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 from syncpoint.reports.terminal_report import as_text
 from syncpoint.server.allowed_files import Folders
@@ -82,7 +82,7 @@ def shown_of_comparison(path: Path) -> dict[str, object]:
         "text": text,
         "code": code,
         "json": json.dumps(as_json(sp.open_comparison(path))),
-        "page": overview(Opened(path)).model_dump_json(),
+        "page": build_overview(OpenComparison(path)).model_dump_json(),
         # The time of the file is not what was measured.
         "listed": listed.model_dump_json(exclude={"when"}),
     }

@@ -23,7 +23,7 @@ from syncpoint.run.storage.shards import ShardWriter
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
-from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.registry import find_runtime
 
 ShardWriter.__init__.__kwdefaults__["shard_bytes"] = 2 << 20  # so that several are closed
 
@@ -32,7 +32,7 @@ SAMPLES = 5
 
 def open_session():
     model = make_transformer()
-    runtime = find(model, None)
+    runtime = find_runtime(model, None)
     session = runtime.open(model, parse_options(runtime, {"threads": 1}))
     session.prepare(Inputs(transformer_inputs(batch=4)))
     return session

@@ -8,7 +8,7 @@ import numpy as np
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.matching.matchers.map_file import MapFile
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.model import Edge, Frame, Kept, Op, OpKey, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
@@ -41,7 +41,7 @@ def compared(folder: Path, target, reference, map_file=None, record=Kept.VALUES,
         both[side] = Run.open(write_run(folder / f"{side}.run", made, kept[side], **more))
     options = Options(map_file=MapFile.of(map_file)) if map_file else Options()
     result = compare(both["target"], both["reference"], options)
-    return Opened(save(result, folder / "pair.cmp"))
+    return OpenComparison(save(result, folder / "pair.cmp"))
 
 
 def row_of(opened, name):

@@ -9,11 +9,11 @@ from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Region
-from syncpoint.runtimes.registry import runtime
+from syncpoint.runtimes.registry import load_runtime
 
 
 def opened(model, **options):
-    torch_runtime = runtime("torch")
+    torch_runtime = load_runtime("torch")
     return torch_runtime.open(model, parse_options(torch_runtime, options))
 
 

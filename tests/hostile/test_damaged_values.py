@@ -19,8 +19,8 @@ from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import DamagedError, InputError
 from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.terminal_report import as_text
 from syncpoint.run import reader
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
@@ -157,7 +157,7 @@ def test_reports_name_run_op_file_and_cure(pair, tmp_path):
     row = next(row for row in saved["sync_points"] if row["target"]["op"] == "b")
     assert row["metrics"] is None
     save(comparison, tmp_path / "c.cmp")
-    page = overview(Opened(tmp_path / "c.cmp"))
+    page = build_overview(OpenComparison(tmp_path / "c.cmp"))
     assert page.summary.startswith("1 tensor is damaged: ")
     trust = {line.what: (line.level, line.text) for line in page.trust}
     assert trust["target bytes"] == ("close", "verified 8 of 8 tensors read")

@@ -20,7 +20,7 @@ from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
 from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage import table_probe
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.past_comparisons import PastList
@@ -106,11 +106,10 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     monkeypatch.setattr(table_probe, "_running", prober)
     monkeypatch.setattr(table_probe, "_decodable", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
-    assert listed.problem.found == (
-        "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
-    )
+    damage = "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
+    assert damage in listed.problem.problem
     # The next table gets a process of its own.
-    assert Opened(older).table.size == 11
+    assert OpenComparison(older).table.size == 11
 
 
 def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):

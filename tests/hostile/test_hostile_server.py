@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi import checks as openapi
 
 from helpers.mixed_comparison import mixed
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.app import create_app
 from syncpoint.server.open_comparisons import Library
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     address = urlsplit(process.stdout.readline().strip())
-    yield Server(address.port, parse_qs(address.query)["token"][0], name_of(path))
+    yield Server(address.port, parse_qs(address.query)["token"][0], comparison_id(path))
     process.terminate()
     process.wait(10)
 
@@ -146,10 +146,10 @@ def test_no_path_leads_out(server, path):
         "grouped=perhaps",
     ],
 )
-def test_what_is_asked_wrongly_is_answered_in_three_parts(server, query):
+def test_what_is_asked_wrongly_is_answered_with_a_problem(server, query):
     status, _, text = server.ask(f"{server.rows}?{query}")
     assert status == 422
-    assert set(json.loads(text)) == {"expected", "found", "cure"}
+    assert set(json.loads(text)) == {"problem", "cure"}
 
 
 def test_what_is_too_large_is_turned_away(server):

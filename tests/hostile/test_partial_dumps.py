@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import syncpoint as sp
 from helpers.partial_runs import arrays, chain, named
 from syncpoint.cli.app import app
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 
 NAMES = named(chain())
 
@@ -102,7 +102,7 @@ def test_every_report_qualifies_the_verdict_and_names_what_is_missing(tmp_path):
     assert body["coverage"]["reference_missing"] >= len(lost(0.5))
     assert body["coverage"]["reference_covered"] < 0.6 < body["coverage"]["target"]
     assert {u["account"] for u in body["unmatched"]} == {"missing"}
-    page = overview(Opened(out))
+    page = build_overview(OpenComparison(out))
     assert page.verdict_text == "close as far as compared"
     assert page.exit_code == 3 and first in page.uncovered
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 3

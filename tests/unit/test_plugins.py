@@ -164,6 +164,6 @@ def test_nothing_is_scanned_before_a_member_is_needed():
         "m.entry_points = scan\n"
         "import syncpoint.runtimes.registry as r, syncpoint.dumps.registry, syncpoint.cli.app\n"
         "import syncpoint.matching.matcher_chain, syncpoint.diagnosis.registry\n"
-        "r.runtime('torch')"
+        "r.load_runtime('torch')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

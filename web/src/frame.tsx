@@ -11,7 +11,7 @@ import { Inspector } from "./inspector/inspector";
 import { inSession } from "./session_link";
 import { Help, keys } from "./keyboard";
 import { Navigator } from "./navigator/navigator";
-import { ProblemParts } from "./problem";
+import { ProblemText } from "./problem";
 import { MiddleSplitter, Splitters } from "./splitters";
 import { Structure } from "./structure/structure";
 import { short, TopBar } from "./topbar";
@@ -76,7 +76,7 @@ function Broken(): JSX.Element {
     <div class="broken">
       <section role="alert">
         <b>This comparison cannot be shown</b>
-        {said && <ProblemParts problem={said} />}
+        {said && <ProblemText problem={said} />}
         {gone.value !== null ? (
           <button class="btn" onClick={state.tryAgain}>
             Try now

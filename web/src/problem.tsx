@@ -1,16 +1,17 @@
-// What went wrong, in the parts that every error has.
+// An error as the page shows it: one sentence, and what to do about it.
 import type { JSX } from "preact";
 import type { Problem } from "./api/source";
 
-export function ProblemParts({ problem }: { problem: Problem }): JSX.Element {
+export function ProblemText({ problem }: { problem: Problem }): JSX.Element {
   return (
-    <dl class="ev">
-      <dt>expected</dt>
-      <dd>{problem.expected}</dd>
-      <dt>found</dt>
-      <dd>{problem.found}</dd>
-      {problem.cure && <dt>cure</dt>}
-      {problem.cure && <dd>{problem.cure}</dd>}
-    </dl>
+    <div class="problem">
+      <p>{problem.problem}</p>
+      {problem.cure && <p class="cure">Fix: {problem.cure}</p>}
+    </div>
   );
+}
+
+/** The same in one line, for a tooltip or an exception. */
+export function problemLine(problem: Problem): string {
+  return problem.cure ? `${problem.problem}. Fix: ${problem.cure}` : problem.problem;
 }

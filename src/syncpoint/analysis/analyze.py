@@ -23,7 +23,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
 from syncpoint.files.write_errors import write_errors
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 _MAX_CONTRIBUTIONS = 5
@@ -35,7 +35,7 @@ def analyze(
     inputs: object,
     *,
     options: Mapping[str, Any] | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     out: str | Path | None = None,
     save_intermediates: bool = True,
     emulate_precision_casts: bool = False,

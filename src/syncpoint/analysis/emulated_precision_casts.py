@@ -10,7 +10,7 @@ from syncpoint.analysis.float64_distances import distances
 from syncpoint.analysis.runs import AnalysisRecorder, AnalysisRuns
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 
@@ -18,7 +18,7 @@ def explain_by_rounding(
     model: object,
     inputs: object,
     options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
     runs: AnalysisRuns,
 ) -> str:
     """Compile again with the roundings of eager mode; say whether the difference is gone."""

@@ -13,7 +13,7 @@ from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.inputs.read_inputs import read_inputs
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import (
     CompiledSession,
@@ -24,7 +24,7 @@ from syncpoint.runtimes.protocol import (
     Runtime,
     Session,
 )
-from syncpoint.runtimes.registry import runtime, runtimes
+from syncpoint.runtimes.registry import load_runtime, load_runtimes
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 
@@ -57,7 +57,7 @@ class AnalysisRecorder:
         inputs: object,
         options: Mapping[str, Any],
         folder: Path,
-        shapes: Mapping[str, Shape | tuple[int, ...]],
+        shapes: Mapping[str, InputShape | tuple[int, ...]],
     ) -> None:
         compiler = _compiler_of(model)
         settings = parse_options(compiler, options)
@@ -132,21 +132,21 @@ def load_repro(model: object) -> Repro | None:
     `model` is something else."""
     if not isinstance(model, str):
         return None
-    loaders = (each for each in runtimes() if isinstance(each, LoadsRepros))
+    loaders = (each for each in load_runtimes() if isinstance(each, LoadsRepros))
     repros = (loader.load_repro(model) for loader in loaders)
     return next((repro for repro in repros if repro is not None), None)
 
 
 def _compiler_of(model: object) -> Runtime:
     """The runtime that compiles the model; the first one where none accepts it, for its error."""
-    compilers = [candidate for candidate in runtimes() if isinstance(candidate, Compiles)]
+    compilers = [candidate for candidate in load_runtimes() if isinstance(candidate, Compiles)]
     return next((each for each in compilers if each.accepts(model)), compilers[0])
 
 
 def _open_uncompiled(compiler: Runtime, model: object, settings: Mapping[str, Any]) -> Session:
     """The model as it was written, with the options that compiled and uncompiled share."""
     assert isinstance(compiler, Compiles)
-    eager = runtime(compiler.uncompiled)
+    eager = load_runtime(compiler.uncompiled)
     shared = {name: settings[name] for name in compiler.shared_options}
     return eager.open(model, parse_options(eager, shared))
 

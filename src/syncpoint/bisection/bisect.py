@@ -25,7 +25,7 @@ from syncpoint.workflow.resolve_sides import open_recording
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.comparison.rows import Row
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 _MIN_OWN_ERROR_DB = 6.0
 """An op that lowers the psnr by less than this has no error of its own."""
@@ -39,7 +39,7 @@ def bisect(
     inputs: object,
     target_options: Mapping[str, Any],
     reference_options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
     choice: Choice,
     out: Path | None = None,
     on_cut: Callable[[Cut], None] | None = None,

@@ -11,7 +11,7 @@ from syncpoint.workflow.resolve_sides import runtime_options
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
     from syncpoint.runtimes.protocol import Cutter, Session
 
 
@@ -19,14 +19,14 @@ def capture_guide(
     target: object,
     inputs: object,
     options: Mapping[str, Any],
-    shapes: Mapping[str, Shape | tuple[int, ...]],
+    shapes: Mapping[str, InputShape | tuple[int, ...]],
 ) -> tuple[Run, Cutter]:
     """Record the target op by op; return this run and the cutter of the target."""
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find, runtimes
+    from syncpoint.runtimes.registry import find_runtime, load_runtimes
 
-    runtime = find(target, options.get("runtime"))
+    runtime = find_runtime(target, options.get("runtime"))
     target_options = runtime_options(options)
     settings = parse_options(runtime, target_options)
     if settings.get("steps"):
@@ -35,7 +35,7 @@ def capture_guide(
             cure="leave the option steps out",
         )
     if not isinstance(runtime, Truncates):
-        supported = ", ".join(each.name for each in runtimes() if isinstance(each, Truncates))
+        supported = ", ".join(each.name for each in load_runtimes() if isinstance(each, Truncates))
         raise Unsupported(
             f"bisect cannot cut a model of the runtime {runtime.name}",
             cure=f"use a model of one of these runtimes: {supported}",
@@ -48,8 +48,8 @@ def capture_guide(
 def default_reference_options(reference: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the reference. By default every op of it has a value."""
     from syncpoint.runtimes.protocol import Truncates
-    from syncpoint.runtimes.registry import find
+    from syncpoint.runtimes.registry import find_runtime
 
-    runtime = find(reference, options.get("runtime"))
+    runtime = find_runtime(reference, options.get("runtime"))
     defaults = runtime.reference_options() if isinstance(runtime, Truncates) else {}
     return {**defaults, **options}

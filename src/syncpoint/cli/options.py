@@ -12,7 +12,7 @@ from syncpoint.cli.parse import check_choice, parse_bytes, parse_settings, parse
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 INPUTS = "Inputs"
 PAIRING = "Pairing"
@@ -75,7 +75,7 @@ class InputOptions:
         ),
     ] = None
 
-    def shapes(self) -> dict[str, Shape]:
+    def shapes(self) -> dict[str, InputShape]:
         """The shapes by the name of the input."""
         return parse_shapes(self.shape)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syncpoint.errors import InputError
 
 if TYPE_CHECKING:
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 _UNITS = {
     "": 1,
@@ -35,7 +35,7 @@ def parse_settings(pairs: list[str] | None, flag: str = "--set") -> dict[str, st
     return settings
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, Shape]:
+def parse_shapes(texts: list[str] | None) -> dict[str, InputShape]:
     """Read the NAME=1,3,224,224[:dtype] of `--shape`."""
     if not texts:
         return {}

@@ -16,11 +16,11 @@ def view(
     *,
     browser: options.BrowserOptions,
 ) -> None:
-    """Show a comparison in the browser, until Ctrl-C."""
-    from syncpoint.page.open_comparison import name_of
+    """Look at a comparison in the browser; Ctrl-C ends it."""
+    from syncpoint.page.open_comparison import comparison_id
     from syncpoint.server.open_comparisons import Library
     from syncpoint.server.run_server import serve
 
-    library, name = Library([comparison]), name_of(comparison)
-    library.get(name)  # reports what is wrong with it before anything is served
+    library, name = Library([comparison]), comparison_id(comparison)
+    library.get(name)  # says what is wrong with it before anything is served
     serve(library, f"/c/{name}", echo, port=browser.port, browser=not browser.no_browser)

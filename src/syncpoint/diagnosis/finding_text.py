@@ -1,7 +1,8 @@
-"""The text of findings: what they say of one sync point, and how they write numbers."""
+"""Texts that all findings share: names of ops, findings about one sync point, numbers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
@@ -11,6 +12,47 @@ from syncpoint.comparison.rows import Row
 
 if TYPE_CHECKING:
     from syncpoint.diagnosis.case import Case
+
+
+_NUMBERED = re.compile(r"\d(_default|_(Quantize|Dequantize)Linear_Output)?$")
+"""Labels that a compiler or exporter numbered: `add_8`, `linear_3_QuantizeLinear_Output`."""
+_GENERIC = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "cat",
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "slice",
+        "select",
+        "getitem",
+        "clone",
+        "expand",
+        "squeeze",
+        "unsqueeze",
+        "contiguous",
+        "chunk",
+        "split",
+        "where",
+    ]
+)
+"""Labels that are no more than the type of an op."""
+
+
+def name_op(row: Row, label: str = "") -> str:
+    """Return an op's label, with its module and source line if the label alone does not say where
+    the op is. Example: `add_8 (blocks.0.attention, model.py:41)`."""
+    label = label or row.target.label
+    if not _NUMBERED.search(label) and label.removesuffix("_default") not in _GENERIC:
+        return label
+    source = (row.target.source or row.reference.source).replace("\\", "/").rpartition("/")[2]
+    location = [part for part in (row.target.module or row.reference.module, source) if part]
+    return f"{label} ({', '.join(location)})" if location else label
 
 
 def finding_at(
@@ -29,7 +71,10 @@ def finding_at(
     reference_ops: Iterable[str] | None = None,
     rows: Iterable[Row] | None = None,
 ) -> Finding:
-    """A finding about one sync point; its ops and rows are those of the sync point by default."""
+    """Make a finding about one sync point; its ops and rows are those of the sync point by default.
+
+    Empty lines of evidence are left out.
+    """
     return Finding(
         cause=cause,
         kind=kind,
@@ -40,7 +85,7 @@ def finding_at(
         reference_ops=(row.reference.label,) if reference_ops is None else tuple(reference_ops),
         module=row.target.module or row.reference.module,
         source=row.target.source or row.reference.source,
-        evidence=tuple(said for said in evidence if said),
+        evidence=tuple(line for line in evidence if line),
         next=next,
         missing=tuple(missing),
         rows=tuple(case.place[r.target.key] for r in rows or (row,)),
@@ -48,7 +93,7 @@ def finding_at(
 
 
 def number(value: float) -> str:
-    """Three digits, and separators where it is long."""
+    """Format a number with three digits, and with separators if it is long."""
     size = abs(value)
     if size == inf or value != value:
         return str(value)
@@ -58,7 +103,7 @@ def number(value: float) -> str:
 
 
 def share(count: float, total: float) -> str:
-    """A part of a whole in percent; a small one is never 0."""
+    """Format a share in percent; a small share is never shown as 0."""
     percent = 100 * count / total if total else 0.0
     if count and percent < 0.1:
         return f"{percent:.1g} %"
@@ -66,5 +111,5 @@ def share(count: float, total: float) -> str:
 
 
 def of_norm(ratio: float, whose: str = "its") -> str:
-    """How large something is beside a norm."""
+    """Format a ratio to a norm: a percentage, or from 2 on a multiple."""
     return f"{ratio:.2%} of {whose} norm" if ratio < 2 else f"{number(ratio)} times {whose} norm"

@@ -26,7 +26,12 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
 from syncpoint.runtimes.torch.edges import Edges
-from syncpoint.runtimes.torch.node_metadata import attribute, attributes, describe, is_op
+from syncpoint.runtimes.torch.node_metadata import (
+    collect_attributes,
+    describe_op,
+    fetch_attribute,
+    is_op,
+)
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 
@@ -60,7 +65,7 @@ class AllTensorsWriter:
             node
             for node in nodes
             if node.op == "get_attr"
-            and isinstance(attribute(module, str(node.target)), torch.Tensor)
+            and isinstance(fetch_attribute(module, str(node.target)), torch.Tensor)
         ]
         targets = {str(node.target) for node in self._parameter_nodes}
         self._edges = Edges({target: target for target in targets})
@@ -71,7 +76,7 @@ class AllTensorsWriter:
     def __call__(self, node: Node, value: object, env: Mapping[Node, Any]) -> None:
         """Write the tensors in the value of a node."""
         if node.op in ("placeholder", "get_attr") or node.target is operator.getitem:
-            edge = self._edges.of(node)
+            edge = self._edges.edge_of(node)
             if edge is None or not isinstance(value, torch.Tensor):
                 return
             if node.target is operator.getitem:
@@ -86,9 +91,9 @@ class AllTensorsWriter:
     def write_states(self) -> None:
         """Write the new values of the buffers that the program wrote to, after it has run."""
         for node in self._parameter_nodes:
-            edge = self._edges.of(node)
+            edge = self._edges.edge_of(node)
             written = self._written.get(edge) if edge is not None else None
-            value = attribute(self._module, str(node.target))
+            value = fetch_attribute(self._module, str(node.target))
             if edge is not None and written is not None and written.version != _version(value):
                 state = Edge(edge.op, role=Role.STATE)
                 if state not in self._written:
@@ -96,9 +101,9 @@ class AllTensorsWriter:
 
     def _write_outputs(self, node: Node, node_value: object, env: Mapping[Node, Any]) -> None:
         op: Op | None = replace(
-            describe(node),
-            inputs=self._edges.inputs(node),
-            attributes=attributes(node, lambda n: env.get(n, n)),
+            describe_op(node),
+            inputs=self._edges.inputs_of(node),
+            attributes=collect_attributes(node, lambda n: env.get(n, n)),
         )
         for index, value in enumerate(pytree.tree_leaves(node_value)):
             if isinstance(value, torch.Tensor):
@@ -177,7 +182,7 @@ class AllTensorsWriter:
         leaves = pytree.tree_leaves(output.args[0])
         paths = output_paths(program.call_spec.out_spec)
         for position, (leaf, path) in enumerate(zip(leaves, paths, strict=False)):
-            edge = self._edges.of(leaf) if isinstance(leaf, Node) else None
+            edge = self._edges.edge_of(leaf) if isinstance(leaf, Node) else None
             if edge is not None:
                 key = TensorKey(edge.op, Role.MODEL_OUTPUT, position)
                 outputs.setdefault(edge, []).append((key, path))

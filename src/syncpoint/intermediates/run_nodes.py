@@ -12,8 +12,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import CaptureError, SyncpointError, describe_error
-from syncpoint.runtimes.torch.in_place_writes import mutates
-from syncpoint.runtimes.torch.node_metadata import frames
+from syncpoint.runtimes.torch.in_place_writes import is_in_place
+from syncpoint.runtimes.torch.node_metadata import find_source_frames
 
 NodeCallback = Callable[[Node, Any, Mapping[Node, Any]], None]
 """Called with a node, its result, and the values of the nodes before it."""
@@ -42,7 +42,7 @@ def run_nodes(
             ) from error
         except Exception as error:
             node = runner.node
-            stack = frames(node) if node is not None else ()
+            stack = find_source_frames(node) if node is not None else ()
             place = f" in {node.name} ({node.target})" if node is not None else ""
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
@@ -95,7 +95,7 @@ def _copy_mutated_memory(
     """
     signature = program.graph_signature
     mutates_memory = any(
-        mutates(node)
+        is_in_place(node)
         for inner in module.modules()
         if isinstance(inner, GraphModule)
         for node in inner.graph.nodes

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.views import View
 from syncpoint.metrics.limits import PRESETS, coarsest, preset_of
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -25,7 +25,7 @@ SAMPLES = 512
 _MIN_DISTINCT_VALUES = 6
 """Number of distinct values below which a fingerprint is no evidence."""
 _MAX_PARTS = 3
-"""Maximum number of executions to compare where a run has several: each must agree."""
+"""Maximum number of executions to compare if a run has several: each must agree."""
 
 MARGIN = 10.0
 """Minimum ratio of the second smallest distance to the smallest for values to decide."""
@@ -41,7 +41,7 @@ Sample = NDArray[np.float64]
 class Fingerprints:
     """The fingerprints of both sides, read on first use and cached."""
 
-    def __init__(self, target: Graph, reference: Graph) -> None:
+    def __init__(self, target: SlotGraph, reference: SlotGraph) -> None:
         self.graphs = (target, reference)
         self._samples: dict[tuple[int, Slot, Part, str], Sample | None] = {}
         self._parts = self._common_parts()
@@ -58,7 +58,7 @@ class Fingerprints:
         return self._tolerance
 
     def sample(self, side: int, slot: Slot, view: View | None = None) -> Sample | None:
-        """The fingerprint of a slot through a view; None where it is no evidence: not recorded,
+        """The fingerprint of a slot through a view; None if it is no evidence: not recorded,
         constant, too few distinct values, or independent of the model's inputs."""
         if not self._parts:
             return None
@@ -73,11 +73,9 @@ class Fingerprints:
         for part in self._parts[:_MAX_PARTS]:
             target_sample = self._sample(0, target, part, view or View())
             reference_sample = self._sample(1, reference, part, View())
-            if (
-                target_sample is None
-                or reference_sample is None
-                or len(target_sample) != len(reference_sample)
-            ):
+            if target_sample is None or reference_sample is None:
+                return inf
+            if len(target_sample) != len(reference_sample):
                 return inf
             self.comparison_count += 1
             worst = max(worst, relative_distance(target_sample, reference_sample))
@@ -184,11 +182,13 @@ def _read_sample(run: Run, tensor: Tensor, view: View) -> Sample:
     values = view.apply(run.values_for_sampling(tensor))
     positions = sample_positions(prod(values.shape))
     if values.flags.c_contiguous:
-        picked = values.reshape(-1)[positions]
+        sampled = values.reshape(-1)[positions]
     else:
-        picked = values[np.unravel_index(positions, values.shape)]
+        sampled = values[np.unravel_index(positions, values.shape)]
     sample = (
-        _dequantize(picked, tensor, positions) if tensor.quantization else picked.astype(np.float64)
+        _dequantize(sampled, tensor, positions)
+        if tensor.quantization
+        else sampled.astype(np.float64)
     )
     lowest = -DTYPES[tensor.dtype].max / 2 if DTYPES[tensor.dtype].kind is Kind.FLOAT else -inf
     # A mask is written as -inf or as the lowest number of the type, which differs between types.
@@ -199,19 +199,15 @@ def _dequantize(stored: NDArray[Any], tensor: Tensor, positions: NDArray[np.int6
     """Convert stored integers to the numbers they represent."""
     quantization = tensor.quantization
     assert quantization is not None
-    scale, zero_point = (
-        np.asarray(quantization.scale),
-        np.asarray(quantization.zero_point, np.float64),
-    )
+    scale = np.asarray(quantization.scale)
+    zero_point = np.asarray(quantization.zero_point, np.float64)
     if quantization.table:
         raise ValueError("a tensor with a look-up table has no fingerprint")
     if quantization.axis is not None and scale.size > 1:
         scale_index = np.unravel_index(positions, tensor.shape)[quantization.axis]
         scale_index = scale_index // max(quantization.block, 1)
-        scale, zero_point = (
-            scale[scale_index],
-            zero_point[scale_index] if zero_point.size > 1 else zero_point,
-        )
+        scale = scale[scale_index]
+        zero_point = zero_point[scale_index] if zero_point.size > 1 else zero_point
     return np.asarray((stored.astype(np.float64) - zero_point) * scale)
 
 

@@ -26,7 +26,7 @@ class Slot(NamedTuple):
         return f"{self.op}:{self.index}" if self.index else str(self.op)
 
 
-class Graph:
+class SlotGraph:
     """The ops of one run by position, their producers and consumers, and the roots of slots."""
 
     def __init__(self, side: Side) -> None:

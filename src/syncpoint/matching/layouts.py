@@ -46,11 +46,9 @@ class Layouts:
         graphs = self._fingerprints.graphs
         target_tensor = next(iter(graphs[0].slots.get(target, ())), None)
         reference_tensor = next(iter(graphs[1].slots.get(reference, ())), None)
-        return (
-            declared_view(target_tensor, reference_tensor)
-            if target_tensor is not None and reference_tensor is not None
-            else View()
-        )
+        if target_tensor is None or reference_tensor is None:
+            return View()
+        return declared_view(target_tensor, reference_tensor)
 
     def find_best_view(self, target: Slot, reference: Slot) -> tuple[float, View]:
         """The smallest distance through any view that fits, and that view. The order of elements
@@ -71,11 +69,9 @@ class Layouts:
     def axis_orders(self, target: Slot, reference: Slot) -> list[View]:
         """The transpositions that would give the target the shape of the reference."""
         target_shape, reference_shape = self.shapes_of(target, reference)
-        if (
-            target_shape is None
-            or reference_shape is None
-            or len(target_shape) != len(reference_shape)
-        ):
+        if target_shape is None or reference_shape is None:
+            return []
+        if len(target_shape) != len(reference_shape):
             return []
         return [
             View(f"transpose({','.join(map(str, order))})")
@@ -86,11 +82,9 @@ class Layouts:
     def reshape_view(self, target: Slot, reference: Slot) -> View:
         """The reshape to the shape of the reference; empty if only axes of length 1 differ."""
         target_shape, reference_shape = self.shapes_of(target, reference)
-        if (
-            target_shape is None
-            or reference_shape is None
-            or not self._have_same_count(target, reference)
-        ):
+        if target_shape is None or reference_shape is None:
+            return View()
+        if not self._have_same_count(target, reference):
             return View()
         if [n for n in target_shape if n != 1] == [n for n in reference_shape if n != 1]:
             return View()
@@ -164,11 +158,8 @@ class Layouts:
         return self._fingerprints.are_equal(target, reference, view)
 
     def _have_same_count(self, target: Slot, reference: Slot) -> bool:
-        counts = (
-            self._fingerprints.graphs[0].count(target),
-            self._fingerprints.graphs[1].count(reference),
-        )
-        return counts[0] == counts[1] >= 0
+        target_graph, reference_graph = self._fingerprints.graphs
+        return target_graph.count(target) == reference_graph.count(reference) >= 0
 
     def shapes_of(
         self, target: Slot, reference: Slot
@@ -211,12 +202,9 @@ def _reordering_view(target: _Axes, reference: _Axes) -> View:
     target_names, reference_names = (
         [name for name in axes[0] if name != "1"] for axes in (target, reference)
     )
-    if (
-        not target_names
-        or not reference_names
-        or target_names == reference_names
-        or sorted(target_names) != sorted(reference_names)
-    ):
+    if not target_names or target_names == reference_names:
+        return View()
+    if sorted(target_names) != sorted(reference_names):
         return View()
     steps = []
     if len(target_names) < len(target[0]):
@@ -281,9 +269,8 @@ def _have_other_shapes(matching: Matching, layouts: Layouts, pair: SyncPoint) ->
     if target_shape is None or reference_shape is None:
         return False
     tensor = next(iter(layouts._fingerprints.graphs[0].slots[slots_of(pair)[0]]))
-    return bool(tensor.layout) or [n for n in target_shape if n != 1] != [
-        n for n in reference_shape if n != 1
-    ]
+    long_axes = [[n for n in shape if n != 1] for shape in (target_shape, reference_shape)]
+    return bool(tensor.layout) or long_axes[0] != long_axes[1]
 
 
 def _is_computed(pair: SyncPoint) -> bool:

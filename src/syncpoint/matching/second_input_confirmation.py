@@ -10,7 +10,7 @@ from typing import Protocol
 
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.fingerprints import Fingerprints
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.layouts import Layouts
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import TensorKey
@@ -54,5 +54,5 @@ class SecondInputConfirmation:
         except SyncpointError as error:
             self.problem = f"pairs by values were not confirmed on a second input: {error}"
             return
-        self._fingerprints = Fingerprints(*(Graph(Side.of(run)) for run in runs))
+        self._fingerprints = Fingerprints(*(SlotGraph(Side.of(run)) for run in runs))
         self._layouts = Layouts(self._fingerprints)

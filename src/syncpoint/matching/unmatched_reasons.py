@@ -6,7 +6,7 @@ from collections import Counter
 
 from syncpoint.matching.evidence.numbered_modules import find_module_names
 from syncpoint.matching.evidence.source_lines import source_call_of
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.workspace import REFERENCE, SIDES, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -62,7 +62,7 @@ def _explain_parameters(work: Workspace, side: int) -> None:
         work.matching.explain(SIDES[side], tensor.key, reason)
 
 
-def _is_shown_downstream(graph: Graph, slot: Slot, next_paired: dict[Slot, Slot]) -> bool:
+def _is_shown_downstream(graph: SlotGraph, slot: Slot, next_paired: dict[Slot, Slot]) -> bool:
     """Whether a slot is a constant, or a view, cast or copy before a compared slot."""
     position = graph.position[slot.op]
     return not graph.live[position] or (
@@ -70,7 +70,7 @@ def _is_shown_downstream(graph: Graph, slot: Slot, next_paired: dict[Slot, Slot]
     )
 
 
-def _has_compared_copy(graph: Graph, slot: Slot, paired: dict[Slot, Slot]) -> bool:
+def _has_compared_copy(graph: SlotGraph, slot: Slot, paired: dict[Slot, Slot]) -> bool:
     """Whether a copy of a slot, in another type or layout, is compared."""
     readers = graph.consumers.get(slot, ())
     copies = (copy for reader in readers for copy in graph.outputs(reader))
@@ -153,7 +153,7 @@ def _merged_ops(work: Workspace, slot: Slot) -> list[str]:
     return [str(s.op) for s in sorted(references, key=lambda s: reference_graph.position[s.op])]
 
 
-def _next_paired_slots(graph: Graph, paired: dict[Slot, Slot]) -> dict[Slot, Slot]:
+def _next_paired_slots(graph: SlotGraph, paired: dict[Slot, Slot]) -> dict[Slot, Slot]:
     """For every slot the next paired slot downstream."""
     next_paired: dict[Slot, Slot] = {}
     for position in range(len(graph.ops) - 1, -1, -1):

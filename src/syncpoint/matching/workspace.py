@@ -7,7 +7,7 @@ from functools import cached_property
 
 from syncpoint.matching.evidence.source_lines import SourceLines
 from syncpoint.matching.fingerprints import Fingerprints
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.layouts import Layouts
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.views import View
@@ -23,7 +23,7 @@ class Workspace:
 
     def __init__(self, matching: Matching) -> None:
         self.matching = matching
-        self.graphs = (Graph(matching.target), Graph(matching.reference))
+        self.graphs = (SlotGraph(matching.target), SlotGraph(matching.reference))
         self.to_reference: dict[Slot, Slot] = {}
         """Paired slots, from target to reference."""
         self.to_target: dict[Slot, Slot] = {}

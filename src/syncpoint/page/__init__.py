@@ -1,8 +1,8 @@
-"""What the page is told of a comparison, by a server or inside a report; and the built page."""
+"""A comparison as the page shows it, for the server and for HTML reports; and the built page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-BUILT = Path(__file__).parent / "static"
-"""Script and style sheet, made by `make web`; part of every wheel."""
+BUILT_PAGE = Path(__file__).parent / "static"
+"""Script and style sheet, built by `make web`; part of every wheel."""

@@ -1,4 +1,4 @@
-"""What the drift strip shows: groups, flags, limits, and where target tensors are missing."""
+"""The drift strip: its groups, flags and limits, and where target tensors have no counterpart."""
 
 from __future__ import annotations
 
@@ -7,66 +7,74 @@ import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, metric_bound
-from syncpoint.page.op_columns import orders_of
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.row_states import GUILTS
-from syncpoint.page.schema import Drift, DriftFlag, DriftGroup
+from syncpoint.page.op_columns import find_orders
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.row_states import ERROR_MAKERS, GUILTS
+from syncpoint.page.schema import DriftFlag, DriftGroup, DriftStrip
 from syncpoint.reports.number_format import ratio_text
 
-_FLAGS = 12
+_MAX_FLAGS = 12
+_METRICS_WITH_COMMON_LIMITS = ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel")
+"""Metrics whose limits do not depend on the peak of a tensor."""
 
 
-def drift(opened: Opened, metric: str) -> Drift:
-    """What the drift strip shows beside the curve."""
+def build_drift_strip(opened: OpenComparison, metric: str) -> DriftStrip:
+    """Return what the drift strip shows beside the curve."""
     table = opened.table
     groups: list[DriftGroup] = []
     names = table.groups.gather(table.execution[: table.computed])
     runs = names.rle().struct.unnest() if len(names) else None
-    at = 0
+    start = 0
     for length, name in runs.iter_rows() if runs is not None else ():
-        groups.append(DriftGroup(group=name, start=at, stop=at + length))
-        at += length
-    presets = table.frame["preset"].unique().to_list()
-    chosen = opened.limits or (PRESETS.get(presets[0]) if len(presets) == 1 else None)
-    limits: list[float] = []
-    if chosen and not chosen.exact and metric in ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel"):
-        limits = [metric_bound(metric, {"peak": 1.0}, chosen, level) or 0.0 for level in (0, 1)]
-    given = ["model-input", "state", "parameter"]
-    made = table.frame.select("target_role", "basis").filter(~pl.col("target_role").is_in(given))
-    return Drift(
+        groups.append(DriftGroup(group=name, start=start, stop=start + length))
+        start += length
+    roles = ["model-input", "state", "parameter"]
+    computed = table.frame.select("target_role", "basis").filter(
+        ~pl.col("target_role").is_in(roles)
+    )
+    return DriftStrip(
         points=table.computed,
-        values=int((made["basis"] == "values").sum()),
+        values=int((computed["basis"] == "values").sum()),
         groups=groups,
-        flags=_flags(opened),
-        limits=limits,
-        unmatched=_unmatched(opened),
+        flags=_build_flags(opened),
+        limits=_common_limits(opened, metric),
+        unmatched=_find_unmatched_places(opened),
     )
 
 
-def _unmatched(opened: Opened) -> list[int]:
-    """Before which places a target tensor is missing."""
+def _common_limits(opened: OpenComparison, metric: str) -> list[float]:
+    """Return the two limits of a metric where all rows share them; else an empty list."""
+    presets = opened.table.frame["preset"].unique().to_list()
+    limits = opened.limits or (PRESETS.get(presets[0]) if len(presets) == 1 else None)
+    if limits is None or limits.exact or metric not in _METRICS_WITH_COMMON_LIMITS:
+        return []
+    return [metric_bound(metric, {"peak": 1.0}, limits, level) or 0.0 for level in (0, 1)]
+
+
+def _find_unmatched_places(opened: OpenComparison) -> list[int]:
+    """Return the places before which a target tensor has no counterpart."""
     roles = ("output", "input", "model-output")
-    lonely = {
-        one["op"]
-        for one in opened.about["unmatched"]
-        if one["side"] == "target" and one["role"] in roles
+    ops = {
+        unmatched["op"]
+        for unmatched in opened.about["unmatched"]
+        if unmatched["side"] == "target" and unmatched["role"] in roles
     }
-    return places_before(opened, lonely) if lonely else []
+    return find_places_before(opened, ops) if ops else []
 
 
-def places_before(opened: Opened, ops: set[str]) -> list[int]:
-    """Places among the sync points before which target ops ran, in the first of several
-    executions."""
+def find_places_before(opened: OpenComparison, ops: set[str]) -> list[int]:
+    """Return the places among the sync points before which target ops ran, in the first of
+    several executions."""
     table = opened.table
     rows = table.execution[: table.computed]
     steps = table.frame.select("target_step", "target_sample", "target_rank")[rows].to_numpy()
     order = table.frame["target_order"].to_numpy()[rows]
-    # What the model was given stands before all ops, and has no place among them.
-    given = (table.frame["target_role"] == "model-input").to_numpy()[rows]
-    order = np.where(given, -1, order)
+    # Model inputs stand before all ops, and have no place among them.
+    is_input = (table.frame["target_role"] == "model-input").to_numpy()[rows]
+    order = np.where(is_input, -1, order)
     if len(steps):
         order = order[np.arange(len(order)) < _first_change(steps)]
-    places = np.searchsorted(order, orders_of(opened, ops), side="right")
+    places = np.searchsorted(order, find_orders(opened, ops), side="right")
     return [int(place) for place in np.unique(places)]
 
 
@@ -75,24 +83,23 @@ def _first_change(rows: NDArray[np.int64]) -> int:
     return int(changes[0]) + 1 if len(changes) else len(rows)
 
 
-def _flags(opened: Opened) -> list[DriftFlag]:
+def _build_flags(opened: OpenComparison) -> list[DriftFlag]:
     table = opened.table
-    wanted = [GUILTS.index("guilty"), GUILTS.index("first-non-finite")]
-    rows = np.flatnonzero(np.isin(table.guilts, wanted) & (table.verdicts == "large"))
-    rows = rows[np.argsort(table.order[rows])][:_FLAGS]
+    rows = np.flatnonzero(np.isin(table.guilts, ERROR_MAKERS) & (table.verdicts == "large"))
+    rows = rows[np.argsort(table.order[rows])][:_MAX_FLAGS]
     flags = []
     for row in rows.tolist():
         name = table.label(row)
-        non_finite = table.guilts[row] == wanted[1]
+        is_non_finite = table.guilts[row] == GUILTS.index("first-non-finite")
         ratio = table.frame["introduced_ratio"][row]
         text = f"{name} introduces {ratio_text(ratio)} expected"
-        if non_finite:
+        if is_non_finite:
             text = f"{name} makes non-finite values"
         flags.append(
             DriftFlag(
                 row=row,
                 order=int(table.order[row]),
-                kind="non-finite" if non_finite else "guilty",
+                kind="non-finite" if is_non_finite else "guilty",
                 text=text,
             )
         )

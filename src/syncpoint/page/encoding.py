@@ -1,4 +1,4 @@
-"""Numbers and arrays as JSON can hold them."""
+"""Numbers and arrays in a form that JSON can hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncpoint.page.schema import Number
 
 
 def json_number(value: float | None) -> Number:
-    """A number as JSON can say it."""
+    """Return a number as JSON can hold it: NaN and infinities become strings."""
     if value is None or math.isfinite(value):
         return value
     if math.isnan(value):
@@ -20,7 +20,7 @@ def json_number(value: float | None) -> Number:
     return "inf" if value > 0 else "-inf"
 
 
-def pack_array(values: NDArray[np.float64] | NDArray[np.int64], kind: str) -> str:
-    """An array as text."""
+def pack_array(values: NDArray[np.float64] | NDArray[np.int64], dtype: str) -> str:
+    """Return an array as base64 text, converted to `dtype`."""
     with np.errstate(over="ignore"):
-        return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+        return base64.b64encode(np.ascontiguousarray(values, dtype).tobytes()).decode()

@@ -6,12 +6,12 @@ import polars as pl
 
 from syncpoint.run.storage.table_columns import OP_KEY
 
-NAMING = ("graph", "path", "op", "iteration", "call", "name", "role", "index")
-"""What the name of an end is made of."""
+END_LABEL_FIELDS = ("graph", "path", "op", "iteration", "call", "name", "role", "index")
+"""Fields that the name of an end is composed of."""
 
 
-def labels_of(frame: pl.DataFrame, side: str) -> pl.Series:
-    """The names of one side's ends, as the reports write them."""
+def label_ends(frame: pl.DataFrame, side: str) -> pl.Series:
+    """Return the names of the ends of one side, as the reports write them."""
 
     def col(name: str) -> pl.Expr:
         return pl.col(f"{side}_{name}")
@@ -24,9 +24,9 @@ def labels_of(frame: pl.DataFrame, side: str) -> pl.Series:
         pl.when(col("iteration") > 0).then(pl.format("^{}", col("iteration"))).otherwise(pl.lit(""))
     )
     op += pl.when(col("call") > 0).then(pl.format("#{}", col("call"))).otherwise(pl.lit(""))
-    text = pl.when(col("name") == "").then(op).otherwise(col("name"))
+    label = pl.when(col("name") == "").then(op).otherwise(col("name"))
     role, index = col("role"), col("index")
-    text += (
+    label += (
         pl.when((role == "output") & (index > 0))
         .then(pl.format(":{}", index))
         .when(role == "input")
@@ -37,14 +37,14 @@ def labels_of(frame: pl.DataFrame, side: str) -> pl.Series:
         .then(pl.lit(" after"))
         .otherwise(pl.lit(""))
     )
-    return frame.select(text.alias(f"{side}_label")).to_series()
+    return frame.select(label.alias(f"{side}_label")).to_series()
 
 
-def label_of(before: str = "") -> pl.Expr:
-    """`str(OpKey)` of a whole column."""
-    op, call, graph, path, iteration = (pl.col(f"{before}{name}") for name in OP_KEY)
-    around = [pl.when(place == "").then(None).otherwise(place) for place in (graph, path)]
-    name = pl.concat_str([*around, op], separator="/", ignore_nulls=True)
-    for sign, own in (("^", iteration), ("#", call)):
-        name += pl.when(own > 0).then(pl.format(f"{sign}{{}}", own)).otherwise(pl.lit(""))
-    return name.alias("label")
+def op_label_column(prefix: str = "") -> pl.Expr:
+    """Return `str(OpKey)` as a column named `label`; `prefix` is that of the key columns."""
+    op, call, graph, path, iteration = (pl.col(f"{prefix}{name}") for name in OP_KEY)
+    parents = [pl.when(parent == "").then(None).otherwise(parent) for parent in (graph, path)]
+    label = pl.concat_str([*parents, op], separator="/", ignore_nulls=True)
+    for sign, number in (("^", iteration), ("#", call)):
+        label += pl.when(number > 0).then(pl.format(f"{sign}{{}}", number)).otherwise(pl.lit(""))
+    return label.alias("label")

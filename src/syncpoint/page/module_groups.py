@@ -1,78 +1,81 @@
-"""Which module a sync point is rolled up under: one level, cut where it tells most.
+"""Which group of the navigator a module belongs to.
 
-`blocks.0`, `blocks.1`... rather than `blocks`, and `model.layers.7` rather than `model`: a module
-that holds numbered ones is always opened, and so is one that holds most of the ops.
+The module tree is cut at one level: `blocks.0`, `blocks.1` rather than `blocks`, and
+`model.layers.7` rather than `model`. A module with numbered modules inside is always split, and so
+is one that holds most of the ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_SHARE = 0.35
-"""A module with more than this share of the ops is opened if it has modules inside."""
-_SHARE_OF_NUMBERED = 0.6
-"""The same for a numbered module, which is a group people know by its number."""
-_LEAST = 3
-"""Ops that the modules inside must have on average: a group of one op tells nothing."""
-_DEPTH = 64
-"""Deeper paths than this are cut; nobody writes them by hand."""
+_MAX_SHARE = 0.35
+"""A module with a larger share of the ops is split if it has modules inside."""
+_MAX_SHARE_OF_NUMBERED = 0.6
+"""The same for a numbered module, which people know by its number."""
+_MIN_OPS_PER_CHILD = 3
+"""Average number of ops that the modules inside must have: groups of one op are of no use."""
+_MAX_DEPTH = 64
+"""Longer module paths are cut."""
 
 
-class _Node:
-    __slots__ = ("children", "own", "weight")
+class _Module:
+    __slots__ = ("children", "own_ops", "total_ops")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
-        self.weight = 0
-        self.own = 0
+        self.children: dict[str, _Module] = {}
+        self.total_ops = 0
+        self.own_ops = 0
 
 
-def groups_of(modules: Mapping[str, int]) -> dict[str, str]:
-    """Each module path with the group it belongs to; `modules` counts the ops of each."""
-    root = _Node()
-    for path, count in modules.items():
-        node = root
-        node.weight += count
-        for name in _names(path):
-            node = node.children.setdefault(name, _Node())
-            node.weight += count
-        node.own += count
-    opened = {""}
-    _open(root, "", root.weight, opened)
-    return {path: _group(path, opened) for path in modules}
+def group_modules(op_counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the group of each module path; `op_counts` has the number of ops by module."""
+    root = _Module()
+    for path, count in op_counts.items():
+        module = root
+        module.total_ops += count
+        for name in _split_path(path):
+            module = module.children.setdefault(name, _Module())
+            module.total_ops += count
+        module.own_ops += count
+    split_paths = {""}
+    _collect_split_paths(root, "", root.total_ops, split_paths)
+    return {path: _group_of(path, split_paths) for path in op_counts}
 
 
-def groups_among(modules: Iterable[str], groups: set[str]) -> dict[str, str]:
-    """Each module with the one of these groups it belongs to; one that lies beside them all is
-    cut where they are."""
-    opened = {""}
+def assign_groups(modules: Iterable[str], groups: set[str]) -> dict[str, str]:
+    """Return which of these groups each module belongs to; a module outside of all of them is cut
+    at the same level."""
+    split_paths = {""}
     for group in groups:
-        names = _names(group)
-        opened.update(".".join(names[:length]) for length in range(1, len(names)))
-    opened -= groups - {""}
-    return {module: _group(module, opened) for module in modules}
+        names = _split_path(group)
+        split_paths.update(".".join(names[:length]) for length in range(1, len(names)))
+    split_paths -= groups - {""}
+    return {module: _group_of(module, split_paths) for module in modules}
 
 
-def _names(path: str) -> list[str]:
-    return path.split(".", _DEPTH)[:_DEPTH] if path else []
+def _split_path(path: str) -> list[str]:
+    return path.split(".", _MAX_DEPTH)[:_MAX_DEPTH] if path else []
 
 
-def _open(node: _Node, path: str, total: int, opened: set[str]) -> None:
-    numbered = any(name.isdigit() for name in node.children)
-    inside = node.weight - node.own
-    share = _SHARE_OF_NUMBERED if path.rpartition(".")[2].isdigit() else _SHARE
-    tells = numbered or inside > share * total
-    if path and not (tells and inside >= _LEAST * len(node.children)):
+def _collect_split_paths(module: _Module, path: str, all_ops: int, split_paths: set[str]) -> None:
+    has_numbered = any(name.isdigit() for name in module.children)
+    inside = module.total_ops - module.own_ops
+    is_numbered = path.rpartition(".")[2].isdigit()
+    max_share = _MAX_SHARE_OF_NUMBERED if is_numbered else _MAX_SHARE
+    is_large = has_numbered or inside > max_share * all_ops
+    if path and not (is_large and inside >= _MIN_OPS_PER_CHILD * len(module.children)):
         return
-    opened.add(path)
-    for name, child in node.children.items():
-        _open(child, f"{path}.{name}" if path else name, total, opened)
+    split_paths.add(path)
+    for name, child in module.children.items():
+        child_path = f"{path}.{name}" if path else name
+        _collect_split_paths(child, child_path, all_ops, split_paths)
 
 
-def _group(path: str, opened: set[str]) -> str:
-    """The shortest beginning of a path that is not opened, or all of it."""
-    names = _names(path)
+def _group_of(path: str, split_paths: set[str]) -> str:
+    """Return the shortest prefix of a path that is not split, or all of it."""
+    names = _split_path(path)
     for length in range(1, len(names) + 1):
-        if (beginning := ".".join(names[:length])) not in opened:
-            return beginning
+        if (prefix := ".".join(names[:length])) not in split_paths:
+            return prefix
     return ".".join(names)

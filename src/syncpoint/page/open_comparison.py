@@ -1,4 +1,4 @@
-"""One comparison that is open: its table, what is known of its runs, and the runs on demand."""
+"""One open comparison: its table, its comparison.json, and its runs on demand."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.page.table import Table
+from syncpoint.page.table import RowTable
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 
-_MOST_ROWS = 200_000
-"""Up to here a comparison can be judged again under other limits, which is done row by row."""
-_MOST_TELLING = 20_000
+_MAX_ROWS_TO_REJUDGE = 200_000
+"""A larger comparison cannot be judged again under other limits, which is done row by row."""
+_MAX_DECISIVE_ROWS = 20_000
+_COMPARE_AGAIN = "compare the two runs again"
 
 
-def name_of(path: Path) -> str:
-    """What a comparison is called in addresses: the same for the same folder, whoever asks."""
+def comparison_id(path: Path) -> str:
+    """Return the name of a comparison in URLs: always the same for the same folder."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
 
 
@@ -56,12 +57,12 @@ class SavedComparison:
 
     @property
     def id(self) -> str:
-        """What it is called in addresses."""
-        return name_of(self.path)
+        """Its name in URLs."""
+        return comparison_id(self.path)
 
     @cached_property
     def _document(self) -> Document:
-        return _document(self.path)
+        return _read_document(self.path)
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -75,7 +76,7 @@ class SavedComparison:
 
     @property
     def runs(self) -> Mapping[str, Run]:
-        """The runs at hand: none, they are opened by their paths."""
+        """Runs in memory: none; they are opened by their paths."""
         return {}
 
     def frame(self) -> pl.DataFrame:
@@ -85,20 +86,20 @@ class SavedComparison:
     def load(self) -> Result | None:
         """Its rows as objects; None where there are too many for that."""
         rows = open_table(self.path, self._document).rows
-        return load(self.path) if rows <= _MOST_ROWS else None
+        return load(self.path) if rows <= _MAX_ROWS_TO_REJUDGE else None
 
 
 @dataclass(frozen=True)
 class ResultInMemory:
-    """A comparison that need not be saved to be shown."""
+    """A comparison that is shown without being saved."""
 
     result: Result
     name: str
-    """What it is called; its folder would be `NAME.cmp`."""
+    """Its name; its folder would be `NAME.cmp`."""
     runs: Mapping[str, Run] = field(default_factory=dict)
-    """Those of its runs that are at hand, by side."""
+    """The runs that are in memory, by side."""
     home: Path = field(default_factory=Path.cwd)
-    """The folder that paths of runs are told from."""
+    """The folder that paths of runs are relative to."""
 
     @property
     def path(self) -> Path:
@@ -111,18 +112,18 @@ class ResultInMemory:
 
     @property
     def id(self) -> str:
-        """What it is called in addresses: the same for the same content."""
+        """Its name in URLs: the same for the same content."""
         return hashlib.sha256(self._text.encode()).hexdigest()[:12]
 
     @cached_property
     def about(self) -> Mapping[str, Any]:
-        """What its `comparison.json` would say, in the types of JSON."""
+        """What its `comparison.json` would contain, in the types of JSON."""
         about: dict[str, Any] = json.loads(self._text)
         return about
 
     @property
     def unverified(self) -> str:
-        """Why the files it was read from could not be verified, if it was."""
+        """Why the files it was read from could not be verified; "" if there are none."""
         return self.result.unverified
 
     def frame(self) -> pl.DataFrame:
@@ -134,8 +135,8 @@ class ResultInMemory:
         return self.result
 
 
-class Opened:
-    """A comparison as the page sees it. Reading only; safe to use from several threads."""
+class OpenComparison:
+    """A comparison as the page reads it. Safe to use from several threads."""
 
     def __init__(self, source: Path | ResultInMemory, limits: str = "") -> None:
         self._source = SavedComparison(source) if isinstance(source, Path) else source
@@ -145,53 +146,59 @@ class Opened:
         self.unverified = self._source.unverified
         """Why its files could not be verified; "" where they were."""
         self.runs: dict[str, Run | None] = dict(self._source.runs)
-        """Those opened so far; None where a run cannot be read."""
-        self.why_not: dict[str, str] = dict.fromkeys(self.runs, "")
-        self._opening = threading.Lock()
-        self.told: dict[str, Any] = {}
-        """Answers that are the same for everyone who asks."""
-        self._chosen = limits
-        self.table = Table(self._frame(), self.limits)
+        """The runs opened so far; None where a run cannot be read."""
+        self.why_missing: dict[str, str] = dict.fromkeys(self.runs, "")
+        """By side, why a run cannot be read; "" where it can."""
+        self._lock = threading.Lock()
+        self.cache: dict[str, Any] = {}
+        """Answers that are computed once."""
+        self._limits_name = limits
+        self.table = RowTable(self._frame(), self.limits)
 
     @cached_property
     def limits(self) -> Limits | None:
-        """Those of every row; None for `auto`."""
-        if self._chosen:
-            return None if self._chosen == "auto" else preset(self._chosen)
-        said = self.about["limits"]
-        if said == "auto":
+        """The limits of every row; None for `auto`."""
+        if self._limits_name:
+            return None if self._limits_name == "auto" else preset(self._limits_name)
+        saved = self.about["limits"]
+        if saved == "auto":
             return None
-        pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-        return Limits(**pairs)
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in saved.items()
+        }
+        return Limits(**fields)
 
     @property
     def limits_name(self) -> str:
-        """In one word."""
+        """The name of the limits."""
         return self.limits.name if self.limits else "auto"
 
     @cached_property
     def result(self) -> Result | None:
-        """The same as objects; None where there are too many rows for that."""
-        found = self._source.load()
-        if found is None or not self._chosen:
-            return found
-        return found.rejudged(self.limits or "auto")
+        """The comparison with its rows as objects; None where there are too many rows for that."""
+        comparison = self._source.load()
+        if comparison is None or not self._limits_name:
+            return comparison
+        return comparison.rejudged(self.limits or "auto")
 
     @cached_property
-    def telling(self) -> tuple[Result, list[int]] | None:
-        """The rows on which it depends where the runs part and how the command ends (what is off
-        or has no verdict, inputs and outputs), and their places; None where they are too many."""
-        off = pl.col("verdict") != "close"
-        ends = pl.col("target_role").is_in(["model-input", "model-output"])
-        wanted = self.table.frame.select(off | pl.col("output") | ends).to_series().arg_true()
-        if len(wanted) > _MOST_TELLING:
+    def decisive_rows(self) -> tuple[Result, list[int]] | None:
+        """The rows that decide on the first divergence and the exit code (not close, no verdict,
+        inputs, outputs), and their numbers; None where they are too many."""
+        is_off = pl.col("verdict") != "close"
+        is_end = pl.col("target_role").is_in(["model-input", "model-output"])
+        is_decisive = self.table.frame.select(is_off | pl.col("output") | is_end).to_series()
+        numbers = is_decisive.arg_true()
+        if len(numbers) > _MAX_DECISIVE_ROWS:
             return None
         try:
-            found = Result(
+            comparison = Result(
                 target=self.about["target"],
                 reference=self.about["reference"],
                 rows=[
-                    row_from_table(flat) for flat in self.table.frame[wanted].iter_rows(named=True)
+                    row_from_table(fields)
+                    for fields in self.table.frame[numbers].iter_rows(named=True)
                 ],
                 unmatched=[unmatched_from_json(lonely) for lonely in self.about["unmatched"]],
                 choice=self.limits or "auto",
@@ -202,54 +209,56 @@ class Opened:
                 partial=tuple(self.about.get("partial", ())),
                 min_coverage=self.about.get("min_coverage"),
             )
-            verdict = self.result.verdict if self._chosen and self.result else None
-            # These two are of all rows.
-            found.__dict__["verdict"] = verdict or Verdict(self.about["verdict"])
-            found.__dict__["coverage"] = Coverage.of_saved(self.about)
+            verdict = self.result.verdict if self._limits_name and self.result else None
+            # Verdict and coverage are those of all rows, not only of these.
+            comparison.__dict__["verdict"] = verdict or Verdict(self.about["verdict"])
+            comparison.__dict__["coverage"] = Coverage.of_saved(self.about)
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"a whole comparison in {self.path}", f"{error!r}") from error
-        return found, wanted.to_list()
+            raise FormatError(
+                f"the comparison in {self.path} is not valid: {error!r}", cure=_COMPARE_AGAIN
+            ) from error
+        return comparison, numbers.to_list()
 
     def _frame(self) -> pl.DataFrame:
-        if self._chosen and self.result is not None:
+        if self._limits_name and self.result is not None:
             return self.result.table
         return self._source.frame()
 
     def run(self, side: str) -> Run | None:
-        """The run of one side, opened when first asked for; `why_not` says why there is none."""
-        # Several panes ask at once, and none may take a run that is being opened for a lost one.
-        with self._opening:
+        """The run of one side, opened at the first call; `why_missing` has why there is none."""
+        # Several panes ask at once; a run that is being opened is not a missing one.
+        with self._lock:
             if side not in self.runs:
-                self.runs[side] = self._run(side)
+                self.runs[side] = self._open_run(side)
             return self.runs[side]
 
-    def _run(self, side: str) -> Run | None:
+    def _open_run(self, side: str) -> Run | None:
         path = self.run_path(side)
-        self.why_not[side] = self.absence(side)
-        if path is None or self.why_not[side]:
+        self.why_missing[side] = self.why_run_missing(side)
+        if path is None or self.why_missing[side]:
             return None
         try:
-            return _recorded(path)
+            return _open_recording(path)
         except SyncpointError as error:
-            self.why_not[side] = str(error)
+            self.why_missing[side] = str(error)
             return None
 
-    def absence(self, side: str) -> str:
-        """Why the run of one side is not at hand, as far as can be told without opening it, which
-        takes its time where a dump has many files; "" if it is there."""
+    def why_run_missing(self, side: str) -> str:
+        """Why the run of one side is not available; "" if it is. The run is not opened for this,
+        which takes long for a dump of many files."""
         if self.runs.get(side) is not None:
             return ""
         path = self.run_path(side)
         if path is None:
-            return "it was never kept on disk"
+            return "it was not saved to disk"
         if not path.exists():
-            return f"there is no {path.name} in {path.parent.resolve()}"
-        return self.why_not.get(side, "")
+            return f"no such file: {path.name} in {path.parent.resolve()}"
+        return self.why_missing.get(side, "")
 
     @cached_property
     def sides(self) -> Sides | None:
         """Both runs as they are compared, with the masks of the map; None where one of them is not
-        at hand."""
+        available."""
         target, reference = self.run("target"), self.run("reference")
         if target is None or reference is None:
             return None
@@ -259,43 +268,48 @@ class Opened:
     @cached_property
     def edges(self) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
         """Target ops with the ops they read, each by the fields of its key."""
-        said = self.about.get("edges") or []
+        edges = self.about.get("edges") or []
         try:
-            return {tuple(op): [tuple(before) for before in inputs] for op, inputs in said}
+            return {tuple(op): [tuple(producer) for producer in inputs] for op, inputs in edges}
         except (TypeError, ValueError) as error:
-            raise FormatError(f"edges between ops in {self.path}", f"{error!r}") from error
+            raise FormatError(
+                f"the edges between ops in {self.path} are not valid: {error!r}",
+                cure=_COMPARE_AGAIN,
+            ) from error
 
     @property
-    def knows_reads(self) -> bool:
-        """Whether it is known what any op reads; a dump of arrays does not say."""
+    def has_edges(self) -> bool:
+        """Whether it is known what any op reads; a dump of arrays does not record it."""
         return any(self.edges.values())
 
     def run_path(self, side: str) -> Path | None:
         """Where the run of one side was when the two were compared."""
-        said = self.about[side]["path"]
-        return Path(os.path.normpath(self.path / said)) if said else None
+        path = self.about[side]["path"]
+        return Path(os.path.normpath(self.path / path)) if path else None
 
 
-def _recorded(path: Path) -> Run:
+def _open_recording(path: Path) -> Run:
     run = open_recognized(path)
     if run is None:
-        raise FormatError(f"a run or a dump at {path}", "something else")
+        raise FormatError(f"{path} is not a run or a dump", cure="put the run back in its place")
     return run
 
 
-def _document(path: Path) -> Document:
+def _read_document(path: Path) -> Document:
     if not is_comparison(path):
-        raise InputError(f"a comparison (a folder with {JSON_NAME})", *_instead(path))
+        raise _not_a_comparison(path)
     return read_comparison_json(path)
 
 
-def _instead(path: Path) -> tuple[str, str]:
-    """What is at a path that is no comparison, and what to do about it."""
+def _not_a_comparison(path: Path) -> InputError:
+    """Return the error for a path without a comparison: what is there, and what to do about it."""
     if not path.exists():
-        return f"nothing at {path}", "check the path"
-    recorded = find_format(path)
-    if recorded is None:
-        return str(path), "make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp"
-    kind = "a run" if recorded.name == "run" else f"a recording ({recorded.name})"
+        return InputError(f"no such file or folder: {path}", cure="check the path")
+    problem = f"{path} is not a comparison (a folder with {JSON_NAME})"
+    recording = find_format(path)
+    if recording is None:
+        cure = "make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp"
+        return InputError(problem, cure=cure)
+    kind = "a run" if recording.name == "run" else f"a recording ({recording.name})"
     cure = f"compare it first: syncpoint compare {path} REFERENCE -o NAME.cmp"
-    return f"{kind} at {path}, which has nothing to stand against yet", cure
+    return InputError(f"{problem} but {kind}", cure=cure)

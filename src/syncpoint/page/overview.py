@@ -1,4 +1,4 @@
-"""A comparison as a whole: who, how much was compared, the verdict, what to look at first."""
+"""A comparison as a whole: the two runs, coverage, verdict, findings, what to look at first."""
 
 from __future__ import annotations
 
@@ -10,68 +10,66 @@ from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.encoding import json_number
-from syncpoint.page.error_source import first_divergence
+from syncpoint.page.error_source import find_first_divergence
 from syncpoint.page.finding_cards import build_cards
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_selection import ROLES
 from syncpoint.page.row_states import GUILTS, LEVELS
-from syncpoint.page.schema import (
-    MetricInfo,
-    OutputBrief,
-    Overview,
-    RunInfo,
-)
+from syncpoint.page.schema import MetricInfo, OutputBrief, Overview, RunSummary
 from syncpoint.page.summary_sentence import summarize
-from syncpoint.page.table import tally
-from syncpoint.page.trust_lines import build_trust
+from syncpoint.page.table import count_values
+from syncpoint.page.trust_lines import build_trust_lines
 from syncpoint.reports.coverage_text import uncovered_text
 from syncpoint.reports.verdict_line import qualify_verdict
 
-CHOOSABLE = (
+CHOOSABLE_METRICS = (
     *("psnr", "sqnr", "mae", "mse", "rmse", "max_abs", "mean_rel", "rel_l2", "cosine"),
     *("max_rel", "within_1e3", "allclose", "max_ulp", "exact"),
 )
 """Metrics that rows can be sorted and coloured by, in the order of the menu."""
+_MAX_TYPES = 200
+_MAX_OUTPUTS = 200
 
 
-def overview(opened: Opened) -> Overview:
-    """Everything that the page says of the whole; worked out once."""
-    if "overview" not in opened.told:
-        opened.told["overview"] = _overview(opened)
-    found: Overview = opened.told["overview"]
-    return found
+def build_overview(opened: OpenComparison) -> Overview:
+    """Return everything that the page says of the whole comparison; computed once."""
+    if "overview" not in opened.cache:
+        opened.cache["overview"] = _compute_overview(opened)
+    overview: Overview = opened.cache["overview"]
+    return overview
 
 
-def _overview(opened: Opened) -> Overview:
+def _compute_overview(opened: OpenComparison) -> Overview:
     about, table = opened.about, opened.table
     coverage = Coverage.of_saved(about)
-    result = opened.telling[0] if opened.telling else None
-    first = first_divergence(opened)
-    findings = build_cards(opened, first)
-    counts = _counts(opened)
-    verdict = result.verdict.value if result is not None else about["verdict"]
-    summary, aside = summarize(opened, first, counts, verdict)
+    comparison = opened.decisive_rows[0] if opened.decisive_rows else None
+    first_divergence = find_first_divergence(opened)
+    counts = _count_verdicts(opened)
+    verdict = comparison.verdict.value if comparison is not None else about["verdict"]
+    summary, aside = summarize(opened, first_divergence, counts, verdict)
     warnings = [str(text) for text in about.get("warnings", [])]
     if opened.unverified:
         warnings.insert(0, f"this comparison is unverified: {opened.unverified}")
     unfinished = about["unfinished"]
     if unfinished:
         summary, aside = f"{unfinished[0].upper()}{unfinished[1:]}.", f"So far: {summary}"
-    lonely = about["unmatched"]
-    exit_code = result.exit_code() if result is not None else _exit_code(verdict, coverage)
+    unmatched = about["unmatched"]
+    exit_code = _exit_code(verdict, coverage)
+    if comparison is not None:
+        exit_code = comparison.exit_code()
     return Overview(
         id=opened.id,
         name=opened.path.name.removesuffix(".cmp"),
         created=about.get("created", ""),
-        target=_run(opened, "target"),
-        reference=_run(opened, "reference"),
+        target=_summarize_run(opened, "target"),
+        reference=_summarize_run(opened, "reference"),
         verdict=verdict,
         verdict_text=qualify_verdict(verdict, coverage),
-        symptom=_symptom(opened),
+        symptom=_describe_symptom(opened),
         summary=summary,
         aside=aside,
         exit_code=exit_code,
-        uncovered=uncovered_text(result) if result and exit_code == EXIT_UNCOVERED else "",
+        uncovered=uncovered_text(comparison) if comparison and exit_code == EXIT_UNCOVERED else "",
         coverage_target=coverage.target,
         coverage_reference=coverage.reference,
         missing_target=coverage.target_missing,
@@ -82,33 +80,33 @@ def _overview(opened: Opened) -> Overview:
         paired=coverage.paired,
         rows=table.size,
         counts=counts,
-        bases=tally(
+        bases=count_values(
             table.frame.select("verdict", "basis").filter(pl.col("verdict") != "none"), "basis"
         ),
-        unmatched_target=sum(u["side"] == "target" and u["counted"] for u in lonely),
-        unmatched_reference=sum(u["side"] == "reference" and u["counted"] for u in lonely),
+        unmatched_target=sum(u["side"] == "target" and u["counted"] for u in unmatched),
+        unmatched_reference=sum(u["side"] == "reference" and u["counted"] for u in unmatched),
         limits=opened.limits_name,
         presets=["auto", *PRESETS],
-        metrics=_metrics(),
-        types=_types(opened),
+        metrics=_list_metrics(),
+        types=_list_types(opened),
         roles=[role for role in ROLES if (table.frame["target_role"] == role).any()],
-        outputs=_outputs(opened),
-        first_divergence=first,
-        findings=findings,
-        trust=build_trust(opened),
+        outputs=_list_outputs(opened),
+        first_divergence=first_divergence,
+        findings=build_cards(opened, first_divergence),
+        trust=build_trust_lines(opened),
         warnings=[text for text in warnings if text != unfinished],
         unfinished=unfinished,
     )
 
 
 def _exit_code(verdict: str, coverage: Coverage) -> int:
-    """The same as `Result.exit_code`, where there are too many rows to look at each."""
+    """Return what `Result.exit_code` returns, where there are too many rows to look at each."""
     if verdict in ("large", "amplified"):
         return EXIT_DIVERGED
     return EXIT_CLOSE if coverage.is_enough else EXIT_UNCOVERED
 
 
-def _metrics() -> list[MetricInfo]:
+def _list_metrics() -> list[MetricInfo]:
     return [
         MetricInfo(
             id=metric.id,
@@ -116,22 +114,24 @@ def _metrics() -> list[MetricInfo]:
             unit=metric.unit,
             better=metric.better,
             explanation=metric.explanation,
-            choosable=metric.id in CHOOSABLE,
+            choosable=metric.id in CHOOSABLE_METRICS,
         )
         for metric in CATALOGUE.values()
     ]
 
 
-def _types(opened: Opened) -> list[str]:
-    counted = opened.table.frame["target_type"].value_counts(sort=True)
-    return [name for name in counted["target_type"].to_list() if name][:200]
+def _list_types(opened: OpenComparison) -> list[str]:
+    counts = opened.table.frame["target_type"].value_counts(sort=True)
+    return [name for name in counts["target_type"].to_list() if name][:_MAX_TYPES]
 
 
-def _counts(opened: Opened) -> dict[str, int]:
+def _count_verdicts(opened: OpenComparison) -> dict[str, int]:
     table = opened.table
-    verdicts = tally(table.frame, "verdict")
+    verdicts = count_values(table.frame, "verdict")
     guilts = {
-        name: int(np.count_nonzero(table.guilts == at)) for at, name in enumerate(GUILTS) if name
+        name: int(np.count_nonzero(table.guilts == code))
+        for code, name in enumerate(GUILTS)
+        if name
     }
     return {
         **{name: verdicts.get(name, 0) for name in ("close", "moderate", "large", "none")},
@@ -140,13 +140,16 @@ def _counts(opened: Opened) -> dict[str, int]:
     }
 
 
-def _run(opened: Opened, side: str) -> RunInfo:
+def _summarize_run(opened: OpenComparison, side: str) -> RunSummary:
     about = opened.about[side]
     observer = about.get("observer")
-    said = ""
+    observer_text = ""
     if observer:
-        said = "recording changed no output" if observer["equal"] else observer["detail"]
-    return RunInfo(
+        observer_text = "recording did not change the outputs"
+        if not observer["equal"]:
+            observer_text = observer["detail"]
+    missing = opened.why_run_missing(side)
+    return RunSummary(
         label=about["model"] or about["path"] or "in memory",
         runtime=about["runtime"],
         runtime_version=about["runtime_version"],
@@ -154,18 +157,18 @@ def _run(opened: Opened, side: str) -> RunInfo:
         precision=about["precision"],
         fusion=about["fusion"],
         path=about["path"],
-        available=not opened.absence(side),
-        why_not=opened.absence(side),
+        available=not missing,
+        why_not=missing,
         notes=[str(note) for note in about["notes"]],
-        observer=said,
+        observer=observer_text,
     )
 
 
-def _outputs(opened: Opened) -> list[OutputBrief]:
+def _list_outputs(opened: OpenComparison) -> list[OutputBrief]:
     table = opened.table
     rows = np.flatnonzero(table.frame["output"].to_numpy())
     levels = table.levels("psnr")
-    psnr, bounded = table.scores_or_bounds("psnr")
+    psnr, is_bound = table.scores_or_bounds("psnr")
     return [
         OutputBrief(
             row=int(row),
@@ -173,16 +176,16 @@ def _outputs(opened: Opened) -> list[OutputBrief]:
             level=LEVELS[levels[row]],
             verdict=str(table.verdicts[row]),
             psnr=None if psnr[row] != psnr[row] else json_number(float(psnr[row])),
-            bound=bool(bounded[row]),
+            bound=bool(is_bound[row]),
             reason=str(table.frame["reason"][int(row)] or ""),
         )
-        for row in rows[:200]
+        for row in rows[:_MAX_OUTPUTS]
     ]
 
 
-def _symptom(opened: Opened) -> str:
-    said = opened.about.get("diagnosis")
-    if not said:
+def _describe_symptom(opened: OpenComparison) -> str:
+    diagnosis = opened.about.get("diagnosis")
+    if not diagnosis:
         return ""
-    text = f"{said['symptom']}. {said['summary']}"
+    text = f"{diagnosis['symptom']}. {diagnosis['summary']}"
     return f"{text[0].upper()}{text[1:]}."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from syncpoint.page.row_states import INHERITED, LARGE, LEVELS, MODERATE
 
 if TYPE_CHECKING:
-    from syncpoint.page.table import Table
+    from syncpoint.page.table import RowTable
 
 ROLES = ("model-input", "model-output", "parameter", "state")
 """Roles that the filter by type offers beside the types of ops."""
@@ -48,7 +48,7 @@ class RowSelection:
     groups: list[tuple[str, NDArray[np.int64]]] = field(default_factory=list)
 
 
-def select_rows(table: Table, query: RowQuery) -> RowSelection:
+def select_rows(table: RowTable, query: RowQuery) -> RowSelection:
     """Return the rows that match a query, sorted, and grouped if the query asks for it."""
     matches = _match_rows(table, query)
     filters = code_level_filters(table, query.metric)
@@ -70,7 +70,7 @@ def select_rows(table: Table, query: RowQuery) -> RowSelection:
     return selection
 
 
-def _match_rows(table: Table, query: RowQuery) -> NDArray[np.bool_]:
+def _match_rows(table: RowTable, query: RowQuery) -> NDArray[np.bool_]:
     """Apply every filter but the one by level."""
     matches = np.ones(table.size, bool)
     if query.text:
@@ -92,7 +92,7 @@ def _match_rows(table: Table, query: RowQuery) -> NDArray[np.bool_]:
     return matches
 
 
-def code_level_filters(table: Table, metric: str) -> NDArray[np.int8]:
+def code_level_filters(table: RowTable, metric: str) -> NDArray[np.int8]:
     """Return the filter value of every row, as an index into LEVEL_FILTERS: its level, or
     `inherited` where the error is passed on."""
     levels = table.levels(metric)
@@ -100,7 +100,7 @@ def code_level_filters(table: Table, metric: str) -> NDArray[np.int8]:
     return np.where(is_inherited, LEVEL_FILTERS.index("inherited"), levels).astype(np.int8)
 
 
-def _group_rows(table: Table, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+def _group_rows(table: RowTable, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
     """Split rows by group; groups are in the order of their first row."""
     codes, names = table.group_codes
     row_codes = codes[rows]

@@ -18,7 +18,7 @@ from syncpoint.page.encoding import pack_array
 from syncpoint.page.schema import Guilt, Level, RowStates
 
 if TYPE_CHECKING:
-    from syncpoint.page.open_comparison import Opened
+    from syncpoint.page.open_comparison import OpenComparison
 
 LEVELS: tuple[Level, ...] = ("close", "moderate", "large", "none")
 CLOSE, MODERATE, LARGE, NONE = range(4)
@@ -221,7 +221,7 @@ def _levels_within(
 # ---- for the page --------------------------------------------------------------------------------
 
 
-def pack_states(opened: Opened, metric: str) -> RowStates:
+def pack_states(opened: OpenComparison, metric: str) -> RowStates:
     """Return level, guilt and score of every row by one metric, a few bytes a row."""
     table = opened.table
     scores, is_bound = table.scores_or_bounds(metric)

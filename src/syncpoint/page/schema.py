@@ -29,16 +29,15 @@ class Schema(BaseModel):
 
 
 class Problem(Schema):
-    """An error: what was expected, what was found, what to do."""
+    """An error: what is wrong, in one sentence, and what to do about it."""
 
-    expected: str
-    found: str
+    problem: str
     cure: str = ""
 
     @classmethod
     def of(cls, error: SyncpointError) -> Problem:
-        """The parts of an error of ours."""
-        return cls(expected=error.expected, found=error.found, cure=error.cure)
+        """Return the problem and the cure of an error."""
+        return cls(problem=error.problem, cure=error.cure)
 
 
 class MetricInfo(Schema):
@@ -53,7 +52,7 @@ class MetricInfo(Schema):
     """Whether rows can be sorted and coloured by it."""
 
 
-class RunInfo(Schema):
+class RunSummary(Schema):
     """What is known of one of the two runs."""
 
     label: str
@@ -86,7 +85,7 @@ class OutputBrief(Schema):
     """As a sentence: why the verdict is what it is, or why there is none."""
 
 
-class Finding(Schema):
+class FindingCard(Schema):
     """One card: a cause or, where nobody looked for causes, what is known for sure."""
 
     title: str
@@ -124,8 +123,8 @@ class Overview(Schema):
     id: str
     name: str
     created: str
-    target: RunInfo
-    reference: RunInfo
+    target: RunSummary
+    reference: RunSummary
     verdict: str
     verdict_text: str
     """The verdict in words: of the whole, or of the part that was compared."""
@@ -165,7 +164,7 @@ class Overview(Schema):
     """What the filter by type offers beside them: model-input, model-output, parameter, state."""
     outputs: list[OutputBrief]
     first_divergence: list[int]
-    findings: list[Finding]
+    findings: list[FindingCard]
     trust: list[Trust]
     warnings: list[str]
     unfinished: str
@@ -451,7 +450,7 @@ class Distribution(Schema):
     """What the worst elements share: "all in index 118 of axis 2"; "" if nothing."""
 
 
-class Graph(Schema):
+class GraphColumns(Schema):
     """The ops of a run, or of one of its groups, column by column.
 
     What it was given comes first, then the ops in execution order; parameters are left out. An
@@ -543,7 +542,7 @@ class DriftFlag(Schema):
     text: str
 
 
-class Drift(Schema):
+class DriftStrip(Schema):
     """What the drift strip needs beside the states of the rows."""
 
     points: int
@@ -577,7 +576,7 @@ class SourceFile(Schema):
     """The other files that ops of this run point to."""
 
 
-class Found(Schema):
+class RowPlace(Schema):
     """Where a sync point stands in the list."""
 
     index: int | None

@@ -6,37 +6,40 @@ import numpy as np
 
 from syncpoint.comparison.coverage import Coverage
 from syncpoint.metrics.verdict import ReasonCode
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_states import GUILTS
-from syncpoint.page.table import Table, tally
+from syncpoint.page.table import RowTable, count_values
 
 
 def summarize(
-    opened: Opened, first: list[int], counts: dict[str, int], verdict: str
+    opened: OpenComparison, first_divergence: list[int], counts: dict[str, int], verdict: str
 ) -> tuple[str, str]:
-    """One sentence that explains most of the damage, and a quieter one."""
-    off = counts["moderate"] + counts["large"] + counts["inherited"] + counts["amplified"]
+    """Return one sentence that explains most of the damage, and a quieter one."""
+    off_count = sum(counts[name] for name in ("moderate", "large", "inherited", "amplified"))
     damaged = int((opened.table.frame["reason_code"] == ReasonCode.DAMAGED.value).sum())
     damaged += sum(one["reason"] == ReasonCode.DAMAGED for one in opened.about["unmatched"])
     if damaged:
-        points = f"{off} sync points are not close." if off else "All that was compared is close."
+        aside = "Everything that was compared is close."
+        if off_count:
+            aside = f"{off_count} sync points are not close."
         tensors = "1 tensor is" if damaged == 1 else f"{damaged} tensors are"
-        return f"{tensors} damaged: copy the file again or record the run again.", points
+        return f"{tensors} damaged: copy the file again or record the run again.", aside
     if not opened.about["coverage"]["compared"]:
-        return "Nothing was compared.", "No target tensor found its counterpart in the reference."
-    if not off:
-        return "Everything that was compared is close.", _what_is_left_open(opened, counts)
-    points = f"{off} sync point{'s' if off > 1 else ''}"
+        return "Nothing was compared.", "No target tensor has a counterpart in the reference."
+    if not off_count:
+        return "Everything that was compared is close.", _describe_gaps(opened, counts)
+    points = f"{off_count} sync point{'s' if off_count > 1 else ''}"
     if verdict == "amplified":
         return "No op is guilty: small errors grew on the way.", f"{points} are not close."
-    if not first:
-        return f"{points} not close, and no op that stands out.", ""
-    return _where_they_part(opened.table, first, points), _around(opened.table, first)
+    if not first_divergence:
+        return f"{points} not close, and no single op stands out.", ""
+    sentence = _describe_divergence(opened.table, first_divergence, points)
+    return sentence, _describe_surroundings(opened.table, first_divergence)
 
 
-def _what_is_left_open(opened: Opened, counts: dict[str, int]) -> str:
-    """What a comparison in which everything is close did not look at."""
-    bases = tally(opened.table.frame, "basis")
+def _describe_gaps(opened: OpenComparison, counts: dict[str, int]) -> str:
+    """Return what a comparison in which everything is close did not compare."""
+    bases = count_values(opened.table.frame, "basis")
     coverage = Coverage.of_saved(opened.about)
     text = f"{coverage.compared} of {coverage.target_tensors} target tensors compared."
     if coverage.reference_missing:
@@ -51,26 +54,26 @@ def _what_is_left_open(opened: Opened, counts: dict[str, int]) -> str:
     return text
 
 
-def _where_they_part(table: Table, first: list[int], points: str) -> str:
-    """Which ops make the error; `points` says how many sync points are off."""
-    names = table.labels(np.array(first))
-    unknown = table.guilts[first[0]] == GUILTS.index("unknown")
+def _describe_divergence(table: RowTable, first_divergence: list[int], points: str) -> str:
+    """Return which ops make the error; `points` says how many sync points are off."""
+    names = table.labels(np.array(first_divergence))
+    is_unknown = table.guilts[first_divergence[0]] == GUILTS.index("unknown")
     if len(names) == 1:
-        what = "is where the two runs part" if unknown else "makes the error"
+        what = "is where the two runs diverge" if is_unknown else "makes the error"
         return f"{names[0]} {what}: {points} not close."
-    what = "are where the two runs part" if unknown else "make the error"
+    what = "are where the two runs diverge" if is_unknown else "make the error"
     return f"{names[0]} and {len(names) - 1} on parallel branches {what}: {points} not close."
 
 
-def _around(table: Table, first: list[int]) -> str:
-    """The module of the first op that is off, and what is close or broken elsewhere."""
-    module = str(table.modules[first[0]])
-    before = table.order < min(table.order[row] for row in first)
-    off_before = before & ~np.isin(table.verdicts, ["close", "none"])
-    quiet = [f"In {module}."] if module else []
-    if not off_before.any():
-        quiet.append("Everything before it is close.")
-    broken = table.frame["mismatched"].fill_null(0).to_numpy() > 0
-    if broken.any() and not any(broken[row] for row in first):
-        quiet.append("NaN or infinite values begin elsewhere: see the findings.")
-    return " ".join(quiet)
+def _describe_surroundings(table: RowTable, first_divergence: list[int]) -> str:
+    """Return the module of the first op that is off, and what is close or broken elsewhere."""
+    module = str(table.modules[first_divergence[0]])
+    is_before = table.order < min(table.order[row] for row in first_divergence)
+    is_off_before = is_before & ~np.isin(table.verdicts, ["close", "none"])
+    sentences = [f"In {module}."] if module else []
+    if not is_off_before.any():
+        sentences.append("Everything before it is close.")
+    is_broken = table.mismatched > 0
+    if is_broken.any() and not any(is_broken[row] for row in first_divergence):
+        sentences.append("NaN or infinite values begin elsewhere: see the findings.")
+    return " ".join(sentences)

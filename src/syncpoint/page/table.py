@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import Limits, limits_in_force
-from syncpoint.page.labels import NAMING, labels_of
-from syncpoint.page.module_groups import groups_of
+from syncpoint.page.labels import END_LABEL_FIELDS, label_ends
+from syncpoint.page.module_groups import group_modules
 from syncpoint.page.row_selection import RowQuery, RowSelection, select_rows
 from syncpoint.page.row_states import (
     INHERITED,
@@ -40,7 +40,7 @@ _UNSCORED_LARGE, _UNSCORED_MODERATE = -1e300, -1e299
 """Badness of rows without a score, by their level: worse than any that was measured."""
 
 
-class Table:
+class RowTable:
     """The rows of a comparison, read as columns. Safe to use from several threads."""
 
     def __init__(self, frame: pl.DataFrame, limits: Limits | None = None) -> None:
@@ -69,20 +69,20 @@ class Table:
         order[(role == "parameter").to_numpy()] = np.inf
         steps = [self.frame[f"target_{name}"].to_numpy() for name in ("step", "sample", "rank")]
         # A model's output comes after the op that makes it.
-        last = (role == "model-output").to_numpy()
-        keys = (np.arange(self.size), last, order, *steps)
+        is_output = (role == "model-output").to_numpy()
+        keys = (np.arange(self.size), is_output, order, *steps)
         return np.lexsort(keys).astype(np.int64)
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """The place of every row in that order."""
+        """The place of every row in execution order."""
         places = np.empty(self.size, np.int64)
         places[self.execution] = np.arange(self.size)
         return places
 
     @cached_property
     def verdicts(self) -> NDArray[Any]:
-        """In words."""
+        """The verdict of every row, as text."""
         return self.frame["verdict"].to_numpy()
 
     @cached_property
@@ -92,27 +92,27 @@ class Table:
 
     @cached_property
     def modules(self) -> pl.Series:
-        """The module that made it: the target's, else that of its partner."""
-        own = pl.col("target_module")
+        """The module of every row: the target's, else that of the reference."""
+        target, reference = pl.col("target_module"), pl.col("reference_module")
         return self.frame.select(
-            pl.when(own == "").then(pl.col("reference_module")).otherwise(own).alias("module")
+            pl.when(target == "").then(reference).otherwise(target).alias("module")
         ).to_series()
 
     @cached_property
     def groups(self) -> pl.Series:
-        """What a row is rolled up under; "" for one that no module made. What the model was given
-        and its parameters are groups of their own."""
-        counted = self.modules.value_counts()
-        counts = dict(zip(counted["module"], counted["count"], strict=True))
-        groups = groups_of({module: count for module, count in counts.items() if module})
-        named = self.modules.replace_strict({**groups, "": ""}, return_dtype=pl.String)
+        """The group of every row; "" for one outside of all modules. Inputs and parameters of the
+        model are groups of their own."""
+        counts = self.modules.value_counts()
+        op_counts = dict(zip(counts["module"], counts["count"], strict=True))
+        groups = group_modules({module: count for module, count in op_counts.items() if module})
+        module_groups = self.modules.replace_strict({**groups, "": ""}, return_dtype=pl.String)
         role = pl.col("target_role")
         return self.frame.select(
             pl.when(role == "model-input")
             .then(pl.lit(INPUTS))
             .when(role == "parameter")
             .then(pl.lit(PARAMETERS))
-            .otherwise(named)
+            .otherwise(module_groups)
             .alias("group")
         ).to_series()
 
@@ -122,25 +122,25 @@ class Table:
         return int((self.frame["target_role"] != "parameter").sum())
 
     def labels(self, rows: NDArray[np.int64], side: str = "target") -> list[str]:
-        """The names to show of these rows' ends on one side."""
-        ends = self.frame.select(f"{side}_{name}" for name in NAMING)
-        return labels_of(ends[rows], side).to_list()
+        """The names of these rows on one side."""
+        ends = self.frame.select(f"{side}_{name}" for name in END_LABEL_FIELDS)
+        return label_ends(ends[rows], side).to_list()
 
     def label(self, row: int, side: str = "target") -> str:
-        """The name to show of one."""
+        """The name of one row on one side."""
         return self.labels(np.array([row]), side)[0]
 
     def part_labels(self, rows: NDArray[np.int64]) -> list[str]:
-        """`step=3`, or "", of each of these rows."""
-        said = [
+        """The part of each of these rows: `step=3`, or ""."""
+        labels = [
             pl.when(pl.col(f"target_{name}") >= 0)
             .then(pl.format(f"{name}={{}}", pl.col(f"target_{name}")))
             .otherwise(None)
             for name in ("sample", "step", "rank")
         ]
-        words = pl.concat_str(said, separator=" ", ignore_nulls=True)
-        places = self.frame.select("target_sample", "target_step", "target_rank")
-        return places[rows].select(words.alias("part")).to_series().to_list()
+        label = pl.concat_str(labels, separator=" ", ignore_nulls=True)
+        parts = self.frame.select("target_sample", "target_step", "target_rank")
+        return parts[rows].select(label.alias("part")).to_series().to_list()
 
     @cached_property
     def mismatched(self) -> NDArray[np.int64]:
@@ -149,12 +149,12 @@ class Table:
 
     @cached_property
     def search_texts(self) -> pl.Series:
-        """What the filter by text looks through."""
+        """The text of every row that the filter by text searches."""
         return self.frame.select(
             pl.concat_str(
                 [
-                    labels_of(self.frame, "target").alias("a"),
-                    labels_of(self.frame, "reference").alias("b"),
+                    label_ends(self.frame, "target").alias("a"),
+                    label_ends(self.frame, "reference").alias("b"),
                     pl.col("target_op"),
                     pl.col("reference_op"),
                     pl.col("target_module"),
@@ -293,7 +293,7 @@ class Table:
             return self._selections[query]
 
 
-def tally(frame: pl.DataFrame, column: str) -> dict[str, int]:
+def count_values(frame: pl.DataFrame, column: str) -> dict[str, int]:
     """Count the values of a column, without empty ones."""
-    counted = frame[column].value_counts()
-    return {name: count for name, count in counted.iter_rows() if name}
+    counts = frame[column].value_counts()
+    return {name: count for name, count in counts.iter_rows() if name}

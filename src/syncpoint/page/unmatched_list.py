@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncpoint.metrics.verdict import ReasonCode
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.schema import UnmatchedBrief, UnmatchedWindow
 
-_TELLING = (
+_FIRST_REASONS = (
     ReasonCode.DAMAGED,
     ReasonCode.SHAPE,
     ReasonCode.UNREADABLE,
@@ -19,26 +19,26 @@ _TELLING = (
 """Reasons in the order in which they are listed; all others follow."""
 
 
-def unmatched(opened: Opened, text: str, offset: int, limit: int) -> UnmatchedWindow:
-    """A piece of the list of what stayed without a partner, the telling ones first."""
-    wanted = text.lower()
-    said = [
-        lonely
-        for lonely in opened.about["unmatched"]
-        if wanted in f"{lonely['op']}\n{lonely['module']}".lower()
+def list_unmatched(opened: OpenComparison, text: str, offset: int, limit: int) -> UnmatchedWindow:
+    """Return a window of the list of tensors without a counterpart, most important first."""
+    lower_text = text.lower()
+    matches = [
+        unmatched
+        for unmatched in opened.about["unmatched"]
+        if lower_text in f"{unmatched['op']}\n{unmatched['module']}".lower()
     ]
-    ranks = {code.value: rank for rank, code in enumerate(_TELLING)}
-    said.sort(
-        key=lambda one: (
-            not one["counted"],
-            one["side"] != "target",
-            ranks.get(one["reason"], len(ranks)),
+    ranks = {code.value: rank for rank, code in enumerate(_FIRST_REASONS)}
+    matches.sort(
+        key=lambda unmatched: (
+            not unmatched["counted"],
+            unmatched["side"] != "target",
+            ranks.get(unmatched["reason"], len(ranks)),
         )
     )
-    items = [unmatched_brief(one) for one in said[offset : offset + limit]]
-    return UnmatchedWindow(total=len(said), offset=offset, items=items)
+    items = [build_unmatched_brief(unmatched) for unmatched in matches[offset : offset + limit]]
+    return UnmatchedWindow(total=len(matches), offset=offset, items=items)
 
 
-def unmatched_brief(lonely: Mapping[str, Any]) -> UnmatchedBrief:
-    """A tensor without a partner as a line of that list."""
-    return UnmatchedBrief(**{name: lonely[name] for name in UnmatchedBrief.model_fields})
+def build_unmatched_brief(unmatched: Mapping[str, Any]) -> UnmatchedBrief:
+    """Return an entry of `unmatched` in comparison.json as a line of the list."""
+    return UnmatchedBrief(**{name: unmatched[name] for name in UnmatchedBrief.model_fields})

@@ -1,4 +1,4 @@
-"""The elements of a sync point that are furthest off, and where they lie."""
+"""The elements of a sync point with the largest differences, and what they have in common."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 
 from syncpoint.page.encoding import json_number
 from syncpoint.page.schema import WorstElement
-from syncpoint.page.tensor_values import Index, Values, blocks, each
+from syncpoint.page.tensor_values import Index, PairedValues, run_parallel, split_blocks
 
-_WORST = 24
+_MAX_ELEMENTS = 24
 
 
-def worst(values: Values, most: int = _WORST) -> tuple[NDArray[np.int64], list[WorstElement]]:
-    """The elements that are furthest off, mismatched ones first, ties in row-major order."""
-    found = _Furthest(values, most)
-    each(found.look, list(blocks(values.shape)))
+def find_worst_elements(
+    values: PairedValues, max_elements: int = _MAX_ELEMENTS
+) -> tuple[NDArray[np.int64], list[WorstElement]]:
+    """Return the elements with the largest differences, mismatched ones first, ties in row-major
+    order; and their places in the flat tensor."""
+    search = _WorstSearch(values, max_elements)
+    run_parallel(search.add_block, list(split_blocks(values.shape)))
     elements = [
         WorstElement(
             index=[int(i) for i in np.unravel_index(place, values.shape)],
@@ -25,75 +28,79 @@ def worst(values: Values, most: int = _WORST) -> tuple[NDArray[np.int64], list[W
             target=json_number(float(t)),
             difference=json_number(float(d)),
         )
-        for place, (r, t, d) in zip(found.places.tolist(), found.numbers, strict=True)
+        for place, (r, t, d) in zip(search.places.tolist(), search.numbers, strict=True)
     ]
-    return found.places, elements
+    return search.places, elements
 
 
-class _Furthest:
-    """The elements that are furthest off so far, whichever block comes first."""
+class _WorstSearch:
+    """The worst elements so far, in whatever order the blocks come."""
 
-    def __init__(self, values: Values, most: int) -> None:
-        self.offs = np.empty(0)
+    def __init__(self, values: PairedValues, max_elements: int) -> None:
+        self.distances = np.empty(0)
         self.places = np.empty(0, np.int64)
         self.numbers = np.empty((0, 3))
-        self._values, self._most = values, most
+        self._values, self._max_elements = values, max_elements
         self._lock = threading.Lock()
 
-    def look(self, index: Index) -> None:
-        """Take in a block."""
-        piece = self._values.piece(index)
-        off = piece.off.reshape(-1)
-        offs, most = self.offs, self._most
-        # Equals of the last one may stand before it, so they count until places are compared.
-        least = offs[-1] if len(offs) == most else np.nextafter(0.0, 1.0)
-        if not off.max() >= least:
+    def add_block(self, index: Index) -> None:
+        """Search one block of the tensors."""
+        piece = self._values.read_piece(index)
+        distances = piece.distance.reshape(-1)
+        best, size = self.distances, self._max_elements
+        # Equal elements may stand before the last one: they count until places are compared.
+        threshold = best[-1] if len(best) == size else np.nextafter(0.0, 1.0)
+        if not distances.max() >= threshold:
             return
-        near = np.flatnonzero(off >= least)
-        if len(near) > most:
-            bound = np.partition(off[near], len(near) - most)[len(near) - most]
-            above, equal = near[off[near] > bound], near[off[near] == bound]
-            near = np.concatenate([above, equal[: most - len(above)]])
-        three = (piece.reference, piece.target, piece.difference)
-        numbers = np.stack([x.reshape(-1)[near] for x in three], 1)
-        places = _flat(near, index, self._values.shape)
+        candidates = np.flatnonzero(distances >= threshold)
+        if len(candidates) > size:
+            candidate_distances = distances[candidates]
+            cut = np.partition(candidate_distances, len(candidates) - size)[len(candidates) - size]
+            above = candidates[candidate_distances > cut]
+            equal = candidates[candidate_distances == cut]
+            candidates = np.concatenate([above, equal[: size - len(above)]])
+        columns = (piece.reference, piece.target, piece.difference)
+        numbers = np.stack([column.reshape(-1)[candidates] for column in columns], 1)
+        places = _flat_places(candidates, index, self._values.shape)
         with self._lock:
-            offs = np.concatenate([self.offs, off[near]])
+            best = np.concatenate([self.distances, distances[candidates]])
             places = np.concatenate([self.places, places])
             numbers = np.concatenate([self.numbers, numbers])
-            best = np.lexsort((places, -offs))[:most]
-            self.offs, self.places, self.numbers = offs[best], places[best], numbers[best]
+            order = np.lexsort((places, -best))[:size]
+            self.distances, self.places, self.numbers = best[order], places[order], numbers[order]
 
 
-def first_mismatch(values: Values) -> list[int] | None:
-    """Index of the first element that is NaN, infinite or masked on one side only."""
-    for index in blocks(values.shape):
-        off = values.piece(index).off.reshape(-1)
-        at = int(off.argmax())
-        if np.isinf(off[at]):
-            place = _flat(np.asarray([at]), index, values.shape)[0]
+def find_first_mismatch(values: PairedValues) -> list[int] | None:
+    """Return the index of the first element that is NaN, infinite or masked on one side only."""
+    for index in split_blocks(values.shape):
+        distances = values.read_piece(index).distance.reshape(-1)
+        worst = int(distances.argmax())
+        if np.isinf(distances[worst]):
+            place = _flat_places(np.asarray([worst]), index, values.shape)[0]
             return [int(i) for i in np.unravel_index(place, values.shape)]
     return None
 
 
-def pattern(places: NDArray[np.int64], values: Values) -> str:
-    """What the worst elements share: "all in index 118 of axis 2"."""
+def describe_pattern(places: NDArray[np.int64], values: PairedValues) -> str:
+    """Return what the worst elements share, such as "all in index 118 of axis 2"; "" if nothing."""
     if len(places) < 3:
         return ""
     shared = []
     for axis, indices in enumerate(np.unravel_index(places, values.shape)):
         length = values.shape[axis]
         if length > 1 and (indices == indices[0]).all():
-            shared.append(f"index {indices[0]} of {values.names[axis]}")
+            shared.append(f"index {indices[0]} of {values.axis_names[axis]}")
     return "all in " + ", ".join(shared) if shared else ""
 
 
-def _flat(within: NDArray[np.int64], index: Index, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Places in a block as places in the whole, row-major."""
+def _flat_places(
+    block_places: NDArray[np.int64], index: Index, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Convert places in a block to places in the whole tensor, row-major."""
     sizes = tuple(part.stop - part.start for part in index)
     if not sizes:
-        return within
-    inside = np.unravel_index(within, sizes)
+        return block_places
+    block_indices = np.unravel_index(block_places, sizes)
     starts = [part.start for part in index]
-    whole = [at + start for at, start in zip(inside, starts, strict=True)]
-    return np.asarray(np.ravel_multi_index(whole, shape), np.int64)
+    indices = [axis + start for axis, start in zip(block_indices, starts, strict=True)]
+    return np.asarray(np.ravel_multi_index(indices, shape), np.int64)

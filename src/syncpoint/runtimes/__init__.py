@@ -1,1 +1,1 @@
-"""Live models -> runs. One file per runtime behind one small protocol."""
+"""Live models -> runs: one folder per runtime, all behind one small protocol."""

@@ -1,8 +1,8 @@
-"""Whatever an engine calls a tensor -> an array with its facts, bit for bit.
+"""Tensors of any engine -> NumPy arrays with their facts, bit for bit.
 
-NumPy arrays and numbers, torch tensors on any device, and objects of other packages that speak
-`__array__` or `__dlpack__`. No framework is imported that the caller has not imported already,
-but for torch where only it can read what `__dlpack__` gives.
+Accepts NumPy arrays and numbers, torch tensors on any device, and objects of other packages that
+have `__array__` or `__dlpack__`. Imports no framework that the caller has not imported already,
+except torch where only torch can read a `__dlpack__` object.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.dtypes import from_numpy as dtype_of
 from syncpoint.runtimes.protocol import Array
 
-_WANTED = "a tensor: a NumPy array, a number, a torch tensor, or what has __array__ or __dlpack__"
+_TENSOR_FORMS = "a NumPy array, a number, a torch tensor, or an object with __array__ or __dlpack__"
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A value as the recorder takes it; may share memory with the object it came from."""
+class RecordableArray:
+    """A value in the form that the recorder takes; may share memory with its source object."""
 
     array: Array
     dtype: str | None = None
-    """Our name of the element type where the array's own does not say it."""
+    """Our name of the element type, where the dtype of the array does not tell it."""
     strides: tuple[int, ...] | None = None
     device: str = ""
     requires_grad: bool | None = None
 
 
-def taken(value: Any) -> Taken:
-    """The values behind an object; an InputError if it is no tensor or cannot be read."""
+def to_recordable(value: Any) -> RecordableArray:
+    """Read the values of an object; raise InputError if it is not a tensor or cannot be read."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(value, torch.Tensor):
@@ -43,19 +43,20 @@ def taken(value: Any) -> Taken:
     except SyncpointError:
         raise
     except Exception as error:
-        # What foreign objects raise when they are read is as varied as they are.
+        # Objects of other packages may raise anything when they are read.
         raise InputError(
-            _WANTED, f"{_kind(value)} that cannot be read: {describe_error(error)}"
+            f"cannot read {_describe_type(value)} as a tensor: {describe_error(error)}",
+            cure=f"give {_TENSOR_FORMS}",
         ) from (error)
 
 
-def _from_torch(value: Any) -> Taken:
+def _from_torch(value: Any) -> RecordableArray:
     import torch
 
     from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
 
     name = dtype_name(value.dtype)
-    return Taken(
+    return RecordableArray(
         to_numpy(value),
         name if name in DTYPES else None,
         tuple(value.stride()) if value.layout is torch.strided else None,
@@ -64,42 +65,53 @@ def _from_torch(value: Any) -> Taken:
     )
 
 
-def _from_others(value: Any) -> Taken:
+def _from_others(value: Any) -> RecordableArray:
     if isinstance(value, np.ma.MaskedArray):
-        raise InputError(_WANTED, "a masked array", "fill it first: value.filled(...)")
+        raise InputError(
+            "a masked array cannot be recorded",
+            cure="fill it first: value.filled(...)",
+        )
     if isinstance(value, np.ndarray):
-        return _plain(value)
+        return _from_numpy(value)
     if isinstance(value, bool | int | float | complex | np.generic):
-        return _plain(np.asarray(value))
-    failed: Exception | None = None
+        return _from_numpy(np.asarray(value))
+    first_error: Exception | None = None
     if hasattr(value, "__array__"):
         try:
-            return _plain(np.asarray(value))
+            return _from_numpy(np.asarray(value))
         except (TypeError, RuntimeError, ValueError, BufferError) as error:
-            failed = error  # an array on another device: it may still speak DLPack
+            first_error = error  # an array on another device may still have __dlpack__
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
-    if failed is not None:
-        raise failed
-    raise InputError(_WANTED, _kind(value), "wrap it: numpy.asarray(...)")
+    if first_error is not None:
+        raise first_error
+    raise InputError(
+        f"{_describe_type(value)} is not {_TENSOR_FORMS}",
+        cure="wrap it: numpy.asarray(...)",
+    )
 
 
-def _from_dlpack(value: Any) -> Taken:
+def _from_dlpack(value: Any) -> RecordableArray:
     try:
-        return _plain(np.from_dlpack(value))
+        return _from_numpy(np.from_dlpack(value))
     except (BufferError, RuntimeError, TypeError):
-        # NumPy reads neither bf16 nor what lies on another device; torch does.
+        # NumPy reads neither bf16 nor memory of another device; torch does.
         from torch.utils.dlpack import from_dlpack
 
         return _from_torch(from_dlpack(value))
 
 
-def _plain(array: Array) -> Taken:
-    dtype_of(array.dtype)  # refuses text, objects and records
+def _from_numpy(array: Array) -> RecordableArray:
+    dtype_of(array.dtype)  # raises for text, objects and records
     size = array.dtype.itemsize
-    whole = all(step % size == 0 for step in array.strides)
-    return Taken(array, None, tuple(s // size for s in array.strides) if whole else None, "cpu")
+    has_whole_strides = all(step % size == 0 for step in array.strides)
+    return RecordableArray(
+        array,
+        None,
+        tuple(stride // size for stride in array.strides) if has_whole_strides else None,
+        "cpu",
+    )
 
 
-def _kind(value: object) -> str:
+def _describe_type(value: object) -> str:
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")

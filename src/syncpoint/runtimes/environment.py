@@ -1,5 +1,4 @@
-"""The machine, as far as it changes numbers: above all which instructions the kernels of its
-processor may choose from."""
+"""Facts about the machine that may change numbers, such as the instructions of its CPU."""
 
 from __future__ import annotations
 
@@ -10,38 +9,38 @@ from pathlib import Path
 
 import numpy as np
 
-_TELLING = (
+_KERNEL_CPU_FLAGS = (
     *("f16c", "fma", "avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16"),
     *("amx_tile", "amx_int8", "amx_bf16", "asimddp", "bf16", "i8mm", "sve"),
 )
 
 
 @cache
-def cpu_flags() -> str:
-    """The extensions that decide between kernels, in a fixed order; "" where that is not known."""
+def read_cpu_flags() -> str:
+    """The CPU extensions that kernels are chosen by, in a fixed order; "" where unknown."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, said = line.partition(":")
+            name, _, text = line.partition(":")
             if name.strip() in ("flags", "Features"):
-                have = set(said.split())
-                return " ".join(flag for flag in _TELLING if flag in have)
+                flags = set(text.split())
+                return " ".join(flag for flag in _KERNEL_CPU_FLAGS if flag in flags)
     return ""
 
 
-def environment_with(**packages: str) -> dict[str, str]:
-    """What `run.json` says of where a run was made, with the versions of the runtime's packages."""
+def describe_environment(**packages: str) -> dict[str, str]:
+    """The `environment` of `run.json`, with the versions of the runtime's packages."""
     return {
         "python": platform.python_version(),
         **packages,
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),
-        "cpu_flags": cpu_flags(),
+        "cpu_flags": read_cpu_flags(),
     }
 
 
-def cpu_name() -> str:
-    """The model of the processor, as the machine names it."""
+def read_cpu_name() -> str:
+    """The model name of the CPU."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

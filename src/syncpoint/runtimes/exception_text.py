@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def one_line(error: BaseException) -> str:
-    """Type and message of an exception, and where in the user's code it was raised."""
+    """Type and message of an exception, and the line of the user's code that raised it."""
     message = " ".join(str(error).strip().partition("\n\n")[0].split())
     if len(message) > 300:
         message = message[:300] + "..."
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    place = raised_at(error)
+    place = find_raising_line(error)
     return f"{text} (at {place})" if place else text
 
 
-def raised_at(error: BaseException) -> str:
-    """`file:line` of the innermost frame of the user's code, else of an installed package."""
+def find_raising_line(error: BaseException) -> str:
+    """`file:line` of the innermost frame in the user's code, else in an installed package."""
     installed = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         name = frame.filename

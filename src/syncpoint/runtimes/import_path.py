@@ -1,7 +1,7 @@
-"""Loads what a user names in code: `package.module:attribute` or `file.py:attribute`.
+"""Loads objects that a user names: `package.module:attribute` or `file.py:attribute`.
 
-Models and input functions are code and run because the user named them; nothing from a run or
-a dump ever comes here.
+Models and input functions are code, and run because the user named them. Nothing that is read
+from a run or a dump is ever loaded here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _REFERENCE = re.compile(
 _MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
 
 
-def is_reference(text: object) -> bool:
-    """Whether `text` has the form of a thing this module loads."""
+def is_import_path(text: object) -> bool:
+    """Whether `text` has the form `package.module:attribute` or `file.py:attribute`."""
     match = _REFERENCE.match(text) if isinstance(text, str) else None
     if match is None:
         return False
@@ -33,22 +33,26 @@ def is_reference(text: object) -> bool:
     return where.endswith(".py") or _MODULE.match(where) is not None
 
 
-def load_object(reference: str) -> Any:  # whatever the user has there
-    """The attribute that `reference` names; the current folder is importable."""
+def load_object(reference: str) -> Any:  # any object of the user
+    """Load the attribute that `reference` names; the current folder is importable."""
     match = _REFERENCE.match(reference)
-    if match is None or not is_reference(reference):
-        raise InputError("package.module:attribute or file.py:attribute", repr(reference))
+    if match is None or not is_import_path(reference):
+        raise InputError(
+            f"{reference!r} is not package.module:attribute or file.py:attribute",
+            cure="name the file or module, a colon and the attribute",
+        )
     where, attribute = match["where"], match["attribute"]
     _make_importable(Path.cwd(), first=True)
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
-    found: Any = module
+    target: Any = module
     for name in attribute.split("."):
-        if not hasattr(found, name):
+        if not hasattr(target, name):
             raise InputError(
-                f"the attribute {name!r} in {where}", "no such attribute", _near(found, name)
+                f"{where} has no attribute {name!r}",
+                cure=_suggest_names(target, name),
             )
-        found = getattr(found, name)
-    return found
+        target = getattr(target, name)
+    return target
 
 
 def _make_importable(folder: Path, first: bool) -> None:
@@ -67,48 +71,60 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise InputError(
-                f"a module {name!r}",
-                f"no module named {error.name!r}",
-                "run from the folder that holds it, or name its file: file.py:attribute",
+                f"cannot import {name!r}: no module named {error.name!r}",
+                cure="run from the folder that holds it, or name its file: file.py:attribute",
             ) from None
-        raise _import_failed(name, error) from error
+        raise _make_import_error(name, error) from error
     except (Exception, SystemExit) as error:
-        raise _import_failed(name, error) from error
+        raise _make_import_error(name, error) from error
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise InputError("a Python file", f"no file {str(path)!r}")
+        raise InputError(
+            f"no such file: {str(path)!r}",
+            cure="check the path",
+        )
     path = path.resolve()
     _make_importable(path.parent, first=False)
     name = path.stem
-    known = sys.modules.get(name)
-    if known is not None:
-        if getattr(known, "__file__", None) == str(path):
-            return known
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(path):
+            return loaded
         name = f"{name}_{abs(hash(path)):x}"
         if name in sys.modules:
             return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InputError("a Python file", f"{str(path)!r}, which Python cannot load")
+        raise InputError(
+            f"Python cannot load {str(path)!r} as a module",
+            cure="name a .py file",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _import_failed(path.name, error) from error
+        raise _make_import_error(path.name, error) from error
     return module
 
 
-def _import_failed(name: str, error: BaseException) -> CaptureError:
-    return CaptureError(f"{name} to be imported", f"it raised {one_line(error)}")
+def _make_import_error(name: str, error: BaseException) -> CaptureError:
+    return CaptureError(
+        f"cannot import {name}: it raised {one_line(error)}",
+        cure="fix the error, then try again",
+    )
 
 
-def _near(holder: object, name: str) -> str:
-    public = [n for n in dir(holder) if not n.startswith("_")]
-    near = difflib.get_close_matches(name, public, n=5, cutoff=0.5)
-    if near:
-        return f"near names: {', '.join(near)}"
-    return f"it has: {', '.join(public[:10])}" if public else "it is empty"
+def _suggest_names(holder: object, name: str) -> str:
+    public_names = [n for n in dir(holder) if not n.startswith("_")]
+    near_names = difflib.get_close_matches(name, public_names, n=5, cutoff=0.5)
+    if near_names:
+        return f"use one of the near names: {', '.join(near_names)}"
+    return (
+        f"use one of: {', '.join(public_names[:10])}"
+        if public_names
+        else "name another module: this one is empty"
+    )

@@ -1,4 +1,4 @@
-"""Whether looking changed what was looked at: arrays of a captured run against a plain one."""
+"""The observer check: whether recording changed the outputs of a model."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from syncpoint.run.model import Observer
 from syncpoint.runtimes.protocol import Array
 
 
-def same_bits(left: Array, right: Array) -> bool:
+def has_same_bits(first: Array, second: Array) -> bool:
     """Whether two arrays have the same type, shape and bytes."""
-    if left.dtype != right.dtype or left.shape != right.shape:
+    if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    a, b = (np.ascontiguousarray(t).reshape(-1).view(np.uint8) for t in (left, right))
+    a, b = (np.ascontiguousarray(t).reshape(-1).view(np.uint8) for t in (first, second))
     return bool(np.array_equal(a, b))
 
 
-def difference(captured: Array, plain: Array) -> str:
-    """How two arrays differ, in words; "" where they have the same bits."""
-    if same_bits(captured, plain):
+def describe_difference(captured: Array, plain: Array) -> str:
+    """Describe how two arrays differ; "" where they have the same bits."""
+    if has_same_bits(captured, plain):
         return ""
     if captured.dtype != plain.dtype or captured.shape != plain.shape:
         return (
@@ -28,21 +28,25 @@ def difference(captured: Array, plain: Array) -> str:
             f" {captured.dtype}{list(captured.shape)} when captured"
         )
     a, b = captured.astype(np.complex128), plain.astype(np.complex128)
-    differ = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    is_different = (a != b) & ~(np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
-        greatest = float(np.nanmax(np.abs(a - b))) if differ.any() else 0.0
-    return f"{int(differ.sum())} of {a.size} elements differ, by at most {greatest:.3g}"
+        max_difference = float(np.nanmax(np.abs(a - b))) if is_different.any() else 0.0
+    return (
+        f"{int(is_different.sum())} of {a.size} elements differ,"
+        f" max absolute difference {max_difference:.3g}"
+    )
 
 
 def check_outputs(outputs: Iterable[tuple[str, Array | None, Array]]) -> Observer:
-    """Whether the plain model gives the same bits: name, captured and plain value of each output.
+    """Check that the plain model gives the same bits.
 
-    None stands for an output that was not captured.
+    `outputs` are the name, captured value and plain value of each output; a captured value of None
+    means that the output was not captured.
     """
     for name, captured, plain in outputs:
         if captured is None:
             return Observer(False, f"{name}: not among the captured values")
-        detail = difference(captured, plain)
+        detail = describe_difference(captured, plain)
         if detail:
             return Observer(False, f"{name}: {detail}")
     return Observer(True)

@@ -1,4 +1,4 @@
-"""Stack traces as exporters write them into the nodes of a graph, and module paths with calls."""
+"""Parses stack traces and module paths as exporters write them into the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from syncpoint.run.model import Frame
 
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*$', re.M)
-_CALL = re.compile(r"@\d+$")
+_CALL_NUMBER = re.compile(r"@\d+$")
 
 
-def frames_in(trace: str) -> list[Frame]:
-    """The frames of a stack trace, innermost last, without those of code that has no file."""
+def parse_frames(trace: str) -> list[Frame]:
+    """The frames of a stack trace, innermost last; frames without a file are left out."""
     return [
         Frame(m["file"], int(m["line"]), m["function"])
         for m in _FRAME.finditer(trace)
@@ -19,6 +19,6 @@ def frames_in(trace: str) -> list[Frame]:
     ]
 
 
-def without_call(module: str) -> str:
-    """The path of a module without the number of the call: `blocks.0` for `blocks.0@1`."""
-    return _CALL.sub("", module)
+def strip_call_number(module: str) -> str:
+    """A module path without the number of the call: `blocks.0` for `blocks.0@1`."""
+    return _CALL_NUMBER.sub("", module)

@@ -1,4 +1,4 @@
-"""What every runtime offers: the seam between live models and everything else."""
+"""The protocols of runtimes and their sessions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from syncpoint.run.recorder import Recorder
 
 API = 1
-"""Version of this protocol; a runtime from elsewhere declares the one it was written for."""
+"""Version of this protocol; a runtime of another package declares the one it was written for."""
 
 Array = NDArray[Any]
 """A dense tensor in the dtype of `syncpoint.run.dtypes` (ml_dtypes for bf16 and fp8)."""
 
 EdgeValues = Mapping[Edge, NDArray[Any]]
-"""Values of tensors of a model, by where they come from."""
+"""Values of tensors of a model, by edge."""
 
 Replacement = Callable[[TensorKey, tuple[int, ...]], "NDArray[Any] | None"]
-"""Gives the value to put in the place of a tensor of this shape; None leaves it."""
+"""Returns the value to replace a tensor of this shape with; None leaves it as it is."""
 
 Tree = Any
 """A value, or any nesting of tuples, lists and dicts of values: arrays, tensors, plain ones."""
@@ -32,7 +32,7 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a runtime: from it come `--set`, the session form, doctor and run.json."""
+    """A setting of a runtime, for `--set`, the session form, doctor and run.json."""
 
     name: str
     type: type
@@ -43,7 +43,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one execution is given: the arguments of the model, as pytrees of arrays."""
+    """The inputs of one execution: the arguments of the model, as pytrees of arrays."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -51,13 +51,13 @@ class Inputs:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input that a model says it takes."""
+    """One input that a model declares."""
 
     name: str
     shape: tuple[int, ...] | None = None
-    """None where the model does not say; -1 for an axis it leaves open."""
+    """None where the model does not declare it; -1 for an axis of any size."""
     dtype: str = ""
-    """Element type by our name; "" where the model does not say."""
+    """Element type by our name; "" where the model does not declare it."""
     required: bool = True
 
 
@@ -68,7 +68,7 @@ class Region:
     ops: tuple[OpKey, ...]
     """In execution order."""
     inputs: tuple[Edge, ...]
-    """Tensors that are given from outside; parameters are not among them."""
+    """Tensors that come from outside the region, without parameters."""
     outputs: tuple[Edge, ...]
     part: Part = WHOLE
     """Which execution it is a piece of; tells apart the graphs of samples of different shapes."""
@@ -78,11 +78,11 @@ class Session(Protocol):
     """A model that is loaded and can be run."""
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
-        """Execute once and tell the recorder of every op and tensor.
+        """Execute once and record every op and tensor.
 
         Sets the facts of the run (`recorder.facts`): effective device and precision, the
         observer check, notes. A model that raises becomes a CaptureError; what was recorded
-        before it stays.
+        before stays in the run.
         """
 
 
@@ -95,29 +95,29 @@ class Evaluates(Protocol):
     ) -> Sequence[Array | None]:
         """The region's outputs with all floating-point arithmetic done in `dtype`.
 
-        `inputs` may hold parameters too, which then take the place of the model's own: a live
-        model may have been changed since it was recorded. Explicit casts and dtype arguments
-        inside the region are rewritten to `dtype`, quantize
-        and cast ops count as identity. With `parameter_dtype`, floating-point parameters are
-        first rounded to that type. None stands for an output that is not a tensor.
+        `inputs` may hold parameters too, which then replace those of the model: a live model may
+        have changed since it was recorded. Explicit casts and dtype arguments inside the region
+        are rewritten to `dtype`; quantize and cast ops count as identity. With `parameter_dtype`,
+        floating-point parameters are first rounded to that type. None in the result means that
+        the output is not a tensor.
         """
 
 
 @runtime_checkable
 class Replays(Protocol):
-    """A session whose ops can be fed other values than their predecessors gave."""
+    """A session whose ops can be run on other values than the ops before them computed."""
 
     def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
-        """Execute once. Record what each op gives, then put `value(key, shape)` in its place
-        before anything reads it; None leaves it.
+        """Execute once. Record the output of each op, then replace it by `value(key, shape)`
+        before any op reads it; None leaves it as it is.
 
-        Gives the ops with which this could not be done, and why; nothing of those is recorded.
+        Returns the ops for which this is not possible, and why; they are not recorded.
         """
 
 
 @runtime_checkable
 class Declares(Protocol):
-    """A session that knows what its model takes."""
+    """A session that knows the inputs of its model."""
 
     def inputs(self) -> tuple[InputSpec, ...]:
         """The model's inputs in order."""
@@ -125,7 +125,7 @@ class Declares(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A session that evaluates, and whose pieces depend on the form of the inputs."""
+    """A session that evaluates, and whose regions depend on the form of the inputs."""
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
         """Make `evaluate` possible for inputs of this form without running the model.
@@ -149,7 +149,7 @@ class Runtime(Protocol):
         """Version of the underlying package, or None when it is not installed."""
 
     def accepts(self, model: object) -> bool:
-        """Whether `model`, a path or a live object, looks like one of this runtime's."""
+        """Whether `model`, a path or a live object, looks like a model of this runtime."""
 
     def options(self) -> tuple[Option, ...]:
         """The settings that `open` understands."""
@@ -162,10 +162,10 @@ class Cutter(Protocol):
     """A model that can be run up to a chosen tensor."""
 
     def run(self, edges: Sequence[Edge], inputs: Inputs, part: Part) -> Sequence[Array | None]:
-        """The values of these tensors, computed by the model that ends in them."""
+        """The values of these tensors, computed by the model cut off after them."""
 
     def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
-        """Write the model that ends in these tensors; the suffix is the cutter's."""
+        """Write the model cut off after these tensors; the cutter chooses the suffix."""
 
 
 @runtime_checkable
@@ -173,9 +173,9 @@ class Truncates(Protocol):
     """A runtime whose models can be cut at a tensor, as bisection needs."""
 
     def guide_options(self, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """The runtime and the options that record the ops one by one, each of which can be cut at.
+        """The runtime and the options that record each op at which the model can be cut.
 
-        `options` are those that the user gave for the model.
+        `options` are those of the user for the model.
         """
 
     def reference_options(self) -> Mapping[str, Any]:
@@ -190,26 +190,26 @@ class Unfuses(Protocol):
     """A runtime that fuses ops and can run them one by one instead."""
 
     fused_types: tuple[str, ...]
-    """Prefixes of the op types that it puts in the place of several ops."""
+    """Prefixes of the op types that replace several ops."""
     fusion_advice: str
-    """How a user keeps an op from being fused."""
+    """How a user prevents the fusion of an op."""
 
     def unfused_options(self) -> Mapping[str, Any]:
-        """The options with which it runs the ops one by one."""
+        """The options that make it run the ops one by one."""
 
 
 @runtime_checkable
 class Compiles(Protocol):
-    """A runtime that compiles the graph of a model, and whose sessions can run that graph op by
-    op, in float64 and with other values in it, as an analysis needs."""
+    """A runtime that compiles the graph of a model. Its sessions can run that graph op by op, in
+    float64 and with replaced values, as an analysis needs."""
 
     uncompiled: str
-    """The runtime that runs the same models as they were written."""
+    """The runtime that runs the same models uncompiled."""
     shared_options: tuple[str, ...]
-    """Options that mean the same to both."""
+    """Options that mean the same in both runtimes."""
 
     def can_replace_values(self, options: Mapping[str, Any]) -> bool:
-        """Whether compiled code with these options can go on from another value of a tensor."""
+        """Whether compiled code with these options can run on with a replaced tensor."""
 
 
 class CompiledSession(Session, Declares, Protocol):
@@ -224,31 +224,31 @@ class CompiledSession(Session, Declares, Protocol):
     def with_value(
         self, inputs: Inputs, key: TensorKey | None, value: Array | None
     ) -> Sequence[Array | None]:
-        """The flattened outputs of the compiled code when one tensor holds another value; a key of
-        None leaves all of them. None stands for an output that is not a tensor."""
+        """The flattened outputs of the compiled code with one tensor replaced; a key of None
+        replaces nothing. None in the result means that the output is not a tensor."""
 
 
 @dataclass(frozen=True)
 class Repro:
-    """A model with its inputs, as a compiler writes them for the report of a bug."""
+    """A model with its inputs, as a compiler writes them for a bug report."""
 
     model: object
     inputs: tuple[Any, ...]
     notes: tuple[str, ...] = ()
-    """What a reader must know of them."""
+    """Notes for the reader of the results."""
 
 
 @runtime_checkable
 class LoadsRepros(Protocol):
-    """A runtime that reads the files which its compiler writes to have a failure repeated."""
+    """A runtime that reads the files that its compiler writes to reproduce a failure."""
 
     def load_repro(self, path: str) -> Repro | None:
-        """The model and the inputs of such a file, which is run for that; None for any other."""
+        """The model and the inputs of such a file, which is executed; None for any other file."""
 
 
 @dataclass(frozen=True)
 class ModelPreview:
-    """What a model file says of itself."""
+    """What a model file declares, without running it."""
 
     ops: int
     precision: str
@@ -261,4 +261,4 @@ class Previews(Protocol):
     """A runtime that can describe a model file without its weights and without running it."""
 
     def preview(self, path: Path) -> ModelPreview | None:
-        """What the file says; None where it cannot be read here, or not in a moment."""
+        """What the file declares; None where it cannot be read here, or not quickly."""

@@ -1,4 +1,4 @@
-"""Which runtimes there are, which of them takes a model, and how their options are read."""
+"""The list of runtimes, and the choice of a runtime for a model."""
 
 from __future__ import annotations
 
@@ -18,65 +18,71 @@ RUNTIMES: Seam[Runtime] = Seam(
         "coreai": "syncpoint.runtimes.coreai.runtime:CoreAIRuntime",
     },
 )
-"""These modules import no framework before a model is opened."""
+"""All runtimes, built in or from plugins. They import no framework before a model is opened."""
 
 
-def names() -> tuple[str, ...]:
-    """The names of all runtimes, built in or added, without loading any."""
+def runtime_names() -> tuple[str, ...]:
+    """The names of all runtimes, built in or from plugins, without loading any."""
     return RUNTIMES.names()
 
 
-def runtime(name: str) -> Runtime:
-    """The runtime called `name`."""
+def load_runtime(name: str) -> Runtime:
+    """Load the runtime called `name`."""
     return RUNTIMES.load(name)
 
 
-def runtime_of(recorded: str) -> Runtime | None:
-    """The runtime that a run was recorded with; None where this installation has none so named."""
+def load_recorded_runtime(recorded: str) -> Runtime | None:
+    """The runtime that a run was recorded with; None where it is not installed."""
     try:
         return RUNTIMES.load(recorded)
     except InputError:
         return None
 
 
-def runtimes() -> list[Runtime]:
-    """All runtimes: those built in, then the usable ones of other packages."""
+def load_runtimes() -> list[Runtime]:
+    """Load all runtimes: the built-in ones, then the usable ones of other packages."""
     return [*RUNTIMES.built_in_members(), *RUNTIMES.plugins()]
 
 
-def runtimes_accepting(model: object) -> list[Runtime]:
-    """The runtimes that accept the model, the first choice first."""
-    return [candidate for candidate in runtimes() if _accepts(candidate, model)]
+def find_runtimes_accepting(model: object) -> list[Runtime]:
+    """The runtimes that accept the model, the preferred one first."""
+    return [candidate for candidate in load_runtimes() if _accepts(candidate, model)]
 
 
-def installation_of(runtime: Runtime) -> str:
-    """How to install what a runtime needs; the extra of another package is not ours to name."""
+def describe_installation(runtime: Runtime) -> str:
+    """How to install the packages that a runtime needs."""
     if runtime.name in RUNTIMES.built_in:
         return f"pip install 'syncpoint[{runtime.extra}]'"
-    return f"install what {RUNTIMES.package_of(runtime.name)} needs for it"
+    return f"install the packages that {RUNTIMES.package_of(runtime.name)} needs"
 
 
-def find(model: object, name: str | None = None) -> Runtime:
+def find_runtime(model: object, name: str | None = None) -> Runtime:
     """The runtime called `name`, or else the first that accepts the model."""
-    said = repr(model) if isinstance(model, str) else f"a {type(model).__qualname__} object"
+    description = repr(model) if isinstance(model, str) else f"a {type(model).__qualname__} object"
     if name is not None:
-        asked = runtime(name)
-        if not asked.accepts(model):
-            raise InputError(f"a model for the runtime {name}", said, _cure(asked))
-        return asked
-    for candidate in runtimes():
+        chosen = load_runtime(name)
+        if not chosen.accepts(model):
+            raise InputError(
+                f"the runtime {name} does not accept {description}",
+                cure=_suggest_cure(chosen),
+            )
+        return chosen
+    for candidate in load_runtimes():
         if _accepts(candidate, model):
             return candidate
-    cure = f"tried: {', '.join(candidate.name for candidate in runtimes())}"
+    cure = f"give a model for one of: {', '.join(candidate.name for candidate in load_runtimes())}"
     if isinstance(model, str) and model.endswith(".py"):
-        cure = f"name what gives the model: {model}:attribute"
-    raise InputError("a model that some runtime accepts", said, cure)
+        cure = f"name the attribute that holds the model: {model}:attribute"
+    raise InputError(
+        f"no runtime accepts {description}",
+        cure=cure,
+    )
 
 
-def _cure(asked: Runtime) -> str:
-    if asked.version() is None:
-        return f"it is not installed: {installation_of(asked)}"
-    return f"leave the runtime out to let the model choose among: {', '.join(names())}"
+def _suggest_cure(runtime: Runtime) -> str:
+    if runtime.version() is None:
+        return f"install it: {describe_installation(runtime)}"
+    return f"leave the runtime out, or use another of: {', '.join(runtime_names())}"
 
 
 def _accepts(candidate: Runtime, model: object) -> bool:

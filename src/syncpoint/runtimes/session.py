@@ -1,7 +1,7 @@
-"""What the sessions of all runtimes share: what holds of a run over all its samples.
+"""What the sessions of all runtimes share: the facts of a run over all its samples.
 
-A runtime of another package may use it too; the protocol does not ask for it. Model outputs need
-no help from here: the recorder finds the op that each of them comes from.
+A runtime of another package may use it too; the protocol does not require it. Model outputs need
+no code here: the recorder finds the op that each output comes from.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from syncpoint.run.storage.writer import RunWriter
 
 @dataclass
 class RunTotals:
-    """What holds of all parts of a run together: one sample that differs is enough."""
+    """Facts about all parts of a run together; the observer check fails if one sample differs."""
 
     computed: Counter[str] = field(default_factory=Counter)
-    """How much was computed in each element type."""
+    """Number of elements computed in each element type."""
     observer: Observer = field(default_factory=lambda: Observer(True))
 
 
@@ -38,10 +38,10 @@ class BaseSession:
 
     def totals(self, recorder: Recorder) -> RunTotals:
         """The totals of the run that is being recorded."""
-        found = _TOTALS.get(recorder.writer)
-        if found is None:
-            found = _TOTALS[recorder.writer] = self.new_totals()
-        return found
+        run_totals = _TOTALS.get(recorder.writer)
+        if run_totals is None:
+            run_totals = _TOTALS[recorder.writer] = self.new_totals()
+        return run_totals
 
     def conclude(
         self,
@@ -50,11 +50,10 @@ class BaseSession:
         check: Callable[[], Observer] | None = None,
         **facts: Any,
     ) -> None:
-        """Record what holds of the run after one more sample.
+        """Record the facts of the run after one more sample.
 
-        `computed` says how much of the sample was computed in each element type. `check` runs the
-        model without being observed and compares the outputs; it is not called again after a
-        sample that differed.
+        `computed` is how much of the sample was computed in each element type. `check` runs the
+        plain model and compares the outputs; it is not called after a sample that differed.
         """
         totals = self.totals(recorder)
         totals.computed.update(computed)
@@ -67,6 +66,6 @@ class BaseSession:
         )
 
 
-def recorder_of_step(recorder: Recorder) -> Recorder:
-    """The recorder of the step that a sample stands for, where samples are steps of a sequence."""
+def recorder_for_step(recorder: Recorder) -> Recorder:
+    """The recorder of the step that a sample is, where samples are steps of a sequence."""
     return recorder.for_part(Part(step=max(recorder.part.sample, 0)))

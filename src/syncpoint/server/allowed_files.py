@@ -15,9 +15,9 @@ from typing import Literal
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.run.storage.folder import is_run
-from syncpoint.runtimes.import_path import is_reference
-from syncpoint.runtimes.registry import runtimes_accepting
-from syncpoint.server.session_schema import Entry, Listing
+from syncpoint.runtimes.import_path import is_import_path
+from syncpoint.runtimes.registry import find_runtimes_accepting
+from syncpoint.server.session_schema import FileEntry, FolderListing
 
 _MOST_ENTRIES = 2000
 _MOST_MATCHES = 10_000
@@ -65,20 +65,20 @@ class Folders:
         `package.module:attribute` names no file and is taken as it is: whoever has the token runs
         models on this machine anyway.
         """
-        if is_reference(text):
+        if is_import_path(text):
             where, _, attribute = text.rpartition(":")
             return f"{self._checked(where)}:{attribute}" if where.endswith(".py") else text
         if glob.has_magic(text) and not Path(text).expanduser().exists():
             return self._pattern(text)
         return self._checked(text)
 
-    def listing(self, text: str = "") -> Listing:
+    def listing(self, text: str = "") -> FolderListing:
         """What is in a folder; without one, the folders themselves."""
         if not text:
             roots = _known([self._entry(root, str(root)) for root in self.roots])
             if len(roots) == 1:
                 return self.listing(str(self.roots[0]))
-            return Listing(path="", parent=None, entries=roots, left_out=0)
+            return FolderListing(path="", parent=None, entries=roots, left_out=0)
         folder = self.resolve(text)
         if not folder.is_dir():
             raise InputError("a folder", text)
@@ -96,7 +96,7 @@ class Folders:
             parent = self.text_of(folder.parent)
         elif len(self.roots) > 1:
             parent = ""
-        return Listing(
+        return FolderListing(
             path=self.text_of(folder),
             parent=parent,
             entries=entries,
@@ -128,12 +128,12 @@ class Folders:
             self.resolve(match)
         return plain
 
-    def _entry(self, path: Path, name: str) -> Entry | None:
+    def _entry(self, path: Path, name: str) -> FileEntry | None:
         with suppress(OSError, RuntimeError, InputError):
             self.resolve(str(path))
             facts = path.stat()
             kind = kind_of(path)
-            return Entry(
+            return FileEntry(
                 name=name,
                 path=self.text_of(path),
                 kind=kind,
@@ -143,7 +143,7 @@ class Folders:
         return None
 
 
-def _known(entries: Sequence[Entry | None]) -> list[Entry]:
+def _known(entries: Sequence[FileEntry | None]) -> list[FileEntry]:
     return [entry for entry in entries if entry is not None]
 
 
@@ -158,6 +158,6 @@ def kind_of(path: Path) -> Kind:
         return "python"
     elif path.suffix in _DATA:
         return "inputs"
-    if runtimes_accepting(str(path)):
+    if find_runtimes_accepting(str(path)):
         return "model"
     return "folder" if path.is_dir() else "file"

@@ -11,20 +11,20 @@ from typing import Any
 
 from syncpoint.errors import InputError
 from syncpoint.metrics.limits import PRESETS, coarsest, is_coarser
-from syncpoint.page.overview import CHOOSABLE
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.page.overview import CHOOSABLE_METRICS
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.inputs.shapes import parse_shape
 from syncpoint.runtimes.options import parse_options
-from syncpoint.runtimes.registry import find, runtimes_accepting
+from syncpoint.runtimes.registry import find_runtime, find_runtimes_accepting
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import as_text, look
-from syncpoint.server.session_schema import Seen, SessionSpec, SideSpec
+from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec
 
 _MADE = re.compile(r"random(:\d+)?|zeros|ones")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ComparisonPlan:
     """A comparison that may be made: every path in it lies where it may."""
 
     target: str
@@ -42,13 +42,15 @@ class Plan:
     def opens(self, side: str) -> bool:
         """Whether a side is a recording, which is opened, and no model, which is run."""
         path = {"target": self.target, "reference": self.reference}.get(side)
-        return path is not None and not runtimes_accepting(path)
+        return path is not None and not find_runtimes_accepting(path)
 
     @classmethod
-    def of(cls, spec: SessionSpec, folders: Folders) -> Plan:
+    def of(cls, spec: SessionSpec, folders: Folders) -> ComparisonPlan:
         """Check what was asked; the first thing that cannot be used is an InputError."""
-        if spec.metric not in CHOOSABLE:
-            raise InputError("a metric", repr(spec.metric), f"one of {', '.join(CHOOSABLE)}")
+        if spec.metric not in CHOOSABLE_METRICS:
+            raise InputError(
+                "a metric", repr(spec.metric), f"one of {', '.join(CHOOSABLE_METRICS)}"
+            )
         if spec.preset != "auto" and spec.preset not in PRESETS:
             raise InputError("a preset", repr(spec.preset), f"auto, {', '.join(PRESETS)}")
         for text in spec.shapes:
@@ -113,7 +115,7 @@ class Plan:
         return f"{_stem(self.target)}_against_{_stem(self.reference)}"
 
 
-def warnings(target: Seen, reference: Seen) -> list[str]:
+def warnings(target: PathPreview, reference: PathPreview) -> list[str]:
     """What looks wrong before anything is run."""
     sides = [_coarsest(seen.precision) for seen in (target, reference)]
     if all(sides) and is_coarser(sides[1], sides[0]):
@@ -121,7 +123,7 @@ def warnings(target: Seen, reference: Seen) -> list[str]:
     return []
 
 
-def said_precision(folders: Folders, side: SideSpec) -> Seen:
+def said_precision(folders: Folders, side: SideSpec) -> PathPreview:
     """What is at a side's path, with the precision that its options ask for."""
     seen = look(folders, side.path)
     asked = side.options.get("dtype", "")
@@ -138,24 +140,24 @@ def _path(side: SideSpec, role: str, folders: Folders) -> str:
     if not text:
         raise InputError(f"a {role}", "nothing", "type a path or choose one")
     named = folders.allowed(text)
-    if not is_reference(text) and not folders.resolve(text).exists():
+    if not is_import_path(text) and not folders.resolve(text).exists():
         raise InputError(f"a {role}", f"nothing at {text}", "check the path")
     return named
 
 
 def _inputs(text: str, folders: Folders) -> str:
     named = folders.allowed(text)
-    if not (is_reference(text) or has_magic(text)) and not folders.resolve(text).exists():
+    if not (is_import_path(text) or has_magic(text)) and not folders.resolve(text).exists():
         raise InputError("inputs", f"nothing at {text}", "check the path")
     return named
 
 
 def _options(side: SideSpec, folders: Folders) -> dict[str, str]:
     text = side.path.strip()
-    taken = runtimes_accepting(text)
-    if not taken or (not is_reference(text) and _is_recording(folders, text)):
+    taken = find_runtimes_accepting(text)
+    if not taken or (not is_import_path(text) and _is_recording(folders, text)):
         return {}
-    chosen = find(text, side.runtime or None)
+    chosen = find_runtime(text, side.runtime or None)
     parse_options(chosen, side.options)
     options = {} if chosen is taken[0] else {"runtime": chosen.name}
     defaults = {option.name: as_text(option.default) for option in chosen.options()}

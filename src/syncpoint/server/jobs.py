@@ -20,9 +20,9 @@ from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.page.schema import Problem
-from syncpoint.server.comparison_request import Plan
+from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.output_folders import clear_output_folder, create_output_folder
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import (
     DriftSoFar,
     JobList,
@@ -59,7 +59,7 @@ class _Progress:
 class Job:
     """One comparison that was asked for."""
 
-    plan: Plan
+    plan: ComparisonPlan
     out: Path
     command: str
     spec: SessionSpec | None = None
@@ -103,7 +103,7 @@ class Jobs:
         self,
         out: Path,
         made: Callable[[Path], str],
-        memory: Memory | None = None,
+        memory: SessionMemory | None = None,
         limits: ProcessLimits | None = None,
     ) -> None:
         """`out` is where comparisons are kept; `made` is told of each, and gives its name. Each
@@ -120,7 +120,7 @@ class Jobs:
         self._thread: threading.Thread | None = None
 
     def start(
-        self, plan: Plan, command: Callable[[str], str], spec: SessionSpec | None = None
+        self, plan: ComparisonPlan, command: Callable[[str], str], spec: SessionSpec | None = None
     ) -> Job:
         """Ask for a comparison; `command` gives its command line for a folder's text."""
         with self._changed:
@@ -129,7 +129,7 @@ class Jobs:
             return self._added(Job(plan=plan, out=out, command=command(str(out)), spec=spec))
 
     def take_up(
-        self, plan: Plan, command: Callable[[str], str], spec: SessionSpec, out: Path
+        self, plan: ComparisonPlan, command: Callable[[str], str], spec: SessionSpec, out: Path
     ) -> Job:
         """Go on with the unfinished comparison in the folder `out` of an earlier server."""
         with self._changed:
@@ -266,9 +266,7 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                job.problem = Problem(
-                    expected="the comparison to be made", found=describe_error(error)
-                )
+                job.problem = Problem(problem=f"the comparison failed: {describe_error(error)}")
             with self._changed:
                 self._settle(job)
 
@@ -297,7 +295,7 @@ class Jobs:
             if event["kind"] == "step":
                 self._step(job, event)
             elif event["kind"] == "problem":
-                job.problem = Problem(**{k: str(event[k]) for k in ("expected", "found", "cure")})
+                job.problem = Problem(problem=str(event["problem"]), cure=str(event["cure"]))
             elif event["kind"] == "done":
                 job.finished = True
                 job.verdict, job.headline = str(event["verdict"]), str(event["headline"])
@@ -351,7 +349,7 @@ class Jobs:
         self._touch(job)
 
 
-def _stages(plan: Plan) -> dict[str, _Progress]:
+def _stages(plan: ComparisonPlan) -> dict[str, _Progress]:
     stages = {stage.value: _Progress() for stage in Stage}
     if plan.introduced == "off":
         stages[Stage.INTRODUCED.value].state = "left out"

@@ -8,12 +8,12 @@ from typing import Any
 
 from syncpoint.errors import InputError
 from syncpoint.page.schema import Problem
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.options import parse_options
-from syncpoint.runtimes.registry import find
+from syncpoint.runtimes.registry import find_runtime
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.path_preview import look
-from syncpoint.server.session_schema import InputForm, Seen, SideSpec
+from syncpoint.server.session_schema import InputForm, PathPreview, SideSpec
 from syncpoint.server.worker_process import Process
 
 _LONGEST = 120.0
@@ -29,16 +29,16 @@ class Checks:
         self._process: Process | None = None
         self._closed = False
 
-    def check(self, side: SideSpec) -> Seen:
+    def check(self, side: SideSpec) -> PathPreview:
         """What is at the path, once it has been opened: code of the model is run."""
         text = side.path.strip()
         named = self._folders.allowed(text)
         seen = look(self._folders, text)
         if seen.kind != "model":
             return seen
-        if not is_reference(text) and not self._folders.resolve(text).exists():
+        if not is_import_path(text) and not self._folders.resolve(text).exists():
             raise InputError("a model", f"nothing at {text}", "check the path")
-        runtime = find(text, side.runtime or None)
+        runtime = find_runtime(text, side.runtime or None)
         parse_options(runtime, side.options)
         order = {"check": {"model": named, "runtime": runtime.name, "options": side.options}}
         with self._one:
@@ -50,7 +50,7 @@ class Checks:
         if self._process is not None:
             self._process.end()
 
-    def _ask(self, order: dict[str, Any], seen: Seen) -> Seen:
+    def _ask(self, order: dict[str, Any], seen: PathPreview) -> PathPreview:
         self._process = process = Process(order)
         limit = threading.Timer(_LONGEST, process.end)
         limit.start()
@@ -71,9 +71,8 @@ class Checks:
             )
         problem = Problem.of(process.failure())
         if found.get("kind") == "problem":
-            problem = Problem(**{k: str(found[k]) for k in ("expected", "found", "cure")})
-        said = f"expected {problem.expected}; found {problem.found}"
-        return seen.model_copy(update={"text": said, "problem": problem})
+            problem = Problem(problem=str(found["problem"]), cure=str(found["cure"]))
+        return seen.model_copy(update={"text": problem.problem, "problem": problem})
 
 
 def _text(found: dict[str, Any]) -> str:

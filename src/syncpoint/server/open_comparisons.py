@@ -10,7 +10,7 @@ from pathlib import Path
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.errors import InputError
-from syncpoint.page.open_comparison import Opened, ResultInMemory, name_of
+from syncpoint.page.open_comparison import OpenComparison, ResultInMemory, comparison_id
 
 _MOST_OPEN = 4
 
@@ -26,15 +26,15 @@ class Library:
     """Comparisons of this process that are not saved."""
 
     def __post_init__(self) -> None:
-        self._known = {name_of(path): path for path in self.paths}
+        self._known = {comparison_id(path): path for path in self.paths}
         self._in_memory = {result.id: result for result in self.in_memory}
-        self._open: OrderedDict[tuple[str, str], Opened] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], OpenComparison] = OrderedDict()
         self._lock = threading.Lock()
 
     def add(self, path: Path) -> str:
         """Let a comparison be looked at; its name."""
-        self._known[name_of(path)] = path
-        return name_of(path)
+        self._known[comparison_id(path)] = path
+        return comparison_id(path)
 
     def known(self) -> dict[str, Path]:
         """All comparisons that may be looked at, newest first."""
@@ -43,16 +43,16 @@ class Library:
             for path in folder.glob(f"*/{JSON_NAME}"):
                 if not path.parent.resolve().is_relative_to(folder.resolve()):
                     continue  # a link that leads out
-                found.setdefault(name_of(path.parent), path.parent)
+                found.setdefault(comparison_id(path.parent), path.parent)
         there = {name: path for name, path in found.items() if is_comparison(path)}
         return dict(sorted(there.items(), key=lambda item: -(item[1] / JSON_NAME).stat().st_mtime))
 
-    def get(self, name: str, limits: str = "") -> Opened:
+    def get(self, name: str, limits: str = "") -> OpenComparison:
         """An open comparison; the least recently used one is let go."""
         with self._lock:
             key = (name, limits)
             if key not in self._open:
-                self._open[key] = Opened(self._find(name), limits)
+                self._open[key] = OpenComparison(self._find(name), limits)
                 while len(self._open) > _MOST_OPEN:
                     self._open.popitem(last=False)
             self._open.move_to_end(key)

@@ -24,14 +24,14 @@ from syncpoint.files.sealed_json import Document
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.page.encoding import json_number
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.page.schema import Level, Number, Problem
 from syncpoint.reports.verdict_line import qualify_verdict
 from syncpoint.run.storage.journal import read_first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.output_folders import has_measurements
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
 _HEAD = 1 << 20
@@ -71,7 +71,7 @@ class PastList:
 
     folders: Folders
     out: Path
-    memory: Memory | None = None
+    memory: SessionMemory | None = None
     _read: dict[Path, tuple[list[_Stamp], PastComparison]] = field(default_factory=dict)
     _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class PastList:
         spec = self.memory.asked(path) if self.memory is not None else None
         said = (spec.target.path, spec.reference.path) if spec else _asked(path)
         cure = "go on with it" if spec else "go on with it by its command and --resume"
-        problem = Problem(expected="a finished comparison", found="interrupted", cure=cure)
+        problem = Problem(problem="interrupted before it was finished", cure=cure)
         return self._broken(path, problem).model_copy(
             update={
                 "target": _label({"model": said[0]}) if said[0] else "",
@@ -179,7 +179,7 @@ class PastList:
             target, reference = about["target"], about["reference"]
             coverage = Coverage.of_saved(about)
             return PastComparison(
-                id=name_of(path),
+                id=comparison_id(path),
                 name=path.name.removesuffix(".cmp"),
                 path=self.folders.text_of(path),
                 when=_when(about, modified),

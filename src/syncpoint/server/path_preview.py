@@ -16,18 +16,18 @@ from syncpoint.page.schema import Problem
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import ModelPreview, Option, Previews, Runtime
-from syncpoint.runtimes.registry import RUNTIMES, installation_of, runtimes_accepting
+from syncpoint.runtimes.registry import RUNTIMES, describe_installation, find_runtimes_accepting
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.session_schema import InputForm, OptionForm, RuntimeForm, Seen
+from syncpoint.server.session_schema import InputForm, OptionForm, PathPreview, RuntimeForm
 
 _MOST_SOURCE = 4 << 20
 _MOST_FILES = 10_000
 _TYPES = {bool: "boolean", int: "integer", float: "number"}
 
 
-def look(folders: Folders, text: str) -> Seen:
+def look(folders: Folders, text: str) -> PathPreview:
     """What `text` names."""
     said = text.strip()
     try:
@@ -36,11 +36,11 @@ def look(folders: Folders, text: str) -> Seen:
         return _said(said, "nothing", str(error), problem=Problem.of(error))
 
 
-def _seen(folders: Folders, text: str) -> Seen:
+def _seen(folders: Folders, text: str) -> PathPreview:
     if not text:
         return _said(text, "nothing", "")
     folders.allowed(text)
-    if is_reference(text):
+    if is_import_path(text):
         return _code(folders, text)
     path = folders.resolve(text)
     if not path.exists():
@@ -57,7 +57,7 @@ def _seen(folders: Folders, text: str) -> Seen:
     found = find_format(path)
     if found is not None:
         return _recording(open_as(found, path), path, text)
-    taken = runtimes_accepting(text)
+    taken = find_runtimes_accepting(text)
     if taken:
         return _model(path, text, taken)
     if path.is_dir():
@@ -67,9 +67,9 @@ def _seen(folders: Folders, text: str) -> Seen:
     )
 
 
-def _code(folders: Folders, text: str) -> Seen:
+def _code(folders: Folders, text: str) -> PathPreview:
     where, _, attribute = text.rpartition(":")
-    taken = _forms(runtimes_accepting(text))
+    taken = _forms(find_runtimes_accepting(text))
     if not where.endswith(".py"):
         said = "Models are code. It runs when you press Compare."
         return _said(text, "model", said, sure=False, runtimes=taken)
@@ -87,7 +87,7 @@ def _code(folders: Folders, text: str) -> Seen:
     return _said(text, "model", said, sure=False, runtimes=taken)
 
 
-def _model(path: Path, text: str, taken: list[Runtime]) -> Seen:
+def _model(path: Path, text: str, taken: list[Runtime]) -> PathPreview:
     size = _size(_bytes_of(path))
     inputs: list[InputForm] = []
     precision, said, sure = "", f"{size}; it is opened when you press Compare", False
@@ -113,7 +113,7 @@ def _preview(path: Path, taken: list[Runtime]) -> ModelPreview | None:
     return None
 
 
-def _recording(run: Run, path: Path, text: str) -> Seen:
+def _recording(run: Run, path: Path, text: str) -> PathPreview:
     given = [t for t in run.tensors if t.key.role is Role.MODEL_INPUT]
     floats = (Kind.FLOAT, Kind.COMPLEX)
     precision = run.info.precision or "+".join(
@@ -149,8 +149,8 @@ def _said(
     recorded: bool = False,
     candidates: list[str] | None = None,
     problem: Problem | None = None,
-) -> Seen:
-    return Seen(
+) -> PathPreview:
+    return PathPreview(
         path=path,
         kind=kind,  # type: ignore[arg-type]
         text=text,
@@ -194,7 +194,7 @@ def _forms(taken: list[Runtime]) -> list[RuntimeForm]:
         RuntimeForm(
             name=runtime.name,
             version=runtime.version() or "",
-            cure="" if runtime.version() else installation_of(runtime),
+            cure="" if runtime.version() else describe_installation(runtime),
             options=[_form(option) for option in runtime.options()],
         )
         for runtime in taken

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from syncpoint.server.access_guard import Guard
-    from syncpoint.server.session import Session
+    from syncpoint.server.session import ComparisonSession
 
 HOST = "127.0.0.1"
 PORT = 7410
@@ -31,7 +31,7 @@ def serve(
     *,
     port: int | None = None,
     browser: bool = True,
-    session: Session | None = None,
+    session: ComparisonSession | None = None,
 ) -> None:
     """Serve until interrupted. `say` is given the address to open; `page` is a path in it.
 
@@ -63,14 +63,14 @@ def serve(
 
 
 def prepare_server(
-    library: Library, page: str, listening: socket.socket, session: Session | None = None
+    library: Library, page: str, listening: socket.socket, session: ComparisonSession | None = None
 ) -> tuple[str, uvicorn.Config]:
     """The address to open, with a token of its own, and what is served on the socket."""
-    from syncpoint.server.app import guarded
+    from syncpoint.server.app import create_guarded_app
 
     token = secrets.token_urlsafe(18)
     port = listening.getsockname()[1]
-    config = server_config(guarded(library, token, port, session))
+    config = server_config(create_guarded_app(library, token, port, session))
     return f"http://{HOST}:{port}{page}?token={token}", config
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncpoint.errors import CaptureError
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.open_comparisons import Library
 from syncpoint.server.run_server import bound, open_browser, prepare_server, require_web
 
@@ -26,7 +26,7 @@ _STOP_SECONDS = 5.0
 """Time for answers that are being sent when the server is stopped."""
 
 
-class View:
+class ServedComparison:
     """A comparison that is being served."""
 
     def __init__(self, server: uvicorn.Server, listening: socket.socket, address: str) -> None:
@@ -63,16 +63,16 @@ class View:
             self._error = error
 
     def __repr__(self) -> str:
-        return f"<View {self.address}>"
+        return f"<ServedComparison {self.address}>"
 
 
-def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> View:
+def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> ServedComparison:
     """Serve a comparison of this process, or a saved one, until it is stopped."""
     require_web("view")
     import uvicorn
 
     if isinstance(comparison, Path):
-        library, name = Library([comparison]), name_of(comparison)
+        library, name = Library([comparison]), comparison_id(comparison)
     else:
         library, name = Library(in_memory=[comparison]), comparison.id
     library.get(name)  # says what is wrong with it before anything is served
@@ -81,7 +81,7 @@ def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> 
         address, config = prepare_server(library, f"/c/{name}", listening)
         # The page keeps its connections open; they are closed when the server is stopped.
         config.timeout_graceful_shutdown = 1
-        served = View(uvicorn.Server(config), listening, address)
+        served = ServedComparison(uvicorn.Server(config), listening, address)
     except BaseException:
         listening.close()
         raise

@@ -13,28 +13,28 @@ from syncpoint.comparison.storage.progress_log import can_resume
 from syncpoint.errors import InputError
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_request import Plan, said_precision, warnings
+from syncpoint.server.comparison_request import ComparisonPlan, said_precision, warnings
 from syncpoint.server.jobs import Job, Jobs
 from syncpoint.server.model_check import Checks
 from syncpoint.server.open_comparisons import Library
 from syncpoint.server.output_folders import free_output_path
 from syncpoint.server.past_comparisons import PastList
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import Command, MetricChoice, SessionInfo, SessionSpec
 from syncpoint.server.unfinished_view import Glimpses
 from syncpoint.server.worker_process import ProcessLimits
 
 
 @dataclass(kw_only=True)
-class Session:
+class ComparisonSession:
     """What the routes of a session work on."""
 
     folders: Folders
     out: Path
     library: Library
-    memory: Memory
+    memory: SessionMemory
     limits: ProcessLimits | None = None
     """What each comparison may use before it is ended."""
 
@@ -55,20 +55,22 @@ class Session:
             form=self.memory.form,
             folders=[self.folders.text_of(root) for root in self.folders.roots],
             out=self.folders.text_of(self.out),
-            metrics=[MetricChoice(id=name, title=CATALOGUE[name].title) for name in CHOOSABLE],
+            metrics=[
+                MetricChoice(id=name, title=CATALOGUE[name].title) for name in CHOOSABLE_METRICS
+            ],
             presets=["auto", *PRESETS],
         )
 
     def command(self, spec: SessionSpec) -> Command:
         """The same comparison for the shell, and what looks wrong about it."""
-        plan = Plan.of(spec, self.folders)
+        plan = ComparisonPlan.of(spec, self.folders)
         sides = [said_precision(self.folders, side) for side in (spec.target, spec.reference)]
         out = self.folders.text_of(free_output_path(self.out, plan.name))
         return Command(command=plan.command(out), warnings=warnings(sides[0], sides[1]))
 
     def compare(self, spec: SessionSpec) -> Job:
         """Ask for a comparison."""
-        plan = Plan.of(spec, self.folders)
+        plan = ComparisonPlan.of(spec, self.folders)
         return self.jobs.start(plan, self._command(plan), spec)
 
     def go_on(self, text: str) -> Job:
@@ -85,7 +87,7 @@ class Session:
                 repr(text),
                 "go on with others by their command and --resume",
             )
-        plan = Plan.of(spec, self.folders)
+        plan = ComparisonPlan.of(spec, self.folders)
         return self.jobs.take_up(plan, self._command(plan), spec, folder)
 
     def so_far(self, text: str) -> str:
@@ -97,10 +99,10 @@ class Session:
         spec = None if job is not None else self.memory.asked(folder)
         if job is None and spec is None:
             raise InputError("a comparison that was begun on this page", repr(text))
-        plan = job.plan if job is not None else Plan.of(spec, self.folders)  # type: ignore[arg-type]
+        plan = job.plan if job is not None else ComparisonPlan.of(spec, self.folders)  # type: ignore[arg-type]
         return self.glimpses.look(folder, plan)
 
-    def _command(self, plan: Plan) -> Callable[[str], str]:
+    def _command(self, plan: ComparisonPlan) -> Callable[[str], str]:
         return lambda out: plan.command(self.folders.text_of(Path(out)))
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ def open_session(
     target: str = "",
     reference: str = "",
     limits: ProcessLimits | None = None,
-) -> tuple[Session, Library]:
+) -> tuple[ComparisonSession, Library]:
     """A session over some folders, and its library of comparisons."""
     out = out.resolve()
     looked_into = Folders(folders, out)
@@ -125,7 +127,7 @@ def open_session(
     for path in (target, reference):
         if path:
             looked_into.allowed(path)
-    memory = Memory(out, target, reference)
-    return Session(
+    memory = SessionMemory(out, target, reference)
+    return ComparisonSession(
         folders=looked_into, out=out, library=library, memory=memory, limits=limits
     ), library

@@ -23,7 +23,7 @@ FOLDER = ".session"
 _LARGEST = 1 << 20
 
 
-class Memory:
+class SessionMemory:
     """What is remembered of the comparisons in `out`; where that cannot be written, while the
     server lives. Nothing is written before `out` exists."""
 

@@ -43,7 +43,7 @@ class InputForm(Schema):
     dtype: str
 
 
-class Seen(Schema):
+class PathPreview(Schema):
     """What is at a path. Looking runs no model."""
 
     path: str
@@ -62,7 +62,7 @@ class Seen(Schema):
     problem: Problem | None
 
 
-class Entry(Schema):
+class FileEntry(Schema):
     """A file or folder to choose."""
 
     name: str
@@ -72,13 +72,13 @@ class Entry(Schema):
     modified: float
 
 
-class Listing(Schema):
+class FolderListing(Schema):
     """One of the folders that may be looked into; all of them where no folder is named."""
 
     path: str
     parent: str | None
     """Null where there is no way up."""
-    entries: list[Entry]
+    entries: list[FileEntry]
     left_out: int
     """Entries beyond those that one answer holds."""
 

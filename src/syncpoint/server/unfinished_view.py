@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
-from syncpoint.server.comparison_request import Plan
+from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.worker_process import Process
 
 _LOOKS = "syncpoint-looks-"
@@ -41,7 +41,7 @@ class Glimpses:
         self._known: dict[tuple[Path, int], str] = {}
         self._process: Process | None = None
 
-    def look(self, folder: Path, plan: Plan) -> str:
+    def look(self, folder: Path, plan: ComparisonPlan) -> str:
         """The name of what the unfinished comparison in `folder` has come to."""
         with self._one:
             try:
@@ -80,9 +80,11 @@ class Glimpses:
         limit.cancel()
         self._process = None
         if said.get("kind") == "problem":
-            raise InputError(*(str(said[k]) for k in ("expected", "found", "cure")))
+            raise InputError(str(said["problem"]), cure=str(said["cure"]))
         if said.get("kind") != "written":
-            raise CaptureError("what is finished to be read", process.failure().found)
+            raise CaptureError(
+                f"cannot read the unfinished comparison: {process.failure().problem}"
+            )
 
 
 def place_for_looks() -> tuple[Path, RunLock]:

@@ -52,7 +52,7 @@ class Printed:
     drawn again, or a line that has gone on."""
 
 
-class Lines:
+class OutputLines:
     """Cuts a stream of bytes in lines of bounded length, whatever is sent."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Process:
         """What the models print, as it comes."""
         assert self._process.stderr is not None
         handle = self._process.stderr.fileno()
-        lines = Lines()
+        lines = OutputLines()
         while True:
             if lines.unfinished and not select.select([handle], [], [], _UNFINISHED)[0]:
                 yield lines.so_far()
@@ -165,11 +165,12 @@ class Process:
 
     def failure(self) -> CaptureError:
         """Why it ended without a word, once it has ended."""
-        expected = "the models to run to their end"
+        cure = "read the last lines of the log"
         if self._exceeded:
-            return CaptureError(expected, self._exceeded, "the log has its last words")
+            return CaptureError(f"the models did not run to their end: {self._exceeded}", cure=cure)
         event, cause = describe_end(self._process.returncode)
-        return CaptureError(expected, event, f"{cause}; the log has its last words")
+        problem = f"the models did not run to their end: {event}"
+        return CaptureError(problem, cure=f"{cause}; {cure}")
 
     def _take_along(self) -> None:
         """When the process has ended, end what it started and left running.

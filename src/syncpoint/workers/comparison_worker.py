@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from syncpoint.comparison.events import Stage, Step
 from syncpoint.errors import NoShape, SyncpointError
-from syncpoint.runtimes.inputs.shapes import Shape
+from syncpoint.runtimes.inputs.shapes import InputShape
 
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
@@ -85,17 +85,16 @@ def main() -> None:
     except NoShape as error:
         # The form has a field where the command line has an option.
         cure = f"fill in Shapes, such as {error.example}, or take the inputs from a file"
-        teller.tell("problem", expected=error.expected, found=error.found, cure=cure)
+        teller.tell("problem", problem=error.problem, cure=cure)
     except SyncpointError as error:
-        teller.tell("problem", expected=error.expected, found=error.found, cure=error.cure)
+        teller.tell("problem", problem=error.problem, cure=error.cure)
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:  # models may raise anything, SystemExit too
         from syncpoint.runtimes.exception_text import one_line
 
         traceback.print_exc()
-        found = f"{one_line(error)}"
-        teller.tell("problem", expected="the comparison to be made", found=found, cure="")
+        teller.tell("problem", problem=f"the comparison failed: {one_line(error)}", cure="")
 
 
 def _print_at_once() -> None:
@@ -112,10 +111,10 @@ def _check(order: dict[str, Any], teller: Teller) -> None:
     """Open a model, run nothing, and say what it takes."""
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import runtime
+    from syncpoint.runtimes.registry import load_runtime
 
     began = time.monotonic()
-    chosen = runtime(order["runtime"])
+    chosen = load_runtime(order["runtime"])
     session = chosen.open(order["model"], parse_options(chosen, order["options"]))
     declared = session.inputs() if isinstance(session, Declares) else ()
     inputs = [
@@ -151,7 +150,9 @@ def _compare(order: dict[str, Any], teller: Teller) -> None:
     from syncpoint.reports.verdict_line import verdict_line
 
     call = dict(order["call"])
-    shapes = {name: Shape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()}
+    shapes = {
+        name: InputShape(tuple(dims), dtype) for name, (dims, dtype) in call["shapes"].items()
+    }
     out = Path(order["out"])
     comparison = api.compare(
         call.pop("target"),

@@ -13,7 +13,7 @@ from syncpoint.supervision.scratch_folder import scratch_folder
 if TYPE_CHECKING:
     from syncpoint.run.events import EventSink
     from syncpoint.run.reader import Run
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
     from syncpoint.runtimes.protocol import Inputs
 
 GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
@@ -35,7 +35,7 @@ def capture(
     record: str = "values",
     filter: str | None = None,
     max_bytes: int | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
     **options: Any,
@@ -76,7 +76,7 @@ def capture_model(
     record: str = "values",
     filter: str | None = None,
     max_bytes: int | None = None,
-    shapes: Mapping[str, Shape | tuple[int, ...]] | None = None,
+    shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     overwrite: bool = False,
     events: EventSink | None = None,
 ) -> Run:
@@ -90,7 +90,7 @@ def capture_model(
     from syncpoint.runtimes.inputs.read_inputs import read_inputs
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
-    from syncpoint.runtimes.registry import RUNTIMES, find
+    from syncpoint.runtimes.registry import RUNTIMES, find_runtime
 
     if inputs is None:
         raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
@@ -98,7 +98,7 @@ def capture_model(
         raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
     if out is not None:
         check_new_run_path(Path(out), overwrite)  # before minutes of loading and running a model
-    chosen = find(model, runtime)
+    chosen = find_runtime(model, runtime)
     settings = parse_options(chosen, options)
     label = str(model) if isinstance(model, str | Path) else describe_model(model)
     with (
@@ -148,6 +148,6 @@ def describe_model(model: object) -> str:
 
 def inputs_of(run: Run | None) -> list[Inputs] | None:
     """The inputs that a run was recorded with, one for each sample; None where there are none."""
-    from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
+    from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
-    return (recorded_inputs(run) or None) if run is not None else None
+    return (read_recorded_inputs(run) or None) if run is not None else None

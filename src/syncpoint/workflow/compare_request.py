@@ -14,7 +14,7 @@ from syncpoint.workflow.capture import describe_model
 if TYPE_CHECKING:
     from syncpoint.comparison.judge_rows import Choice
     from syncpoint.matching.matchers.map_file import MapFile
-    from syncpoint.runtimes.inputs.shapes import Shape
+    from syncpoint.runtimes.inputs.shapes import InputShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ComparisonRequest:
     inputs: object
     target_options: Mapping[str, Any]
     reference_options: Mapping[str, Any]
-    shapes: Mapping[str, Shape | tuple[int, ...]]
+    shapes: Mapping[str, InputShape | tuple[int, ...]]
     reference_model: object
     through: object = None
 

@@ -155,7 +155,7 @@ def diagnose_again(
 def _prepared(preprocess: object, raw: object) -> dict[str, Any]:
     """What both pipelines make of the raw sample. Asked for by name, so what goes wrong in them
     ends the work."""
-    from syncpoint.diagnosis.processing.pipelines import prepared, raw_sample
+    from syncpoint.diagnosis.processing.pipelines import load_raw_sample, run_pipeline
 
     pipelines = tuple(preprocess) if isinstance(preprocess, Iterable) else ()
     if len(pipelines) != 2 or raw is None:
@@ -164,7 +164,7 @@ def _prepared(preprocess: object, raw: object) -> dict[str, Any]:
             f"{len(pipelines)} and {'none' if raw is None else 'one'}",
             "give --preprocess twice, the target's first, and --raw FILE",
         )
-    return {"prepared": tuple(prepared(one, raw_sample(raw)) for one in pipelines)}
+    return {"prepared": tuple(run_pipeline(one, load_raw_sample(raw)) for one in pipelines)}
 
 
 def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:

@@ -76,13 +76,13 @@ def _describe() -> Installation:
     from syncpoint.dumps.protocol import Saves
     from syncpoint.dumps.registry import iter_formats
     from syncpoint.metrics import _kernel
-    from syncpoint.runtimes.registry import installation_of, runtimes
+    from syncpoint.runtimes.registry import describe_installation, load_runtimes
 
     known = []
-    for runtime in runtimes():
+    for runtime in load_runtimes():
         version = runtime.version()
         options = () if version is None else tuple(runtime.options())
-        cure = installation_of(runtime)
+        cure = describe_installation(runtime)
         known.append(RuntimeInfo(runtime.name, version, runtime.extra, options, cure))
     plugins, left_out = _describe_plugins()
     return Installation(

@@ -30,7 +30,7 @@ from syncpoint.run.dtypes import from_numpy as dtype_of
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, RunInfo, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.arrays import Taken, taken
+from syncpoint.runtimes.arrays import RecordableArray, to_recordable
 
 if TYPE_CHECKING:
     from syncpoint.runtimes.torch.module_hooks import Attachment
@@ -266,18 +266,18 @@ class Recording:
     ) -> TensorKey | None:
         """Record a tensor, or note why it cannot be: a model must not stop for that."""
         try:
-            value = taken(value)
+            value = to_recordable(value)
         except SyncpointError as error:
             self._recorder.note(f"{op} {role} {index} was not recorded: {error}")
             return None
         return self._write(op, value, role, index, part, name, "", alias_of)
 
-    def _read(self, name: Any, value: Any, dims: str | None) -> tuple[Taken, str]:
+    def _read(self, name: Any, value: Any, dims: str | None) -> tuple[RecordableArray, str]:
         """The value and the text of its axes, both checked before anything is recorded."""
         if not isinstance(name, str) or not name:
             raise InputError("the name of a tensor", repr(name)[:80])
         try:
-            found = taken(value)
+            found = to_recordable(value)
         except SyncpointError as error:
             raise InputError(f"for {name} {error.expected}", error.found, error.cure) from error
         if dims is None:
@@ -310,7 +310,7 @@ class Recording:
     def _write(
         self,
         op: OpKey,
-        value: Taken,
+        value: RecordableArray,
         role: Role,
         index: int,
         part: Part,

@@ -97,9 +97,9 @@ def _makes_steps(side: OpenedSide) -> bool:
     if "steps" not in side.options:
         return False
     from syncpoint.runtimes.options import parse_options
-    from syncpoint.runtimes.registry import find
+    from syncpoint.runtimes.registry import find_runtime
 
-    runtime = find(side.source, side.options.get("runtime"))
+    runtime = find_runtime(side.source, side.options.get("runtime"))
     return parse_options(runtime, runtime_options(side.options)).get("steps") is True
 
 
@@ -117,9 +117,9 @@ def is_in_steps(run: Run) -> bool:
 
 def can_make_steps(model: object, options: Mapping[str, Any]) -> bool:
     """Whether the runtime of a model has the option `steps`."""
-    from syncpoint.runtimes.registry import find
+    from syncpoint.runtimes.registry import find_runtime
 
-    return any(o.name == "steps" for o in find(model, options.get("runtime")).options())
+    return any(o.name == "steps" for o in find_runtime(model, options.get("runtime")).options())
 
 
 def runtime_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,9 +274,9 @@ def open_recording(source: object) -> Run | None:
     if not isinstance(source, str | Path):
         return None
     from syncpoint.dumps.open_dump import open_recognized
-    from syncpoint.runtimes.registry import runtimes_accepting
+    from syncpoint.runtimes.registry import find_runtimes_accepting
 
     run = open_recognized(Path(source))
-    if run is None and not runtimes_accepting(source):
+    if run is None and not find_runtimes_accepting(source):
         return open_run(source)  # says what is wrong with the path
     return run

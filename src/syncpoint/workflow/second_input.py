@@ -30,13 +30,13 @@ class SecondInputRuns:
 
     def record_runs(self) -> tuple[Run, Run]:
         """Record the target and the reference on a perturbed input."""
-        from syncpoint.runtimes.inputs.perturbed import second_inputs
+        from syncpoint.runtimes.inputs.perturbed import perturb_inputs
 
         target, reference = self._sides
         if target.samples is None or reference.samples is None:
             raise InputError("recorded inputs", "none")
         quantized = any(t.quantization is not None for s in self._sides for t in s.run.tensors)
-        inputs = second_inputs(target.samples, reference.samples, signs=not quantized)
+        inputs = perturb_inputs(target.samples, reference.samples, signs=not quantized)
         return _record_side(target, inputs[0]), _record_side(reference, inputs[1])
 
 
@@ -52,9 +52,9 @@ def _session_of(side: ResolvedSide) -> Session:
     if side.run.session is not None:
         return cast("Session", side.run.session)
     from syncpoint.runtimes.options import parse_options
-    from syncpoint.runtimes.registry import find
+    from syncpoint.runtimes.registry import find_runtime
 
-    runtime = find(side.model, side.options.get("runtime"))
+    runtime = find_runtime(side.model, side.options.get("runtime"))
     return runtime.open(side.model, parse_options(runtime, runtime_options(side.options)))
 
 

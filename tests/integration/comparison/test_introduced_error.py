@@ -527,4 +527,4 @@ def test_ops_that_do_not_fit_into_memory_are_not_run_in_float64(references, monk
     unknown = [r for r in op_rows(found) if r.introduced is None]
     assert unknown and len(unknown) < len(op_rows(found))
     for row in unknown:
-        assert "elements, above the limit of 4,096 for float64" in row.unknown.detail
+        assert "elements, more than the limit of 4,096 for float64" in row.unknown.detail

@@ -17,8 +17,8 @@ from syncpoint.cli.app import app
 from syncpoint.comparison.storage.comparison_folder import save_diagnosis
 from syncpoint.errors import FormatError
 from syncpoint.metrics.limits import PRESETS
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 from syncpoint.reports.terminal_report import as_text
 from syncpoint.run.model import Kept
@@ -94,7 +94,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
     line = "this comparison is unverified: it was written before files had checksums"
     assert line in as_text(comparison)
     assert as_json(comparison)["unverified"] == "it was written before files had checksums"
-    assert line in overview(Opened(path)).warnings
+    assert line in build_overview(OpenComparison(path)).warnings
     assert line in comparison._repr_html_()
     for arguments in (["report", str(path)], ["report", str(path), "-q"]):
         assert line in CliRunner().invoke(app, arguments).stdout
@@ -143,7 +143,7 @@ def test_a_column_that_the_older_schema_did_not_have_is_null(older, monkeypatch)
         sp.open_comparison(older / "pair.cmp")
     monkeypatch.setitem(storage.ADDED_COLUMNS, "later", 2)
     assert sp.open_comparison(older / "pair.cmp").rows
-    frame = Opened(older / "pair.cmp").table.frame
+    frame = OpenComparison(older / "pair.cmp").table.frame
     assert frame["later"].null_count() == frame.height
 
 

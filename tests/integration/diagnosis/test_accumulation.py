@@ -45,7 +45,7 @@ def test_growth_with_depth_is_named_and_finer_numbers_are_tried(dtype, gain):
     first = comparison.findings[0]
     assert (first.cause, first.level) == ("accumulation", "cause")
     assert first.kind.startswith("growth") and first.confidence >= 0.9
-    assert "in float32 the output's relative error is 0 in place of" in first.text
+    assert "in float32 the output's relative error is 0 instead of" in first.text
 
 
 def test_the_rate_of_growth_is_that_of_the_rows():
@@ -53,7 +53,7 @@ def test_the_rate_of_growth_is_that_of_the_rows():
     errors = [r.numbers["rel_l2"] for r in comparison.rows if r.target.key.role == "output"]
     errors = np.asarray(errors)[: int(np.argmax(np.asarray(errors) > 0.3)) + 1]
     rate = np.exp(np.polyfit(np.arange(len(errors)), np.log(errors), 1)[0]) - 1
-    assert f"by {100 * rate:.2g} % an op" in comparison.findings[0].text
+    assert f"by {100 * rate:.2g} % per op" in comparison.findings[0].text
 
 
 def test_an_op_that_amplifies_is_told_from_growth():
@@ -92,4 +92,4 @@ def test_errors_that_merely_add_up_are_no_reason_to_stop():
     (output,) = comparison.outputs
     added, final = np.linalg.norm(errors), output.numbers["rel_l2"]
     assert added / 2 < final < 2 * added
-    assert f"what the ops add is {added:.3g}; the output has {final:.3g}" in first.text
+    assert f"together are {added:.3g} (relative); the output's is {final:.3g}" in first.text

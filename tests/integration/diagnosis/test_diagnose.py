@@ -16,8 +16,8 @@ from syncpoint.diagnosis.registry import CAUSES
 from syncpoint.diagnosis.symptom import symptom
 from syncpoint.errors import SyncpointWarning
 from syncpoint.metrics.verdict import Reason, ReasonCode
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.terminal_report import as_text
 
 torch = pytest.importorskip("torch")
@@ -78,7 +78,7 @@ def test_the_findings_are_kept_and_in_every_report(kept, tmp_path):
     said = json.loads(again.to_json(tmp_path / "all.json").read_text())
     assert said["findings"][0]["kind"] == "gelu-tanh"
     assert said["diagnosis"]["symptom"] == found.diagnosis.symptom
-    card = overview(Opened(path)).findings[0]
+    card = build_overview(OpenComparison(path)).findings[0]
     assert (card.title, card.cause) == (found.findings[0].title, "implementation")
     assert card.rows == list(found.findings[0].rows)
 
@@ -89,7 +89,7 @@ def test_the_command_prints_symptom_op_line_numbers_and_next_step(kept):
     assert done.exit_code == sp.open_comparison(path).exit_code()
     text = done.stdout
     assert "The output differs" in text
-    assert re.search(r"1 ■ gelu computes .*GELU.*implementation", text)
+    assert re.search(r"1 ■ gelu computes .*form of GELU", text)
     assert "test_diagnose.py:" in text
     assert "next: " in text
     assert max(map(len, text.splitlines())) <= 100

@@ -257,4 +257,5 @@ def test_a_provider_that_did_not_execute_the_model_is_told(reference, device, fe
     )
     comparison = sp.compare(target, reference)
     findings = [f for f in comparison.findings if f.kind == "fallback"]
-    assert [f.title for f in findings] == ["the target fell back"] * fell_back
+    title = "the target ran on CPUExecutionProvider instead of the requested CUDAExecutionProvider"
+    assert [f.title for f in findings] == [title] * fell_back

@@ -15,8 +15,8 @@ from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.diagnosis import diagnose
 from syncpoint.diagnosis.findings_by_cause.weights import Weights
 from syncpoint.errors import InputError
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.server.output_folders import is_worth_keeping
 
 FAULTS = [
@@ -77,7 +77,7 @@ def test_a_diagnosis_that_fails_as_a_whole_is_a_line_of_every_report(
     saved = sp.open_comparison(out)
     assert saved.diagnosis.troubles == (line,) and not saved.findings
     assert line in saved._repr_html_()
-    assert line in [one.text for one in overview(Opened(out)).trust]
+    assert line in [one.text for one in build_overview(OpenComparison(out)).trust]
     assert not (out / PROGRESS_LOG).exists()
 
 
@@ -143,7 +143,9 @@ def test_a_comparison_killed_in_its_diagnosis_opens_and_says_so(dumps, killed):
     done = called("report", killed)
     assert done.exit_code == 1 and "not diagnosed" in done.output
     assert "not diagnosed" in found._repr_html_()
-    assert any("not diagnosed" in line.text for line in overview(Opened(killed)).trust)
+    assert any(
+        "not diagnosed" in line.text for line in build_overview(OpenComparison(killed)).trust
+    )
     assert is_worth_keeping(killed), "a session must not clear it away"
 
 

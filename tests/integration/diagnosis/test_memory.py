@@ -61,7 +61,7 @@ def test_an_op_that_read_what_was_written_later(reference):
 
 def test_a_recorded_input_that_is_not_what_was_produced(reference):
     found = first(overwritten(reference, given=True), reference)
-    assert "read it" in found.evidence[0]
+    assert "read differ by" in found.evidence[0]
 
 
 class Sum(nn.Module):

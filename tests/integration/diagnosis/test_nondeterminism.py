@@ -72,7 +72,7 @@ def test_self_noise_is_the_cause_where_it_is_as_large_as_the_difference():
     first = found.findings[0]
     assert (first.cause, first.level) == ("nondeterminism", "cause")
     assert "restless" in first.ops[0]
-    assert any("once more" in e for e in found.diagnosis.experiments)
+    assert any("a second run of the target" in e for e in found.diagnosis.experiments)
 
 
 def test_self_noise_is_a_note_beside_a_greater_difference():
@@ -87,7 +87,7 @@ def test_noise_beyond_all_rounding_is_the_cause_though_more_is_off_than_it():
     first = found.findings[0]
     assert (first.cause, first.level, first.ops) == ("nondeterminism", "cause", ("unwritten",))
     assert 0.8 <= first.confidence < 0.9 and first.rows == ()
-    assert any("too small for what is off" in said for said in first.evidence)
+    assert any("too small to explain the error" in said for said in first.evidence)
 
 
 def test_nothing_is_run_again_where_all_is_close():
@@ -130,4 +130,4 @@ def test_dropout_in_the_target_alone_says_what_to_call():
     found = sp.compare(trained, used, inputs=(x,))
     first = found.findings[0]
     assert (first.cause, first.kind) == ("nondeterminism", "random")
-    assert "in the target alone" in first.title and "eval()" in first.next
+    assert "in the target, not in the reference" in first.title and "eval()" in first.next

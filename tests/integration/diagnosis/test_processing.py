@@ -95,7 +95,7 @@ def test_two_pipelines_on_one_raw_sample(tmp_path, images):
     said = CliRunner().invoke(
         app, ["diagnose", str(comparison), "--preprocess", ours, "--preprocess", theirs, *raw]
     )
-    assert "red and blue exchanged" in said.output, said.output
+    assert "red and blue swapped" in said.output, said.output
     found = sp.diagnose(comparison, preprocess=(ours, ours), raw=tmp_path / "raw.npy").findings
     assert [f.level for f in found if f.cause == "processing"] == ["note"]
     with pytest.raises(InputError, match="no such key"):
@@ -105,12 +105,12 @@ def test_two_pipelines_on_one_raw_sample(tmp_path, images):
 
 
 def test_an_image_without_pillow_or_that_is_none_is_one_line(tmp_path):
-    from syncpoint.diagnosis.processing.pipelines import raw_sample
+    from syncpoint.diagnosis.processing.pipelines import load_raw_sample
     from syncpoint.errors import SyncpointError
 
     (tmp_path / "x.png").write_bytes(b"not an image")
     with pytest.raises(SyncpointError) as error:
-        raw_sample(tmp_path / "x.png")
+        load_raw_sample(tmp_path / "x.png")
     assert "\n" not in str(error.value)
 
 
@@ -137,11 +137,11 @@ def test_what_was_asked_for_by_name_and_cannot_be_done_is_an_error(tmp_path, wro
     np.save(tmp_path / "raw.npy", np.ones(3))
     boom = ["--preprocess", f"{models}:boom"] * 2
     said, expected = {
-        "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "a file with a raw sample"),
+        "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "no such file for the raw sample"),
         "function": ([*boom, "--raw", str(tmp_path / "raw.npy")], "division by zero"),
         "target-model": (["--target-model", str(tmp_path / "no.py") + ":x"], "no.py"),
         "other": (["--target-model", f"{models}:other"], "shares 0 of its"),
-        "set": (["--target-set", "foo=1"], "--target-model beside --target-set"),
+        "set": (["--target-set", "foo=1"], "--target-set needs --target-model"),
     }[wrong]
     done = syncpoint("diagnose", path, *said, cwd=tmp_path, code=2)
     assert expected in done.stderr and len(done.stderr.strip().splitlines()) == 1

@@ -33,7 +33,7 @@ from syncpoint.intermediates.run_nodes import unpack_weight
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -257,7 +257,7 @@ def test_outputs_keep_their_paths_and_bf16_its_name(nets, tmp_path):
         )
     (state,) = (t for t in run.tensors if t.key.role is Role.STATE)
     assert state.key.op.op == "seen"
-    (given,) = recorded_inputs(run)
+    (given,) = read_recorded_inputs(run)
     assert set(given.kwargs) == {"ids", "scale"}
 
 

@@ -120,7 +120,7 @@ def test_the_command_line(folder):
         "capture", "cnn.onnx", "--inputs", "x.npz", "--fusion", "half", "-o", "c.run", cwd=folder
     )
     assert found.returncode == 2
-    assert "one of 'as-executed', 'unfused' for the option fusion" in found.stderr
+    assert "the option fusion must be one of 'as-executed', 'unfused'" in found.stderr
     found = syncpoint("doctor", cwd=folder, code=0)
     assert "--set optimization=all" in found.stdout
     (folder / "bad.onnx").write_bytes(b"nonsense")

@@ -12,7 +12,7 @@ from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role, TensorKey
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Declares, Evaluates, Prepares, Region
-from syncpoint.runtimes.registry import runtime
+from syncpoint.runtimes.registry import load_runtime
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 
 def opened(model, **options):
-    ours = runtime("onnxruntime")
+    ours = load_runtime("onnxruntime")
     return ours.open(model, parse_options(ours, options))
 
 

@@ -14,7 +14,7 @@ from syncpoint.run.model import OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
 FORMS = (
     *(("cnn", "f32"), ("resnet", "f32"), ("gpt", "f32"), ("cnn", "f16"), ("transformer", "f16")),
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 def replayed(run, value, path):
     with RunWriter(path, RunInfo()) as writer:
-        refused = run.session.replay(recorded_inputs(run)[0], value, Recorder(writer))
+        refused = run.session.replay(read_recorded_inputs(run)[0], value, Recorder(writer))
     return Run.open(path), refused
 
 

@@ -119,7 +119,7 @@ def test_evaluating_op_by_op_in_f64_reproduces_a_double_model(tmp_path, net):
     for node, expected in zip(finals, wanted, strict=True):
         if not isinstance(expected, np.ndarray):
             continue
-        found = values[program.edges.of(node)]
+        found = values[program.edges.edge_of(node)]
         error = np.linalg.norm((found - expected).astype(float))
         assert error <= 1e-12 * np.linalg.norm(expected.astype(float)), node
 
@@ -203,7 +203,7 @@ def test_an_input_that_is_no_tensor_is_noted(tmp_path):
     make, inputs = NETS["nested"]
     args, kwargs = inputs()
     run, _ = captured(tmp_path / "a.run", make(), (args, {**kwargs, "scale": 2.0}))
-    assert "the input scale was 2.0: no tensor, not recorded" in run.info.notes
+    assert "the input scale is not a tensor and was not recorded: 2.0" in run.info.notes
     assert run.info.observer.equal
 
 
@@ -313,10 +313,25 @@ LINEAR = nn.Linear(4, 4).eval()
     ("model", "inputs", "error", "message"),
     [
         (Raises(), (torch.ones(2),), CaptureError, r"ValueError: no good \(at .*capture.py:\d+\)"),
-        (LINEAR, (torch.ones(2, 5),), InputError, r"fit Linear.forward\(input: .*f32\[2, 5\]"),
-        (LINEAR, (np.ones((2, 4)),), InputError, r"inputs in f32; found input f64\[2, 4\]"),
-        (LINEAR, (torch.ones(4), torch.ones(4)), InputError, "at most 1 inputs by position"),
-        (LINEAR, {"a": 1, "b": 2}, InputError, "found a, b; it takes: input"),
+        (
+            LINEAR,
+            (torch.ones(2, 5),),
+            InputError,
+            r"f32\[2, 5\] do not fit Linear.forward\(input: ",
+        ),
+        (
+            LINEAR,
+            (np.ones((2, 4)),),
+            InputError,
+            r"computes in f32, but the input is input f64\[2, 4\]",
+        ),
+        (
+            LINEAR,
+            (torch.ones(4), torch.ones(4)),
+            InputError,
+            "takes at most 1 inputs by position, not 2",
+        ),
+        (LINEAR, {"a": 1, "b": 2}, InputError, "inputs a, b do not fit .*; it takes: input"),
         (Broken(), (torch.tensor([3]),), InputError, r"in the op embedding .*capture.py:\d+"),
     ],
 )
@@ -373,5 +388,7 @@ def test_a_model_is_named_in_code(tmp_path, monkeypatch):
     monkeypatch.chdir(TESTS)
     run, _ = captured(tmp_path / "a.run", "models/cnn.py:make_cnn", NETS["cnn"][1]())
     assert run.info.observer.equal
-    with pytest.raises(InputError, match=r"an nn.Module, .*, or a function that returns one"):
+    with pytest.raises(
+        InputError, match=r"not a model; give an nn.Module, .*, or a function that returns one"
+    ):
         opened("models/cnn.py:cnn_inputs")

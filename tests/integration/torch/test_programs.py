@@ -140,7 +140,7 @@ def test_inputs_are_taken_by_name_by_position_and_from_a_run(tmp_path):
     assert first.digest() == second.digest()
     again = sp.compare(exported("nested"), tmp_path / "a.run")
     assert again.verdict == "close"
-    with pytest.raises(InputError, match="inputs in the structure that"):
+    with pytest.raises(InputError, match="not in the structure that"):
         captured(tmp_path / "c.run", exported("nested"), (args, {"extra": [args[0], args[0]]}))
     with pytest.raises(InputError, match="without extra"):
         captured(tmp_path / "c.run", exported("nested"), args)
@@ -162,9 +162,9 @@ def linear_program():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "bf16"}, "an exported program in f32; export the model in bf16"),
-        ({"mode": "train"}, "without mode=train"),
-        ({"capture": "dispatch"}, "without capture=dispatch"),
+        ({"dtype": "bf16"}, "an exported program in f32, not in bf16; export the model in bf16"),
+        ({"mode": "train"}, "cannot run with mode=train; leave the option mode out"),
+        ({"capture": "dispatch"}, "cannot run with capture=dispatch; leave the option capture out"),
     ],
 )
 def test_what_is_fixed_in_a_program_is_not_changed(options, message):
@@ -186,12 +186,12 @@ def test_files_that_hold_no_program_are_told_in_one_line(tmp_path, capfd):
             target.writestr(name, b"{}" if name.endswith("model.json") else text)
     (tmp_path / "broken.pt2").write_bytes(broken.getvalue())
     for name, message in {
-        "weights.pt": "what torch.save writes",
-        "text.pt2": "no archive",
-        "cut.pt2": "no archive, or a broken one",
+        "weights.pt": "a file of torch.save",
+        "text.pt2": "not a ZIP file",
+        "cut.pt2": "not a ZIP file, or a damaged one",
         "aoti.pt2": "a package of AOTInductor",
-        "broken.pt2": "as torch.export.save writes it",
-        "missing.pt2": "no file",
+        "broken.pt2": "cannot load broken.pt2: .*; write it with torch.export.save",
+        "missing.pt2": "no such file",
     }.items():
         with pytest.raises(InputError, match=message) as raised:
             opened(str(tmp_path / name))

@@ -12,7 +12,7 @@ from syncpoint.run.model import Edge, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
 
 class Net(nn.Module):
@@ -35,7 +35,7 @@ X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 
 def replayed(run, value, path):
     with RunWriter(path, RunInfo()) as writer:
-        assert run.session.replay(recorded_inputs(run)[0], value, Recorder(writer)) == {}
+        assert run.session.replay(read_recorded_inputs(run)[0], value, Recorder(writer)) == {}
     return Run.open(path)
 
 

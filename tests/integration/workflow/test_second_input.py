@@ -9,7 +9,7 @@ from helpers.commands import syncpoint
 from models.relu_forms import Turned
 from syncpoint.errors import InputError
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.perturbed import changed, second_inputs
+from syncpoint.runtimes.inputs.perturbed import perturb_array, perturb_inputs
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.workflow.resolve_sides import ResolvedSide
 from syncpoint.workflow.second_input import prepare_second_runs
@@ -137,16 +137,16 @@ def test_the_command_line(tmp_path):
 
 
 def test_numbers_are_others_in_the_same_range():
-    found = changed(MIXED, signs=False)
+    found = perturb_array(MIXED, signs=False)
     assert found.dtype == MIXED.dtype and found.shape == MIXED.shape
     assert (found != MIXED).mean() > 0.9
     assert found.min() >= MIXED.min() and found.max() <= MIXED.max()
-    assert (changed(POSITIVE, signs=False) > 0).all()
-    assert 0.2 < (changed(POSITIVE, signs=True) < 0).mean() < 0.8
-    assert np.array_equal(found, changed(MIXED, signs=False))
+    assert (perturb_array(POSITIVE, signs=False) > 0).all()
+    assert 0.2 < (perturb_array(POSITIVE, signs=True) < 0).mean() < 0.8
+    assert np.array_equal(found, perturb_array(MIXED, signs=False))
     ids = np.random.default_rng(1).integers(5, 500, (2, 9))
-    assert sorted(changed(ids, True).flat) == sorted(ids.flat)
-    assert not np.array_equal(changed(ids, True), ids)
+    assert sorted(perturb_array(ids, True).flat) == sorted(ids.flat)
+    assert not np.array_equal(perturb_array(ids, True), ids)
 
 
 @pytest.mark.parametrize(
@@ -161,16 +161,16 @@ def test_numbers_are_others_in_the_same_range():
     ],
 )
 def test_what_a_model_may_break_on_stays(array):
-    assert changed(array, signs=True).tobytes() == array.tobytes()
+    assert perturb_array(array, signs=True).tobytes() == array.tobytes()
 
 
 def test_both_sides_get_the_same_numbers_each_in_its_own_type_and_order():
     ids = np.arange(10).reshape(2, 5)
     target = Inputs(kwargs={"b": ids.astype(np.int32), "a": POSITIVE.astype(np.float16)})
     reference = Inputs((POSITIVE, {"ids": ids}))
-    (mine,), (theirs,) = second_inputs([target], [reference], signs=True)
+    (mine,), (theirs,) = perturb_inputs([target], [reference], signs=True)
     assert mine.kwargs["a"].dtype == np.float16 and mine.kwargs["b"].dtype == np.int32
     assert np.array_equal(mine.kwargs["a"], theirs.args[0].astype(np.float16))
     assert np.array_equal(mine.kwargs["b"], theirs.args[1]["ids"])
     with pytest.raises(InputError, match="same inputs"):
-        second_inputs([Inputs((POSITIVE + 1,))], [reference], signs=True)
+        perturb_inputs([Inputs((POSITIVE + 1,))], [reference], signs=True)

@@ -1,6 +1,6 @@
-"""Values that no arithmetic survives: inf, NaN, zeros, nothing, and numbers whose squares overflow.
+"""Odd values: inf, NaN, zeros, empty tensors, and numbers whose squares overflow.
 
-Matching may find no pair among them; it must never fail, and never take unlike ones for equal."""
+Matching may find no pair among them; it must never fail and never pair unequal values."""
 
 from math import inf
 
@@ -22,7 +22,7 @@ BASE = np.random.default_rng(0).standard_normal(24)
 WHOLE = (Part(),)
 
 
-def made(ops, parts=WHOLE):
+def build_run(ops, parts=WHOLE):
     """A chain of ops; each is (name, type, one array a part)."""
     tensors = [
         tensor("x", np.ones(3, np.float32), Role.MODEL_INPUT, name="x", part=p) for p in parts
@@ -36,37 +36,39 @@ def made(ops, parts=WHOLE):
 
 
 def pairs(target, reference):
-    found = match(target, reference, chain())
+    matching = match(target, reference, chain())
     return {
-        (p.target.op.op, p.reference.op.op) for p in found.pairs if p.target.role is Role.OUTPUT
+        (p.target.op.op, p.reference.op.op) for p in matching.pairs if p.target.role is Role.OUTPUT
     }
 
 
-def test_a_pair_of_which_one_execution_tells_nothing_is_no_candidate():
-    """Equal on the first execution; on the second one side is constant, so nothing can be said."""
+def test_a_pair_that_is_constant_in_one_execution_is_no_candidate():
+    """Equal on the first execution; on the second one side is constant, which is no evidence."""
     parts = (Part(sample=0), Part(sample=1))
-    value, still = BASE.astype(np.float32), np.zeros(24, np.float32)
-    target = made([("t", "Foo", (value, value)), ("u", "Bar", (still, still))], parts)
-    reference = made([("r", "Baz", (value, still)), ("s", "Qux", (still, still))], parts)
+    value, constant = BASE.astype(np.float32), np.zeros(24, np.float32)
+    target = build_run([("t", "Foo", (value, value)), ("u", "Bar", (constant, constant))], parts)
+    reference = build_run(
+        [("r", "Baz", (value, constant)), ("s", "Qux", (constant, constant))], parts
+    )
     assert pairs(target, reference) == set()
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200, HUGE, TINY])
 def test_distances_do_not_depend_on_the_size_of_the_numbers(scale):
-    one = BASE * scale
-    assert relative_distance(one, one) == 0
-    assert relative_distance(2 * one, one) == pytest.approx(1.0)
-    assert relative_distance(-one, one) == pytest.approx(2.0)
-    assert relative_distance(np.zeros(24), one) == pytest.approx(1.0)
-    assert relative_distance(one, np.zeros(24)) == inf
+    sample = BASE * scale
+    assert relative_distance(sample, sample) == 0
+    assert relative_distance(2 * sample, sample) == pytest.approx(1.0)
+    assert relative_distance(-sample, sample) == pytest.approx(2.0)
+    assert relative_distance(np.zeros(24), sample) == pytest.approx(1.0)
+    assert relative_distance(sample, np.zeros(24)) == inf
 
 
 def test_numbers_whose_squares_overflow_are_not_equal_to_others():
     other = np.random.default_rng(1).standard_normal(24) * HUGE
-    target = made([("t", "Foo", (BASE * HUGE,)), ("u", "Bar", (other,))])
-    reference = made([("r", "Baz", (other,)), ("s", "Qux", (BASE * HUGE,))])
+    target = build_run([("t", "Foo", (BASE * HUGE,)), ("u", "Bar", (other,))])
+    reference = build_run([("r", "Baz", (other,)), ("s", "Qux", (BASE * HUGE,))])
     assert not pairs(target, reference) & {("t", "r"), ("u", "s")}
-    straight = made([("r", "Baz", (BASE * HUGE,)), ("s", "Qux", (other,))])
+    straight = build_run([("r", "Baz", (BASE * HUGE,)), ("s", "Qux", (other,))])
     assert pairs(target, straight) == {("t", "r"), ("u", "s")}
 
 
@@ -109,7 +111,7 @@ def runs_of(draw, parts):
                 arrays.append(array.astype(dtype))
         prefix = draw(st.sampled_from("abc"))
         ops.append((f"{prefix}{number}", draw(st.sampled_from(KINDS)), arrays))
-    return made(ops, parts)
+    return build_run(ops, parts)
 
 
 @given(st.data(), st.integers(1, 3))

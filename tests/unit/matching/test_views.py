@@ -21,10 +21,10 @@ from syncpoint.matching.views import View
 def test_undoing_gives_the_array_again(text):
     array = np.arange(120).reshape(2, 3, 4, 5) if text[:3] != "squ" else np.arange(24.0)
     array = array.reshape(2, 1, 3, 4) if array.ndim == 1 else array
-    seen = View(text).apply(array)
-    found = View(text).undo(seen, array.shape)
-    assert found.shape == array.shape
-    assert (found == array).all()
+    viewed = View(text).apply(array)
+    undone = View(text).undo(viewed, array.shape)
+    assert undone.shape == array.shape
+    assert (undone == array).all()
 
 
 def test_axes_of_length_one_come_and_go():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.saved_comparisons import compared, row_of
-from syncpoint.page.navigator import briefs
+from syncpoint.page.navigator import build_row_briefs
 from syncpoint.page.row_selection import RowQuery
 from syncpoint.page.row_states import pack_states
 from syncpoint.run.model import Kept
@@ -26,7 +26,10 @@ def test_a_bound_is_never_below_what_the_values_measure(opened):
         at = row_of(opened, name)
         measured = 20 * np.log10(np.abs(values[name]).max() / off[name])
         assert bounded[at] and shown[at] >= measured - 1e-3
-    found = {one.target: one for one in briefs(opened.table, "psnr", np.arange(opened.table.size))}
+    found = {
+        one.target: one
+        for one in build_row_briefs(opened.table, "psnr", np.arange(opened.table.size))
+    }
     assert found["b"].bound and found["c"].score < found["b"].score
     assert not found["a"].bound and found["a"].score is None, "equal statistics bound nothing"
 

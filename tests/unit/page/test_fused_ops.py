@@ -5,9 +5,9 @@ import pytest
 
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.row_details import detail
-from syncpoint.page.source_code import source
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.row_details import build_row_detail
+from syncpoint.page.source_code import read_source
 from syncpoint.run.model import Edge, Frame, Op, OpKey, RunInfo
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
@@ -43,7 +43,7 @@ def fused(tmp_path):
         recorded(tmp_path / "target.run", file, target),
         recorded(tmp_path / "reference.run", file, reference),
     ]
-    return Opened(save(compare(*sides), tmp_path / "fused.cmp")), str(file)
+    return OpenComparison(save(compare(*sides), tmp_path / "fused.cmp")), str(file)
 
 
 def row(opened, name):
@@ -52,20 +52,20 @@ def row(opened, name):
 
 def test_a_fused_op_names_its_pieces_and_their_lines(fused):
     opened, file = fused
-    found = detail(opened, row(opened, "relu"), "psnr").region
+    found = build_row_detail(opened, row(opened, "relu"), "psnr").region
     assert [(one.label, one.file, one.line) for one in found] == [
         ("conv", file, 1),
         ("norm", file, 2),
         ("relu", file, 3),
     ]
     assert [one.row for one in found] == [None, None, row(opened, "relu")]
-    assert detail(opened, row(opened, "last"), "psnr").region == []
+    assert build_row_detail(opened, row(opened, "last"), "psnr").region == []
 
 
 @pytest.mark.parametrize("side", ["target", "reference"])
 def test_all_lines_of_a_fused_op_are_marked(fused, side):
     opened, file = fused
-    marks = {mark.line: mark.rows for mark in source(opened, side, file).marks}
+    marks = {mark.line: mark.rows for mark in read_source(opened, side, file).marks}
     made = [row(opened, "relu")]
     assert marks == {1: made, 2: made, 3: made, 4: [row(opened, "last")]}
 
@@ -74,10 +74,10 @@ def test_lines_of_another_file_of_that_name_are_not_taken_for_the_targets(fused)
     opened, file = fused
     copy = next(opened.path.parent.glob("target.run/**/*net.py*"))
     copy.write_text(TEXT.replace("conv", "other"))
-    again = Opened(opened.path)
-    marks = [mark.line for mark in source(again, "target", file).marks]
+    again = OpenComparison(opened.path)
+    marks = [mark.line for mark in read_source(again, "target", file).marks]
     assert marks == [3, 4]
-    assert [mark.line for mark in source(again, "reference", file).marks] == [1, 2, 3, 4]
+    assert [mark.line for mark in read_source(again, "reference", file).marks] == [1, 2, 3, 4]
 
 
 def test_an_op_whose_origins_name_something_else_is_one_for_one(tmp_path):
@@ -90,8 +90,8 @@ def test_an_op_whose_origins_name_something_else_is_one_for_one(tmp_path):
             tmp_path / "reference.run", file, [("a", 1, (), x), ("b", 2, (), x), ("c", 3, (), x)]
         ),
     ]
-    opened = Opened(save(compare(*sides), tmp_path / "other.cmp"))
+    opened = OpenComparison(save(compare(*sides), tmp_path / "other.cmp"))
     for at in range(opened.table.size):
         own = opened.table.frame["reference_op"][at]
-        region = detail(opened, at, "psnr").region
+        region = build_row_detail(opened, at, "psnr").region
         assert not region or own in [one.label for one in region]

@@ -17,10 +17,10 @@ from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.dumps.save_dump import save_dump
-from syncpoint.page.drift import drift
-from syncpoint.page.graphs import MOST, graph
-from syncpoint.page.op_columns import CLASS, KEY, codes_of, firsts, key_of
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.drift import build_drift_strip
+from syncpoint.page.graphs import MAX_ENTRIES, build_graph
+from syncpoint.page.op_columns import CLASS, KEY, code_keys, first_indices, key_column
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 
@@ -71,9 +71,9 @@ def test_an_op_between_modules_belongs_to_neither(tmp_path):
     names = {"a": "net.0", "between": "", "b": "net.1", "after": ""}
     ops = [(name, "t", module, (), x * at) for at, (name, module) in enumerate(names.items())]
     sides = [run(*ops), run(*ops, ("alone", "t", "", (), x * 9))]
-    opened = Opened(save(compare(*sides), tmp_path / "between.cmp"))
+    opened = OpenComparison(save(compare(*sides), tmp_path / "between.cmp"))
     for side in ("target", "reference"):
-        found = graph(opened, side)
+        found = build_graph(opened, side)
         groups = [found.groups[at] for at in ints(found.group_of)]
         by_name = dict(zip(found.names, groups, strict=True))
         assert by_name.pop("alone", "") == ""
@@ -84,8 +84,8 @@ def test_an_op_between_modules_belongs_to_neither(tmp_path):
 
 @pytest.mark.parametrize("side", ["target", "reference"])
 def test_entries_are_the_inputs_and_the_ops_in_execution_order(kept, side):
-    opened = Opened(kept)
-    found = graph(opened, side)
+    opened = OpenComparison(kept)
+    found = build_graph(opened, side)
     source = opened.run(side)
     assert found.names == ["x", *(str(op.key) for op in source.ops)]
     assert found.kinds == "i" + "o" * (len(source.ops) - 1) + "x"
@@ -98,8 +98,8 @@ def test_entries_are_the_inputs_and_the_ops_in_execution_order(kept, side):
 
 @pytest.mark.parametrize("side", ["target", "reference"])
 def test_edges_are_those_of_the_run_without_parameters(kept, side):
-    opened = Opened(kept)
-    found = graph(opened, side)
+    opened = OpenComparison(kept)
+    found = build_graph(opened, side)
     place = {name: at for at, name in enumerate(found.names)}
     expected = {
         (place[edge.op.op], place[op.key.op])
@@ -112,8 +112,8 @@ def test_edges_are_those_of_the_run_without_parameters(kept, side):
 
 @pytest.mark.parametrize("side", ["target", "reference"])
 def test_every_sync_point_but_parameters_belongs_to_its_op(kept, side):
-    opened = Opened(kept)
-    found = graph(opened, side)
+    opened = OpenComparison(kept)
+    found = build_graph(opened, side)
     rows = opened.result.rows
     said = dict(zip(ints(found.rows), ints(found.row_of), strict=True))
     for at, row in enumerate(rows):
@@ -131,9 +131,9 @@ def test_every_sync_point_but_parameters_belongs_to_its_op(kept, side):
 
 
 def test_ops_without_a_partner_say_why(kept):
-    opened = Opened(kept)
+    opened = OpenComparison(kept)
     for side, name in (("target", "alone"), ("reference", "other")):
-        found = graph(opened, side)
+        found = build_graph(opened, side)
         reasons = [found.reasons[at] for at in ints(found.reason_of)]
         lonely = {u.op: u.reason for u in opened.result.unmatched if u.side == side}
         assert reasons[found.names.index(name)].startswith(lonely[name])
@@ -141,24 +141,24 @@ def test_ops_without_a_partner_say_why(kept):
 
 
 def test_groups_are_those_of_the_navigator(kept):
-    opened = Opened(kept)
+    opened = OpenComparison(kept)
     for side in ("target", "reference"):
-        found = graph(opened, side)
+        found = build_graph(opened, side)
         groups = [found.groups[at] for at in ints(found.group_of)]
         for row, entry in zip(ints(found.rows), ints(found.row_of), strict=True):
             assert groups[entry] == opened.table.groups[row]
         assert groups[0] == "inputs"
-    target = graph(opened, "target")
+    target = build_graph(opened, "target")
     groups = [target.groups[at] for at in ints(target.group_of)]
     assert groups[target.names.index("alone")] == groups[target.names.index("b")]
 
 
 def test_a_group_alone_is_that_piece_of_the_whole(kept):
-    opened = Opened(kept)
-    whole = graph(opened, "target")
+    opened = OpenComparison(kept)
+    whole = build_graph(opened, "target")
     groups = [whole.groups[at] for at in ints(whole.group_of)]
     for group in set(groups):
-        piece = graph(opened, "target", group)
+        piece = build_graph(opened, "target", group)
         assert piece.names == [n for n, g in zip(whole.names, groups, strict=True) if g == group]
         inside = {
             (whole.names[a], whole.names[b])
@@ -170,10 +170,10 @@ def test_a_group_alone_is_that_piece_of_the_whole(kept):
 
 
 def test_a_run_that_is_too_large_comes_as_groups(kept):
-    opened = Opened(kept)
-    whole = graph(opened, "target")
+    opened = OpenComparison(kept)
+    whole = build_graph(opened, "target")
     groups = [whole.groups[at] for at in ints(whole.group_of)]
-    found = graph(opened, "target", most=3)
+    found = build_graph(opened, "target", max_entries=3)
     assert not found.complete
     assert found.kinds == "igg", "a group of one is what is in it"
     assert [found.groups[at] for at in ints(found.group_of)] == list(dict.fromkeys(groups))
@@ -189,16 +189,16 @@ def test_of_a_group_that_is_too_large_the_ops_around_a_sync_point_are_sent(tmp_p
     x = np.ones((2, 2), "f4")
     ops = [(f"op{at}", "t", "net", (f"op{at - 1}",) if at else (), x * at) for at in range(30)]
     sides = [run(*ops), run(*ops[:4], ("alone", "t", "net", (), x * 99), *ops[4:])]
-    opened = Opened(save(compare(*sides), tmp_path / "group.cmp"))
-    whole = graph(opened, side, "net").names
+    opened = OpenComparison(save(compare(*sides), tmp_path / "group.cmp"))
+    whole = build_graph(opened, side, "net").names
     assert len(whole) == (30 if side == "target" else 31)
     for row, synced in enumerate(opened.result.rows):
-        found = graph(opened, side, "net", row, most_of_group=7)
+        found = build_graph(opened, side, "net", row, max_group_entries=7)
         assert len(found.names) == 7 and not found.complete
         assert found.names == whole[found.before : len(whole) - found.after]
         assert getattr(synced, side).key.op.op in found.names
         assert row in ints(found.rows)
-    first = graph(opened, side, "net", most_of_group=7)
+    first = build_graph(opened, side, "net", max_group_entries=7)
     assert (first.names, first.before, first.after) == (whole[:7], 0, len(whole) - 7)
 
 
@@ -217,45 +217,45 @@ def test_ops_of_no_module_come_in_their_turn_between_the_modules(tmp_path):
         for at, name in enumerate(names)
     ]
     sides = [run(*ops), run(("lonely", "t", "", (), x * 77), ("more", "t", "", (), x * 78), *ops)]
-    opened = Opened(save(compare(*sides), tmp_path / "turns.cmp"))
-    target = graph(opened, "target", most=12)
+    opened = OpenComparison(save(compare(*sides), tmp_path / "turns.cmp"))
+    target = build_graph(opened, "target", max_entries=12)
     assert target.names == ["net.0", "between", "net.1", "after … last", "head"]
     assert target.kinds == "goggg"
     assert edges(target) == {(0, 1), (1, 2), (2, 3), (3, 4)}
-    reference = graph(opened, "reference", most=12)
+    reference = build_graph(opened, "reference", max_entries=12)
     assert reference.names == [*target.names, "lonely … more"], "its run is not at hand"
     keys = [target.groups[at] for at in ints(target.group_of)]
     assert [reference.groups[at] for at in ints(reference.group_of)][:-1] == keys
     for side in ("target", "reference"):
-        assert graph(opened, side, keys[3], most=12).names == ["after", "then", "last"]
+        assert build_graph(opened, side, keys[3], max_entries=12).names == ["after", "then", "last"]
 
 
 def test_ops_of_no_module_between_all_others_are_still_few_groups(tmp_path):
     x = np.ones((2, 2), "f4")
     ops = [(f"op{at}", "t", "" if at % 2 else "net", (), x * at) for at in range(400)]
-    opened = Opened(save(compare(run(*ops), run(*ops)), tmp_path / "many.cmp"))
-    found = graph(opened, "target", most=40)
+    opened = OpenComparison(save(compare(run(*ops), run(*ops)), tmp_path / "many.cmp"))
+    found = build_graph(opened, "target", max_entries=40)
     assert len(found.names) <= 40
     assert sum(ints(found.counts)) == 400
 
 
 def test_without_its_runs_the_target_keeps_its_edges_and_the_reference_its_pairs(kept, tmp_path):
     shutil.copytree(kept, tmp_path / "moved.cmp")
-    opened, whole = Opened(tmp_path / "moved.cmp"), Opened(kept)
-    target, before = graph(opened, "target"), graph(whole, "target")
+    opened, whole = OpenComparison(tmp_path / "moved.cmp"), OpenComparison(kept)
+    target, before = build_graph(opened, "target"), build_graph(whole, "target")
     assert "target.run" in target.missing
     assert target.names == before.names
     assert {e for e in edges(before) if e[0]} == edges(target), "all but those of the input"
     assert target.reasons == before.reasons
-    reference = graph(opened, "reference")
+    reference = build_graph(opened, "reference")
     assert "reference.run" in reference.missing
-    assert sorted(reference.names) == sorted(graph(whole, "reference").names)
+    assert sorted(reference.names) == sorted(build_graph(whole, "reference").names)
     assert not edges(reference)
 
 
 def test_what_is_missing_in_the_target_is_marked_on_the_drift_strip(kept):
-    opened = Opened(kept)
-    found = drift(opened, "psnr").unmatched
+    opened = OpenComparison(kept)
+    found = build_drift_strip(opened, "psnr").unmatched
     order = {row.target.label: int(opened.table.order[at]) for at, row in enumerate(rows(opened))}
     assert found == [order["split"]], "before the first sync point that comes after it"
 
@@ -267,19 +267,19 @@ def rows(opened):
 def test_a_dump_without_modules_is_one_group_that_can_be_asked_for(tmp_path):
     x = np.ones((2, 2), "f4")
     sides = [run(*[(f"op{at}", "t", "", (), x) for at in range(5)]) for _ in range(2)]
-    opened = Opened(save(compare(*sides), tmp_path / "plain.cmp"))
-    found = graph(opened, "target", most=2)
+    opened = OpenComparison(save(compare(*sides), tmp_path / "plain.cmp"))
+    found = build_graph(opened, "target", max_entries=2)
     assert found.names == ["op0 … op4"]
-    assert len(graph(opened, "target", found.groups[0], most=2).names) == 5
+    assert len(build_graph(opened, "target", found.groups[0], max_entries=2).names) == 5
 
 
 @pytest.mark.parametrize("side", ["target", "reference"])
 def test_a_comparison_of_all_kinds_of_rows_never_in_a_run(tmp_path, side):
     comparison = mixed()
     assert isinstance(comparison, Comparison)
-    opened = Opened(save(comparison, tmp_path / "mixed.cmp"))
-    found = graph(opened, side)
-    assert found.missing == "it was never kept on disk"
+    opened = OpenComparison(save(comparison, tmp_path / "mixed.cmp"))
+    found = build_graph(opened, side)
+    assert found.missing == "it was not saved to disk"
     pairs = set(zip(ints(found.rows), ints(found.row_of), strict=True))
     for at, row in enumerate(comparison.rows):
         end = getattr(row, side)
@@ -295,19 +295,19 @@ def test_a_target_op_inside_a_reference_op_goes_with_the_one_that_completes_it(k
         if one["op"] == "alone":
             one["detail"] = "inside split"
     reseal(tmp_path / "inside.cmp", unmatched=about["unmatched"])
-    found = graph(Opened(tmp_path / "inside.cmp"), "target")
+    found = build_graph(OpenComparison(tmp_path / "inside.cmp"), "target")
     into = ints(found.into)
     assert found.names[into[found.names.index("alone")]] == "split"
     assert sum(at >= 0 for at in into) == 1
 
 
 def test_the_page_may_hold_many_ops():
-    assert MOST >= 10_000
+    assert MAX_ENTRIES >= 10_000
 
 
 def test_panes_that_ask_at_once_all_get_the_run(kept):
     for _ in range(20):
-        opened = Opened(kept)
+        opened = OpenComparison(kept)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(opened.run, ["target", "reference"] * 4))
         assert all(run is not None for run in found)
@@ -332,8 +332,8 @@ def test_keys_that_only_read_alike_are_told_apart():
         ("a", None, "", "", 0, "o"),
     ]
     schema = ["op", "call", "graph", "path", "iteration", CLASS]
-    frame = pl.DataFrame(keys, schema=schema, orient="row").with_columns(key_of())
-    codes, again = codes_of(frame[KEY], frame[KEY].reverse())
+    frame = pl.DataFrame(keys, schema=schema, orient="row").with_columns(key_column())
+    codes, again = code_keys(frame[KEY], frame[KEY].reverse())
     assert sorted(codes.tolist()) == list(range(len(keys)))
     assert codes.tolist() == again[::-1].tolist()
-    assert firsts(np.array([2, 0, 2, 0]), 4).tolist() == [1, -1, 0, -1]
+    assert first_indices(np.array([2, 0, 2, 0]), 4).tolist() == [1, -1, 0, -1]

@@ -7,7 +7,7 @@ from helpers.small_runs import run
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, InputError
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 
 
 @pytest.fixture
@@ -20,22 +20,29 @@ def place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "found", "cure"),
+    ("name", "problem", "cure"),
     [
-        ("one.run", "a run at", "compare it first: syncpoint compare"),
-        ("one.npz", "a recording (npz) at", "compare it first: syncpoint compare"),
-        ("notes.txt", "notes.txt", "make one with: syncpoint compare"),
-        ("nowhere", "nothing at", "check the path"),
+        ("one.run", "is not a comparison (a folder with comparison.json) but a run", "compare it"),
+        (
+            "one.npz",
+            "is not a comparison (a folder with comparison.json) but a recording (npz)",
+            "compare it first: syncpoint compare",
+        ),
+        (
+            "notes.txt",
+            "is not a comparison (a folder with comparison.json)",
+            "make one with: syncpoint compare",
+        ),
+        ("nowhere", "no such file or folder", "check the path"),
     ],
 )
-def test_what_is_no_comparison_is_told_with_the_cure(place, name, found, cure):
-    with pytest.raises(InputError) as said:
-        Opened(place / name)
-    assert "a folder with comparison.json" in said.value.expected
-    assert found in said.value.found
-    assert name in said.value.found
-    assert said.value.cure.startswith(cure)
-    assert "\n" not in str(said.value)
+def test_a_path_without_a_comparison_is_refused_with_the_cure(place, name, problem, cure):
+    with pytest.raises(InputError) as refusal:
+        OpenComparison(place / name)
+    assert problem in refusal.value.problem
+    assert name in refusal.value.problem
+    assert refusal.value.cure.startswith(cure)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["one.npz", "one.npy", "one.safetensors"])

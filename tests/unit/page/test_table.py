@@ -13,11 +13,11 @@ from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.judge_numbers import judge_metric
 from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.page.navigator import group_brief
-from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.navigator import build_group_brief
+from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.page.row_selection import LEVEL_FILTERS, RowQuery
 from syncpoint.page.row_states import GUILTS, LEVELS, LevelJudge
-from syncpoint.page.table import Table
+from syncpoint.page.table import RowTable
 
 
 @pytest.fixture(scope="module", params=["auto", "f16", "int4"])
@@ -26,10 +26,10 @@ def both(request):
     if request.param != "auto":
         comparison = comparison.rejudged(PRESETS[request.param])
     limits = None if request.param == "auto" else PRESETS[request.param]
-    return comparison, Table(comparison.table, limits)
+    return comparison, RowTable(comparison.table, limits)
 
 
-@pytest.mark.parametrize("metric", CHOOSABLE)
+@pytest.mark.parametrize("metric", CHOOSABLE_METRICS)
 def test_the_level_of_every_row_is_that_of_the_metric(both, metric):
     comparison, table = both
     seen = set()
@@ -48,7 +48,7 @@ def test_the_level_of_every_row_is_that_of_the_metric(both, metric):
     assert len(seen) >= 3
 
 
-@pytest.mark.parametrize("metric", CHOOSABLE)
+@pytest.mark.parametrize("metric", CHOOSABLE_METRICS)
 def test_the_limits_of_every_row_are_those_of_the_judge(both, metric):
     comparison, table = both
     for level, column in enumerate(table.limit_columns(metric)):
@@ -178,7 +178,7 @@ def test_no_score_is_never_worse_than_one(both):
 
 
 def test_an_empty_table_answers_every_question():
-    empty = Table(mixed().table.clear())
+    empty = RowTable(mixed().table.clear())
     assert empty.select(RowQuery()).rows.tolist() == []
     assert empty.select(RowQuery(grouped=True, text="x", module="y", start=1)).groups == []
     assert len(empty.levels("psnr")) == 0
@@ -199,7 +199,7 @@ def test_a_group_shows_the_worst_of_each_of_its_stretches(both, metric):
     def said(row):
         return LEVELS[table.levels(metric)[row]], GUILTS[table.guilts[row]]
 
-    found = group_brief(table, metric, "all", rows, True)
+    found = build_group_brief(table, metric, "all", rows, True)
     stretches = np.array_split(sorted(rows, key=lambda row: table.order[row]), 24)
     cells = [(cell.level, cell.guilt) for cell in found.cells]
     assert cells == [said(min(stretch, key=severity)) for stretch in stretches]
@@ -209,7 +209,7 @@ def test_a_group_shows_the_worst_of_each_of_its_stretches(both, metric):
 
 def test_columns_are_worked_out_once_for_all_who_ask(both, monkeypatch):
     _, table = both
-    fresh, judged = Table(table.frame, table.limits), []
+    fresh, judged = RowTable(table.frame, table.limits), []
     judge = LevelJudge.judge
     monkeypatch.setattr(
         LevelJudge, "judge", lambda self, metric: (judged.append(metric), judge(self, metric))[1]

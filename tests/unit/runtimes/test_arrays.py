@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from syncpoint.errors import InputError, SyncpointError
-from syncpoint.runtimes.arrays import taken
+from syncpoint.runtimes.arrays import to_recordable
 
 
 class Speaks:
@@ -34,13 +34,13 @@ class Speaks:
 
 def test_numpy_arrays_and_numbers():
     array = np.arange(12, dtype=np.float32).reshape(3, 4).T
-    found = taken(array)
+    found = to_recordable(array)
     assert found.array is array and found.strides == (1, 4) and found.dtype is None
-    assert taken(np.float16(1.5)).array.dtype == np.float16
-    assert taken(1.5).array.shape == () and taken(1.5).array.dtype == np.float64
-    assert taken(True).array.dtype == np.bool_ and taken(3).array.dtype == np.int64
-    assert taken(np.ones(3, ml_dtypes.bfloat16)).array.dtype == ml_dtypes.bfloat16
-    assert taken(np.ones((2, 0, 3), np.float32)).array.shape == (2, 0, 3)
+    assert to_recordable(np.float16(1.5)).array.dtype == np.float16
+    assert to_recordable(1.5).array.shape == () and to_recordable(1.5).array.dtype == np.float64
+    assert to_recordable(True).array.dtype == np.bool_ and to_recordable(3).array.dtype == np.int64
+    assert to_recordable(np.ones(3, ml_dtypes.bfloat16)).array.dtype == ml_dtypes.bfloat16
+    assert to_recordable(np.ones((2, 0, 3), np.float32)).array.shape == (2, 0, 3)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_numpy_arrays_and_numbers():
 def test_torch_tensors_keep_their_bits(dtype):
     torch.manual_seed(0)
     value = torch.randn(5, 3).to(getattr(torch, dtype)).t()
-    found = taken(value)
+    found = to_recordable(value)
     raw = value.contiguous().view(torch.uint8).numpy()
     assert np.ascontiguousarray(found.array).view(np.uint8).tobytes() == raw.tobytes()
     assert found.strides == (1, 3) and found.device == "cpu" and found.requires_grad is False
@@ -57,21 +57,21 @@ def test_torch_tensors_keep_their_bits(dtype):
 
 def test_torch_tensors_that_learn_are_detached():
     value = torch.ones(2, requires_grad=True) * 2
-    assert taken(value).requires_grad is True
-    assert taken(value).array.tolist() == [2, 2]
+    assert to_recordable(value).requires_grad is True
+    assert to_recordable(value).array.tolist() == [2, 2]
 
 
 def test_whatever_has_array_or_dlpack():
     array = np.arange(6.0, dtype=np.float32)
-    assert taken(Speaks(array)).array.tolist() == array.tolist()
-    assert taken(Speaks(array, dlpack=True, plain=False)).array.tolist() == array.tolist()
+    assert to_recordable(Speaks(array)).array.tolist() == array.tolist()
+    assert to_recordable(Speaks(array, dlpack=True, plain=False)).array.tolist() == array.tolist()
     # An array on another device raises in __array__; what it gives by DLPack is taken.
-    assert taken(Speaks(array, dlpack=True, fails=True)).array.tolist() == array.tolist()
+    assert to_recordable(Speaks(array, dlpack=True, fails=True)).array.tolist() == array.tolist()
 
 
 def test_dlpack_that_numpy_cannot_read_goes_through_torch():
     value = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
-    found = taken(Speaks(value, dlpack=True, plain=False))
+    found = to_recordable(Speaks(value, dlpack=True, plain=False))
     assert found.dtype == "bf16" and found.array.astype(np.float32).tolist() == [1.5, -2.0]
 
 
@@ -97,10 +97,10 @@ def test_dlpack_that_numpy_cannot_read_goes_through_torch():
 )
 def test_what_is_no_tensor_is_refused_in_one_line(value):
     with pytest.raises(SyncpointError) as raised:
-        taken(value)
+        to_recordable(value)
     assert "\n" not in str(raised.value)
 
 
 def test_a_list_says_how_to_wrap_it():
-    with pytest.raises(InputError, match=r"found a list; wrap it: numpy.asarray"):
-        taken([1.0])
+    with pytest.raises(InputError, match=r"a list is not a NumPy array.*; wrap it: numpy.asarray"):
+        to_recordable([1.0])

@@ -3,7 +3,7 @@
 import pytest
 
 from syncpoint.errors import CaptureError, InputError
-from syncpoint.runtimes.import_path import is_reference, load_object
+from syncpoint.runtimes.import_path import is_import_path, load_object
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 
@@ -28,10 +28,10 @@ def test_a_file_may_import_its_neighbours_and_have_a_taken_name(in_folder):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("gone.py:x", InputError, "expected a Python file; found no file 'gone.py'"),
+        ("gone.py:x", InputError, "no such file: 'gone.py'; check the path"),
         ("no_such_module_x:y", InputError, "no module named 'no_such_module_x'"),
-        ("good.py:modle", InputError, "near names: model"),
-        ("good.py:zzz", InputError, "it has: model"),
+        ("good.py:modle", InputError, "has no attribute 'modle'; use one of the near names: model"),
+        ("good.py:zzz", InputError, "has no attribute 'zzz'; use one of: model"),
         ("raises.py:x", CaptureError, r"ZeroDivisionError: division by zero \(at .*raises.py:2\)"),
         ("exits.py:x", CaptureError, "SystemExit: 3"),
         ("wants.py:x", CaptureError, "ModuleNotFoundError: No module named 'not_there_at_all'"),
@@ -49,7 +49,7 @@ def test_what_cannot_be_loaded(in_folder, text, error, message):
 
 
 def test_paths_are_not_taken_for_references():
-    assert is_reference("a.b:c")
-    assert is_reference("dir/a.py:c.d")
+    assert is_import_path("a.b:c")
+    assert is_import_path("dir/a.py:c.d")
     for other in ("model.onnx", "dir/model:x", "random:3", 3, "a:", ":b", "a b:c"):
-        assert not is_reference(other)
+        assert not is_import_path(other)

@@ -45,9 +45,10 @@ def add(add_plugins):
 
 def test_importing_the_registry_loads_no_framework():
     code = (
-        "import sys, syncpoint.runtimes.registry as r; r.runtimes(); r.runtime('torch').options();"
-        "r.runtime('torch').accepts('a.b:c'); r.runtime('onnxruntime').accepts('a.onnx');"
-        "r.runtime('coreai').accepts('a.aimodel');"
+        "import sys, syncpoint.runtimes.registry as r; r.load_runtimes();"
+        "r.load_runtime('torch').options();"
+        "r.load_runtime('torch').accepts('a.b:c'); r.load_runtime('onnxruntime').accepts('a.onnx');"
+        "r.load_runtime('coreai').accepts('a.aimodel');"
         "assert not {'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'coreai'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -55,14 +56,14 @@ def test_importing_the_registry_loads_no_framework():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(InputError, match=r"found 'nope'; these are known: torch"):
-        registry.runtime("nope")
+        registry.load_runtime("nope")
 
 
 def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
     add(elsewhere="Elsewhere")
-    assert registry.find("a thing").name == "elsewhere"
-    assert registry.find("a.b:c").name == "torch"
-    assert [r.name for r in registry.runtimes()] == [*registry.RUNTIMES.built_in, "elsewhere"]
+    assert registry.find_runtime("a thing").name == "elsewhere"
+    assert registry.find_runtime("a.b:c").name == "torch"
+    assert [r.name for r in registry.load_runtimes()] == [*registry.RUNTIMES.built_in, "elsewhere"]
 
 
 def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
@@ -70,21 +71,23 @@ def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
     with pytest.raises(
         InputError, match=r"the runtime old .*; found it declares API = 0; this version takes 1"
     ):
-        registry.runtime("old")
+        registry.load_runtime("old")
     with pytest.warns(SyncpointWarning, match="API = 0"):
-        assert [r.name for r in registry.runtimes()] == list(registry.RUNTIMES.built_in)
+        assert [r.name for r in registry.load_runtimes()] == list(registry.RUNTIMES.built_in)
 
 
 def test_a_runtime_that_does_not_load_is_refused_in_one_line(add):
     add(broken="NoSuchClass")
     with pytest.raises(InputError, match=r"the runtime broken .* cannot be loaded: AttributeError"):
-        registry.runtime("broken")
+        registry.load_runtime("broken")
 
 
 def test_what_no_runtime_takes_says_what_was_tried(add):
     add(elsewhere="Elsewhere")
     tried = "torch, inductor, onnxruntime, coreai, elsewhere"
-    with pytest.raises(InputError, match=f"found a dict object; tried: {tried}"):
-        registry.find({})
-    with pytest.raises(InputError, match="a model for the runtime elsewhere; found 'b'"):
-        registry.find("b", "elsewhere")
+    with pytest.raises(
+        InputError, match=f"no runtime accepts a dict object; give a model for one of: {tried}"
+    ):
+        registry.find_runtime({})
+    with pytest.raises(InputError, match="the runtime elsewhere does not accept 'b'"):
+        registry.find_runtime("b", "elsewhere")

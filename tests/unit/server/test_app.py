@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from helpers.mixed_comparison import mixed
-from syncpoint.page.open_comparison import name_of
+from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.app import create_app
 from syncpoint.server.open_comparisons import Library
 
@@ -21,7 +21,7 @@ def asked(tmp_path_factory):
     client = TestClient(create_app(Library([path])))
 
     def ask(question: str, **params):
-        answer = client.get(f"/api/comparisons/{name_of(path)}/{question}", params=params)
+        answer = client.get(f"/api/comparisons/{comparison_id(path)}/{question}", params=params)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -40,7 +40,7 @@ def test_the_overview_says_what_the_comparison_says(asked):
     )
     assert [comparison.rows[one["row"]] for one in found["outputs"]] == comparison.outputs
     assert not found["target"]["available"]
-    assert "never kept" in found["target"]["why_not"]
+    assert "not saved" in found["target"]["why_not"]
 
 
 def test_windows_laid_together_are_the_whole_list(asked):

@@ -11,7 +11,7 @@ from helpers.session_server import write_dumps, write_models
 from syncpoint.cli.app import app
 from syncpoint.errors import InputError
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_request import Plan, said_precision, warnings
+from syncpoint.server.comparison_request import ComparisonPlan, said_precision, warnings
 from syncpoint.server.session_schema import SessionSpec
 
 
@@ -44,7 +44,7 @@ def test_only_what_is_not_the_default_is_said(place):
         metric="rmse",
         introduced="off",
     )
-    plan = Plan.of(asked, Folders([place]))
+    plan = ComparisonPlan.of(asked, Folders([place]))
     assert shlex.split(plan.command("c/a b.cmp")) == [
         *("syncpoint", "compare", "net.py:shipped", "net.py:reference"),
         *("--inputs", "random:3", "--shape", "x=2,16", "--target-set", "runtime=inductor"),
@@ -55,7 +55,7 @@ def test_only_what_is_not_the_default_is_said(place):
 
 
 def test_the_command_makes_the_same_comparison_as_the_call(place):
-    plan = Plan.of(spec("target.npz", "reference.npz", preset="f16"), Folders([place]))
+    plan = ComparisonPlan.of(spec("target.npz", "reference.npz", preset="f16"), Folders([place]))
     words = shlex.split(plan.command("shell.cmp"))
     with pytest.raises(SystemExit):
         app(words[1:])
@@ -84,16 +84,16 @@ def test_the_command_makes_the_same_comparison_as_the_call(place):
 )
 def test_what_cannot_be_used_is_refused_before_anything_runs(place, asked):
     with pytest.raises(InputError):
-        Plan.of(asked, Folders([place]))
+        ComparisonPlan.of(asked, Folders([place]))
 
 
 def test_names_are_fit_for_files_and_flags(place):
     (place / "-o.npz").write_bytes((place / "target.npz").read_bytes())
     folders = Folders([place])
-    plan = Plan.of(spec("-o.npz", "reference.npz"), folders)
+    plan = ComparisonPlan.of(spec("-o.npz", "reference.npz"), folders)
     assert plan.target == "./-o.npz"
     assert plan.name == "o_against_reference"
-    assert Plan.of(spec("net.py:shipped", "net.py:reference"), folders).name == (
+    assert ComparisonPlan.of(spec("net.py:shipped", "net.py:reference"), folders).name == (
         "net_shipped_against_net_reference"
     )
 

@@ -61,8 +61,7 @@ def test_a_model_that_raises_is_an_error_in_words_and_leaves_nothing(server):
     _, job = server.ask("/jobs", models("raising"))
     job = server.until(job["id"], *OVER)
     assert job["state"] == "failed"
-    assert "no weights here" in job["problem"]["found"]
-    assert job["problem"]["expected"]
+    assert "no weights here" in job["problem"]["problem"]
     assert not job["can_resume"]
     assert not list((server.folder / "comparisons").glob("net_raising*"))
 
@@ -90,15 +89,14 @@ def test_the_stage_that_failed_is_marked(server, spec, stage):
     _, job = server.ask("/jobs", spec)
     job = server.until(job["id"], *OVER)
     assert job["state"] == "failed"
-    assert job["problem"]["expected"]
-    assert job["problem"]["found"]
+    assert job["problem"]["problem"]
     assert [s["stage"] for s in job["stages"] if s["state"] == "failed"] == [stage]
     models = {side for side in ("target", "reference") if ".py:" in spec[side]["path"]}
     sides = [s for s in job["stages"] if s["stage"] in ("target", "reference")]
     assert {s["stage"] for s in sides if not s["opens"]} == models
     if spec["target"]["path"] == "damaged.npz":
-        assert "cut off or damaged" in job["problem"]["found"]
-        assert "damaged.npz" in job["problem"]["expected"]
+        assert "cut off or damaged" in job["problem"]["problem"]
+        assert "damaged.npz" in job["problem"]["problem"]
     assert not [s for s in job["stages"] if s["state"] == "now"]
 
 
@@ -106,7 +104,7 @@ def test_a_model_that_crashes_takes_nothing_with_it(server):
     _, job = server.ask("/jobs", models("crashing"))
     job = server.until(job["id"], *OVER)
     assert job["state"] == "failed"
-    assert "SIGSEGV" in job["problem"]["found"]
+    assert "SIGSEGV" in job["problem"]["problem"]
     assert "last words" in [line["text"] for line in job["log"]]
     assert server.ask("/jobs")[0] == 200
     assert not list((server.folder / "comparisons").glob("net_crashing*"))
@@ -139,7 +137,7 @@ def test_a_check_opens_a_model_and_says_what_it_takes(server):
     assert re.match(r"opens in \d+\.\d s; takes x$", seen["text"])
     assert [one["name"] for one in seen["inputs"]] == ["x"]
     _, seen = server.ask("/check", {"path": "net.py:raising"})
-    assert "no weights here" in seen["problem"]["found"]
+    assert "no weights here" in seen["problem"]["problem"]
     assert server.ask("/check", {"path": "../net.py:shipped"})[0] == 404
 
 
@@ -232,13 +230,13 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
     from syncpoint.server.allowed_files import Folders
-    from syncpoint.server.comparison_request import Plan
+    from syncpoint.server.comparison_request import ComparisonPlan
     from syncpoint.server.jobs import Jobs
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plan = Plan.of(SessionSpec(**DUMPS), Folders([tmp_path]))
+    plan = ComparisonPlan.of(SessionSpec(**DUMPS), Folders([tmp_path]))
     jobs = Jobs(tmp_path / "out", lambda path: path.name)
     job = jobs.start(plan, plan.command)
     waited(job)

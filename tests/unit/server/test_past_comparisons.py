@@ -10,7 +10,7 @@ import syncpoint as sp
 from helpers.reseal_checksums import reseal
 from helpers.session_server import write_dumps
 from syncpoint.errors import FormatError
-from syncpoint.page.open_comparison import Opened
+from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage.journal import JournalWriter, encode_frame
 from syncpoint.server.allowed_files import Folders
 from syncpoint.server.open_comparisons import Library
@@ -58,7 +58,7 @@ def test_a_broken_one_is_listed_with_its_error(place, content):
     (place / "off.cmp" / "comparison.json").write_bytes(content)
     found = listed(place)
     assert found["off"].problem is not None
-    assert found["off"].problem.found
+    assert found["off"].problem.problem
     assert found["same"].problem is None
 
 
@@ -68,7 +68,7 @@ def test_a_missing_table_and_an_unfinished_one_are_said(place):
     (place / "begun.cmp" / "progress.log").write_bytes(b"")
     found = listed(place)
     assert found["off"].problem is not None
-    assert "interrupted" in found["begun"].problem.found
+    assert "interrupted" in found["begun"].problem.problem
     assert found["begun"].id == ""
     assert not found["begun"].can_resume
     assert not found["begun"].measured  # there is nothing to open yet
@@ -80,10 +80,10 @@ def test_a_damaged_file_is_named_with_the_cure(place):
     (place / "same.cmp" / "comparison.json").write_bytes(b"{")
     found = listed(place)
     for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
-        assert found[name].problem.found.startswith(f"{file} damaged: ")
+        assert f"{file} damaged: " in found[name].problem.problem
         assert "compare the two runs again" in found[name].problem.cure
         with pytest.raises(FormatError, match=f"{file} damaged: "):
-            Opened(place / f"{name}.cmp")
+            OpenComparison(place / f"{name}.cmp")
 
 
 def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):

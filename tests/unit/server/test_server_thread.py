@@ -16,10 +16,10 @@ from torch import nn
 
 import syncpoint as sp
 from syncpoint.comparison.storage import comparison_folder
-from syncpoint.page.html_report import data
-from syncpoint.page.open_comparison import Opened, ResultInMemory
-from syncpoint.page.overview import overview
-from syncpoint.page.tensor_values import values_of
+from syncpoint.page.html_report import collect_answers
+from syncpoint.page.open_comparison import OpenComparison, ResultInMemory
+from syncpoint.page.overview import build_overview
+from syncpoint.page.tensor_values import read_values
 from syncpoint.server import run_server as serving
 from syncpoint.server.access_guard import HEADER
 
@@ -68,30 +68,30 @@ def port_of(view):
 
 
 def test_a_comparison_in_memory_is_shown_like_a_saved_one(comparison, runs, tmp_path):
-    in_memory = Opened(ResultInMemory(comparison, "pair"))
-    saved = Opened(comparison.save(tmp_path / "pair.cmp"))
+    in_memory = OpenComparison(ResultInMemory(comparison, "pair"))
+    saved = OpenComparison(comparison.save(tmp_path / "pair.cmp"))
     differ = {"id", "target", "reference"}  # where the runs are, told from another folder
-    mine, theirs = (overview(one).model_dump(exclude=differ) for one in (in_memory, saved))
+    mine, theirs = (build_overview(one).model_dump(exclude=differ) for one in (in_memory, saved))
     assert mine == theirs
     assert in_memory.table.frame.equals(saved.table.frame)
-    assert overview(Opened(ResultInMemory(comparison, "pair"), "f16")).limits == "f16"
+    assert build_overview(OpenComparison(ResultInMemory(comparison, "pair"), "f16")).limits == "f16"
 
 
 def test_runs_at_hand_are_not_opened_again(comparison, runs):
     source = ResultInMemory(
         comparison, "pair", dict(zip(("target", "reference"), runs, strict=True))
     )
-    opened = Opened(source)
+    opened = OpenComparison(source)
     assert opened.run("target") is runs[0]
-    assert opened.absence("reference") == ""
-    assert values_of(opened, 0) is not None
+    assert opened.why_run_missing("reference") == ""
+    assert read_values(opened, 0) is not None
 
 
 def test_a_report_is_written_without_saving(comparison, tmp_path, unsaved):
     first = comparison.to_html(tmp_path / "a.html").read_text()
     assert "<title>a · Syncpoint</title>" in first
     assert comparison.to_html(tmp_path / "a.html").read_text() == first
-    assert data(Opened(ResultInMemory(comparison, "a")))["heatmaps"]
+    assert collect_answers(OpenComparison(ResultInMemory(comparison, "a")))["heatmaps"]
 
 
 def test_a_report_of_runs_that_are_gone_says_so(tmp_path):
@@ -99,9 +99,9 @@ def test_a_report_of_runs_that_are_gone_says_so(tmp_path):
         np.savez(tmp_path / f"{side}.npz", a=np.ones(4, np.float32))
     comparison = sp.compare(tmp_path / "target.npz", tmp_path / "reference.npz")
     (tmp_path / "target.npz").unlink()
-    opened = Opened(ResultInMemory(comparison, "pair"))
-    assert "no target.npz" in opened.absence("target")
-    assert opened.absence("reference") == ""
+    opened = OpenComparison(ResultInMemory(comparison, "pair"))
+    assert "target.npz" in opened.why_run_missing("target")
+    assert opened.why_run_missing("reference") == ""
 
 
 def test_a_comparison_holds_no_run_and_can_be_copied(comparison):
@@ -116,7 +116,7 @@ def test_a_comparison_holds_no_run_and_can_be_copied(comparison):
 def test_view_serves_until_it_is_stopped(comparison, unsaved):
     view = comparison.view(browser=False)
     try:
-        assert repr(view) == f"<View {view.address}>"
+        assert repr(view) == f"<ServedComparison {view.address}>"
         name = view.address.partition("/c/")[2].partition("?")[0]
         assert '"verdict":"large"' in get(view.address, f"/api/comparisons/{name}/overview")
         with pytest.raises(urllib.error.HTTPError):
@@ -148,7 +148,7 @@ def test_a_saved_comparison_is_served_without_loading_its_rows(comparison, tmp_p
 
 
 def test_what_is_no_comparison_is_not_served(tmp_path):
-    with pytest.raises(sp.InputError, match="nothing at"):
+    with pytest.raises(sp.InputError, match="no such file or folder"):
         sp.view(tmp_path / "absent.cmp", browser=False)
 
 

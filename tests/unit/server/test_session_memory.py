@@ -2,27 +2,27 @@
 
 import pytest
 
-from syncpoint.server.session_memory import Memory
+from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import SessionSpec
 
 SPEC = SessionSpec(target={"path": "a.onnx"}, reference={"path": "b.py:model"}, inputs="ones")
 
 
 def test_what_is_filled_in_is_there_for_the_next_server(tmp_path):
-    first = Memory(tmp_path)
+    first = SessionMemory(tmp_path)
     assert first.form.version == 0
     form = first.fill({"target.path": "a.onnx"})
     assert first.fill({"target.path": "a.onnx"}).version == form.version
-    assert Memory(tmp_path).form == form
-    named = Memory(tmp_path, "other.onnx").form
+    assert SessionMemory(tmp_path).form == form
+    named = SessionMemory(tmp_path, "other.onnx").form
     assert (named.fields, named.version) == ({"target.path": "other.onnx"}, form.version + 1)
-    assert Memory(tmp_path, "a.onnx").form == form
+    assert SessionMemory(tmp_path, "a.onnx").form == form
 
 
 def test_what_was_asked_for_is_known_until_it_is_done(tmp_path):
     folder = tmp_path / "a.cmp"
-    Memory(tmp_path).begin(folder, SPEC)
-    memory = Memory(tmp_path)
+    SessionMemory(tmp_path).begin(folder, SPEC)
+    memory = SessionMemory(tmp_path)
     assert memory.asked(folder) == SPEC
     assert memory.asked(tmp_path / "b.cmp") is None
     assert memory.asked(tmp_path / "elsewhere" / "a.cmp") is None
@@ -32,32 +32,32 @@ def test_what_was_asked_for_is_known_until_it_is_done(tmp_path):
 
 
 def test_nothing_is_written_before_there_is_a_comparison(tmp_path):
-    memory = Memory(tmp_path / "out")
+    memory = SessionMemory(tmp_path / "out")
     memory.fill({"target.path": "a.onnx"})
     assert not (tmp_path / "out").exists()
     assert memory.form.fields == {"target.path": "a.onnx"}
     (tmp_path / "out").mkdir()
     memory.begin(tmp_path / "out" / "a.cmp", SPEC)
-    assert Memory(tmp_path / "out").form == memory.form
+    assert SessionMemory(tmp_path / "out").form == memory.form
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": "x"}', b"\xff\xfe"])
 def test_damage_is_forgotten(tmp_path, content):
-    memory = Memory(tmp_path)
+    memory = SessionMemory(tmp_path)
     memory.fill({"target.path": "a.onnx"})
     memory.begin(tmp_path / "a.cmp", SPEC)
     for file in (tmp_path / ".session").rglob("*.json"):
         file.write_bytes(content)
-    again = Memory(tmp_path)
+    again = SessionMemory(tmp_path)
     assert again.form.fields == {}
     assert again.asked(tmp_path / "a.cmp") is None
 
 
 def test_a_changed_letter_is_forgotten_and_a_file_without_a_checksum_is_not(tmp_path):
-    Memory(tmp_path).fill({"target.path": "a.onnx"})
+    SessionMemory(tmp_path).fill({"target.path": "a.onnx"})
     file = tmp_path / ".session" / "form.json"
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"a.onnx", b"b.onnx"))
-    assert Memory(tmp_path).form.fields == {}
+    assert SessionMemory(tmp_path).form.fields == {}
     file.write_bytes(whole.partition(b',\n "checksum"')[0] + b"}")
-    assert Memory(tmp_path).form.fields == {"target.path": "a.onnx"}
+    assert SessionMemory(tmp_path).form.fields == {"target.path": "a.onnx"}

@@ -12,10 +12,10 @@ import pytest
 
 import syncpoint as sp
 from syncpoint.errors import InputError
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_request import Plan
+from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.session_schema import SessionSpec
 from syncpoint.server.unfinished_view import Glimpses, place_for_looks
 
@@ -54,7 +54,7 @@ def look(tmp_path):
     glimpses = Glimpses(add)
 
     def look(folder):
-        glimpses.look(folder, Plan.of(SPEC, Folders([tmp_path])))
+        glimpses.look(folder, ComparisonPlan.of(SPEC, Folders([tmp_path])))
         return found[folder.name]
 
     yield look
@@ -85,17 +85,17 @@ def test_what_is_measured_is_as_in_the_finished_one_and_the_rest_is_open(interru
 
 def test_the_page_says_that_it_is_not_complete(interrupted, look):
     path = look(interrupted(4))
-    found = overview(Opened(path))
+    found = build_overview(OpenComparison(path))
     assert found.unfinished.startswith("not complete: 4 of 6")
     assert found.summary.startswith("Not complete: 4 of 6")
     assert found.verdict == "none"
-    assert overview(Opened(path, "f16")).verdict == "none"
+    assert build_overview(OpenComparison(path, "f16")).verdict == "none"
 
 
 def test_a_finished_comparison_has_nothing_open(interrupted):
     folder = interrupted(4)
     sp.compare("target.npz", "reference.npz", out=folder, resume=True)
-    assert overview(Opened(folder)).unfinished == ""
+    assert build_overview(OpenComparison(folder)).unfinished == ""
 
 
 def test_before_anything_is_measured_there_is_nothing_to_look_at(tmp_path, look, interrupted):

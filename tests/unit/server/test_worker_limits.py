@@ -20,7 +20,7 @@ def test_a_worker_beyond_its_limits_is_ended(tmp_path, limits, words):
     process = Process({"check": order}, limits)
     deque(process.events(), 0)
     assert process.wait() != 0
-    assert words in process.failure().found
+    assert words in process.failure().problem
 
 
 def test_a_worker_that_is_ended_from_outside_says_by_what(tmp_path):
@@ -29,4 +29,4 @@ def test_a_worker_that_is_ended_from_outside_says_by_what(tmp_path):
     process = Process({"check": order})
     deque(process.events(), 0)
     process.wait()
-    assert "ended with exit code 0 before its work was done" in process.failure().found
+    assert "ended with exit code 0 before its work was done" in process.failure().problem

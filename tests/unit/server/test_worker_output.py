@@ -5,7 +5,7 @@ import time
 import pytest
 
 from helpers.session_server import Server, write_dumps
-from syncpoint.server.worker_process import Lines, Printed
+from syncpoint.server.worker_process import OutputLines, Printed
 
 MODEL = """
 import ctypes
@@ -89,7 +89,7 @@ def test_of_a_flood_the_end_is_kept(server):
 
 def test_lines_are_the_same_however_they_are_cut():
     said = "one\ntwo\r\n\n10 %\r20 %\rdone\nä€ end".encode()
-    whole = Lines()
+    whole = OutputLines()
     expected = [*whole.take(said), *whole.so_far()]
     assert expected == [
         Printed("one"),
@@ -100,7 +100,7 @@ def test_lines_are_the_same_however_they_are_cut():
         Printed("ä€ end"),
     ]
     for size in (1, 2, 3, 5):
-        lines = Lines()
+        lines = OutputLines()
         found = []
         for at in range(0, len(said), size):
             found += lines.take(said[at : at + size])
@@ -108,7 +108,7 @@ def test_lines_are_the_same_however_they_are_cut():
 
 
 def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
-    lines = Lines()
+    lines = OutputLines()
     assert lines.take(b"loading") == []
     assert lines.unfinished
     assert lines.so_far() == [Printed("loading")]
@@ -127,4 +127,4 @@ def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
     ],
 )
 def test_colours_are_left_out_and_what_hides_text_is_shown(sent, shown):
-    assert Lines().take(sent) == [Printed(shown, over=False)]
+    assert OutputLines().take(sent) == [Printed(shown, over=False)]

@@ -189,7 +189,9 @@ def test_a_report_without_a_kept_comparison_saves_none(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_folder, "save", save)
     pages = []
     monkeypatch.setattr(
-        html_report, "write", lambda page, path: pages.append(html_report.data(page)) or path
+        html_report,
+        "write_report",
+        lambda page, path: pages.append(html_report.collect_answers(page)) or path,
     )
     (tmp_path / "nets.py").write_text(
         "from torch import nn\nimport torch\ntorch.manual_seed(0)\n"

@@ -29,9 +29,8 @@ export async function ask<T>(path: string, params: Params = {}, init: RequestIni
   } catch {
     gone.value = Date.now();
     throw new Failure({
-      expected: `the session at ${location.host} to answer`,
-      found: "no answer",
-      cure: "what is on screen stays; start syncpoint again if it was stopped",
+      problem: `the session at ${location.host} does not answer`,
+      cure: "start syncpoint again if it was stopped; what is on screen stays",
     });
   }
   if (gone.peek() !== null) {
@@ -43,7 +42,7 @@ export async function ask<T>(path: string, params: Params = {}, init: RequestIni
   try {
     problem = (await answer.json()) as Problem;
   } catch {
-    problem = { expected: "an answer", found: `status ${answer.status}`, cure: "try again" };
+    problem = { problem: `the server answered with HTTP status ${answer.status}`, cure: "try again" };
   }
   throw new Failure(problem);
 }

@@ -68,7 +68,7 @@ class Column {
 
   constructor(data: ReportData, metric: string) {
     const found = data.metrics[metric];
-    if (!found) throw new Failure({ expected: "a metric of this report", found: metric, cure: "" });
+    if (!found) throw new Failure({ problem: `this report has no metric ${metric}`, cure: "" });
     this.levels = [...found.states.levels].map((letter) => LEVELS[letter] ?? "none");
     this.scores = floats(found.states.scores);
     this.bounds = found.states.bounds;
@@ -170,8 +170,7 @@ export function reportSource(data: ReportData): Source {
   };
   const missing = (what: string): Failure =>
     new Failure({
-      expected: `${what} in this report`,
-      found: "only those of the worst and the first that diverge",
+      problem: `this report does not hold ${what}, only those of the worst and the first that diverge`,
       cure: "open the comparison with: syncpoint view",
     });
   const held = async <T>(table: Record<string, T>, row: number, what: string): Promise<T> => {

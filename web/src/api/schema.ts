@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Get Place
-         * @description Where a row stands in that list.
+         * @description The place of a row in the navigator's list.
          */
         get: operations["get_place_api_comparisons__name__rows__row__place_get"];
         put?: never;
@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * Get Unmatched
-         * @description A window of what stayed without a partner.
+         * @description A window of the list of tensors without a counterpart.
          */
         get: operations["get_unmatched_api_comparisons__name__unmatched_get"];
         put?: never;
@@ -133,7 +133,7 @@ export interface paths {
         };
         /**
          * Get Row
-         * @description Everything about one sync point but its values.
+         * @description Everything about one sync point except its values.
          */
         get: operations["get_row_api_comparisons__name__rows__row__get"];
         put?: never;
@@ -194,7 +194,7 @@ export interface paths {
         /**
          * Get Graph
          * @description The ops of one run, or of one of its groups; of a group that is too large those around a
-         *     sync point, or the first.
+         *     sync point, or the first ones.
          */
         get: operations["get_graph_api_comparisons__name__graphs__side__get"];
         put?: never;
@@ -548,24 +548,6 @@ export interface components {
             pattern: string;
         };
         /**
-         * Drift
-         * @description What the drift strip needs beside the states of the rows.
-         */
-        Drift: {
-            /** Points */
-            points: number;
-            /** Values */
-            values: number;
-            /** Groups */
-            groups: components["schemas"]["DriftGroup"][];
-            /** Flags */
-            flags: components["schemas"]["DriftFlag"][];
-            /** Limits */
-            limits: number[];
-            /** Unmatched */
-            unmatched: number[];
-        };
-        /**
          * DriftFlag
          * @description A mark that has words.
          */
@@ -603,6 +585,24 @@ export interface components {
             levels: string;
             /** Psnr */
             psnr: number[];
+        };
+        /**
+         * DriftStrip
+         * @description What the drift strip needs beside the states of the rows.
+         */
+        DriftStrip: {
+            /** Points */
+            points: number;
+            /** Values */
+            values: number;
+            /** Groups */
+            groups: components["schemas"]["DriftGroup"][];
+            /** Flags */
+            flags: components["schemas"]["DriftFlag"][];
+            /** Limits */
+            limits: number[];
+            /** Unmatched */
+            unmatched: number[];
         };
         /**
          * EndInfo
@@ -647,25 +647,6 @@ export interface components {
             stack: string[];
         };
         /**
-         * Entry
-         * @description A file or folder to choose.
-         */
-        Entry: {
-            /** Name */
-            name: string;
-            /** Path */
-            path: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "folder" | "model" | "recording" | "comparison" | "python" | "inputs" | "file";
-            /** Size */
-            size: number | null;
-            /** Modified */
-            modified: number;
-        };
-        /**
          * ErrorBars
          * @description Total, introduced and expected error, relative to the reference's peak.
          */
@@ -696,10 +677,29 @@ export interface components {
             unknown: string;
         };
         /**
-         * Finding
+         * FileEntry
+         * @description A file or folder to choose.
+         */
+        FileEntry: {
+            /** Name */
+            name: string;
+            /** Path */
+            path: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "folder" | "model" | "recording" | "comparison" | "python" | "inputs" | "file";
+            /** Size */
+            size: number | null;
+            /** Modified */
+            modified: number;
+        };
+        /**
+         * FindingCard
          * @description One card: a cause or, where nobody looked for causes, what is known for sure.
          */
-        Finding: {
+        FindingCard: {
             /** Title */
             title: string;
             /** Cause */
@@ -739,6 +739,20 @@ export interface components {
             path: string;
         };
         /**
+         * FolderListing
+         * @description One of the folders that may be looked into; all of them where no folder is named.
+         */
+        FolderListing: {
+            /** Path */
+            path: string;
+            /** Parent */
+            parent: string | null;
+            /** Entries */
+            entries: components["schemas"]["FileEntry"][];
+            /** Left Out */
+            left_out: number;
+        };
+        /**
          * Form
          * @description What is filled in, by the names that the page has for its fields.
          */
@@ -751,24 +765,14 @@ export interface components {
             };
         };
         /**
-         * Found
-         * @description Where a sync point stands in the list.
-         */
-        Found: {
-            /** Index */
-            index: number | null;
-            /** Group */
-            group: string;
-        };
-        /**
-         * Graph
+         * GraphColumns
          * @description The ops of a run, or of one of its groups, column by column.
          *
          *     What it was given comes first, then the ops in execution order; parameters are left out. An
          *     entry is named by its place in these columns. Columns of numbers are base64 of little-endian
          *     int32; words that come again and again are sent once, and their places for every entry.
          */
-        Graph: {
+        GraphColumns: {
             /**
              * Side
              * @enum {string}
@@ -992,20 +996,6 @@ export interface components {
             can_resume: boolean;
         };
         /**
-         * Listing
-         * @description One of the folders that may be looked into; all of them where no folder is named.
-         */
-        Listing: {
-            /** Path */
-            path: string;
-            /** Parent */
-            parent: string | null;
-            /** Entries */
-            entries: components["schemas"]["Entry"][];
-            /** Left Out */
-            left_out: number;
-        };
-        /**
          * LogLine
          * @description Something that was said on the way.
          */
@@ -1125,8 +1115,8 @@ export interface components {
             name: string;
             /** Created */
             created: string;
-            target: components["schemas"]["RunInfo"];
-            reference: components["schemas"]["RunInfo"];
+            target: components["schemas"]["RunSummary"];
+            reference: components["schemas"]["RunSummary"];
             /** Verdict */
             verdict: string;
             /** Verdict Text */
@@ -1186,7 +1176,7 @@ export interface components {
             /** First Divergence */
             first_divergence: number[];
             /** Findings */
-            findings: components["schemas"]["Finding"][];
+            findings: components["schemas"]["FindingCard"][];
             /** Trust */
             trust: components["schemas"]["Trust"][];
             /** Warnings */
@@ -1270,14 +1260,40 @@ export interface components {
             when: number;
         };
         /**
+         * PathPreview
+         * @description What is at a path. Looking runs no model.
+         */
+        PathPreview: {
+            /** Path */
+            path: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "model" | "recording" | "comparison" | "inputs" | "folder" | "nothing";
+            /** Text */
+            text: string;
+            /** Sure */
+            sure: boolean;
+            /** Precision */
+            precision: string;
+            /** Runtimes */
+            runtimes: components["schemas"]["RuntimeForm"][];
+            /** Inputs */
+            inputs: components["schemas"]["InputForm"][];
+            /** Recorded */
+            recorded: boolean;
+            /** Candidates */
+            candidates: string[];
+            problem: components["schemas"]["Problem"] | null;
+        };
+        /**
          * Problem
-         * @description An error: what was expected, what was found, what to do.
+         * @description An error: what is wrong, in one sentence, and what to do about it.
          */
         Problem: {
-            /** Expected */
-            expected: string;
-            /** Found */
-            found: string;
+            /** Problem */
+            problem: string;
             /**
              * Cure
              * @default
@@ -1418,6 +1434,16 @@ export interface components {
             output: boolean;
         };
         /**
+         * RowPlace
+         * @description Where a sync point stands in the list.
+         */
+        RowPlace: {
+            /** Index */
+            index: number | null;
+            /** Group */
+            group: string;
+        };
+        /**
          * RowStates
          * @description Level, guilt and score of every sync point by one metric, for graphs, minimap and drift.
          */
@@ -1458,10 +1484,10 @@ export interface components {
             };
         };
         /**
-         * RunInfo
+         * RunSummary
          * @description What is known of one of the two runs.
          */
-        RunInfo: {
+        RunSummary: {
             /** Label */
             label: string;
             /** Runtime */
@@ -1498,34 +1524,6 @@ export interface components {
             cure: string;
             /** Options */
             options: components["schemas"]["OptionForm"][];
-        };
-        /**
-         * Seen
-         * @description What is at a path. Looking runs no model.
-         */
-        Seen: {
-            /** Path */
-            path: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "model" | "recording" | "comparison" | "inputs" | "folder" | "nothing";
-            /** Text */
-            text: string;
-            /** Sure */
-            sure: boolean;
-            /** Precision */
-            precision: string;
-            /** Runtimes */
-            runtimes: components["schemas"]["RuntimeForm"][];
-            /** Inputs */
-            inputs: components["schemas"]["InputForm"][];
-            /** Recorded */
-            recorded: boolean;
-            /** Candidates */
-            candidates: string[];
-            problem: components["schemas"]["Problem"] | null;
         };
         /**
          * SessionInfo
@@ -1886,7 +1884,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Found"];
+                    "application/json": components["schemas"]["RowPlace"];
                 };
             };
             /** @description Not Found */
@@ -2017,7 +2015,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Drift"];
+                    "application/json": components["schemas"]["DriftStrip"];
                 };
             };
             /** @description Not Found */
@@ -2198,7 +2196,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Graph"];
+                    "application/json": components["schemas"]["GraphColumns"];
                 };
             };
             /** @description Not Found */
@@ -2320,7 +2318,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Listing"];
+                    "application/json": components["schemas"]["FolderListing"];
                 };
             };
             /** @description Not Found */
@@ -2360,7 +2358,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seen"];
+                    "application/json": components["schemas"]["PathPreview"];
                 };
             };
             /** @description Not Found */
@@ -2404,7 +2402,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seen"];
+                    "application/json": components["schemas"]["PathPreview"];
                 };
             };
             /** @description Not Found */

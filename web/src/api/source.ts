@@ -3,19 +3,19 @@ import type { components } from "./schema";
 
 type S = components["schemas"];
 export type Overview = S["Overview"];
-export type Finding = S["Finding"];
+export type Finding = S["FindingCard"];
 export type MetricInfo = S["MetricInfo"];
 export type RowBrief = S["RowBrief"];
 export type GroupBrief = S["GroupBrief"];
 export type RowWindow = S["RowWindow"];
 export type RowDetail = S["RowDetail"];
 export type RowStates = S["RowStates"];
-export type Found = S["Found"];
+export type Found = S["RowPlace"];
 export type UnmatchedWindow = S["UnmatchedWindow"];
-export type Drift = S["Drift"];
+export type Drift = S["DriftStrip"];
 export type HeatMap = S["HeatMap"];
 export type Distribution = S["Distribution"];
-export type Graph = S["Graph"];
+export type Graph = S["GraphColumns"];
 export type SourceFile = S["SourceFile"];
 export type Problem = S["Problem"];
 export type Side = "target" | "reference";
@@ -63,15 +63,15 @@ export interface Source {
   file(side: Side, file: string): Promise<SourceFile>;
 }
 
-/** What went wrong, in the three parts that every error of ours has. */
+/** An error of the server or of the report: a sentence and its cure. */
 export class Failure extends Error {
   constructor(readonly problem: Problem) {
-    super(`expected ${problem.expected}, found ${problem.found}`);
+    super(problem.problem);
   }
 }
 
-/** Words for anything that was thrown. */
+/** Anything that was thrown, as a problem. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Failure) return error.problem;
-  return { expected: "an answer", found: String(error), cure: "try again" };
+  return { problem: String(error), cure: "try again" };
 }

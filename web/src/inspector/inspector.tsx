@@ -6,7 +6,7 @@ import type { Problem, RowDetail } from "../api/source";
 import { detail, late, problem, startDetail } from "../row_detail";
 import { step } from "../keyboard";
 import { count } from "../numbers";
-import { ProblemParts } from "../problem";
+import { ProblemText } from "../problem";
 import * as state from "../state";
 import { Bars } from "./bars";
 import { Digest, Statistics } from "./without_values";
@@ -105,7 +105,7 @@ export function Trouble({ what, problem: said }: { what: string; problem: Proble
     <div class="sec">
       <div class="empty err" role="alert">
         <b>{what}</b>
-        <ProblemParts problem={said} />
+        <ProblemText problem={said} />
         {gone.value !== null && (
           <button class="btn s" onClick={state.tryAgain}>
             Try now

@@ -221,7 +221,7 @@ function ListProblem(): JSX.Element {
     <div class="empty err over">
       <b>The list could not be loaded</b>
       <span>
-        {said?.found}. {said?.cure}
+        {said?.problem}. {said?.cure}
       </span>
     </div>
   );

@@ -4,9 +4,9 @@ import type { components } from "../api/schema";
 
 type S = components["schemas"];
 export type SessionInfo = S["SessionInfo"];
-export type Seen = S["Seen"];
-export type Listing = S["Listing"];
-export type Entry = S["Entry"];
+export type Seen = S["PathPreview"];
+export type Listing = S["FolderListing"];
+export type Entry = S["FileEntry"];
 export type OptionForm = S["OptionForm"];
 export type Spec = S["SessionSpec"];
 export type Command = S["Command"];

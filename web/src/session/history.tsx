@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
 import { Glyph } from "../marks";
 import { metricText, percent } from "../numbers";
-import { ProblemParts } from "../problem";
+import { ProblemText, problemLine } from "../problem";
 import { device } from "../topbar";
 import * as api from "./api";
 import { Look } from "./unfinished";
@@ -42,7 +42,7 @@ export function PastComparisons(): JSX.Element {
           <input type="search" aria-label="Filter comparisons" placeholder="Filter" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
         </div>
       </header>
-      {trouble.value && <ProblemParts problem={trouble.value} />}
+      {trouble.value && <ProblemText problem={trouble.value} />}
       {past.value && all.length === 0 && <p class="words dim">None yet. What you compare is kept in {past.value.folder} and listed here.</p>}
       {all.length > 0 && shown.length === 0 && (
         <p class="words dim">
@@ -81,7 +81,7 @@ export function PastComparisons(): JSX.Element {
 function Line({ one }: { one: api.PastComparison }): JSX.Element {
   const { problem } = one;
   return (
-    <tr title={problem ? `${one.path}\nexpected ${problem.expected}; found ${problem.found}; ${problem.cure}` : one.path}>
+    <tr title={problem ? `${one.path}\n${problemLine(problem)}` : one.path}>
       <td class="cut">{problem ? one.name : <a href={`/c/${one.id}`}>{one.name}</a>}</td>
       <td class="cut">
         {one.target || "–"} <span class="dim">{device(one.target_facts)}</span>
@@ -92,7 +92,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
           <div class="cells">
             <Glyph level="none" />
             <span class="why">
-              {brief(problem.found)}
+              {brief(problem.problem)}
               {problem.cure && !one.can_resume && ` · ${problem.cure}`}
             </span>
             <span class="sp" />
@@ -119,9 +119,9 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
   );
 }
 
-/** Without what a reader of files had to say about bytes; the tooltip has it. */
-function brief(found: string): string {
-  return found.replace(/ \(.*\)$/s, "");
+/** Without the details in brackets at the end; the tooltip has them. */
+function brief(sentence: string): string {
+  return sentence.replace(/ \(.*\)$/s, "");
 }
 
 function GoOn({ path, name }: { path: string; name: string }): JSX.Element {

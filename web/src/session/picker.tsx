@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { problemOf, type Problem } from "../api/source";
-import { ProblemParts } from "../problem";
+import { ProblemText } from "../problem";
 import * as api from "./api";
 
 interface Choosing {
@@ -80,7 +80,7 @@ export function Picker(): JSX.Element | null {
             <input ref={filter} type="search" aria-label="Filter files" placeholder="Filter" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
           </div>
         </div>
-        {problem.value && <ProblemParts problem={problem.value} />}
+        {problem.value && <ProblemText problem={problem.value} />}
         <ul class="files" aria-label="Files">
           {entries.map((entry) => (
             <li key={entry.path}>

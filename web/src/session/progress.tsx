@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { problemOf, type Level, type Problem } from "../api/source";
 import { Glyph } from "../marks";
 import { count } from "../numbers";
-import { ProblemParts } from "../problem";
+import { ProblemText } from "../problem";
 import { short, verdictLevel } from "../topbar";
 import * as api from "./api";
 import { Look, Strip } from "./unfinished";
@@ -51,7 +51,7 @@ export function Progress(): JSX.Element {
       {last && <Card key={last.id} job={last} />}
       {trouble.value && (
         <section class="box err" role="alert">
-          <ProblemParts problem={trouble.value} />
+          <ProblemText problem={trouble.value} />
         </section>
       )}
     </>
@@ -137,7 +137,7 @@ function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Eleme
   return (
     <div class="words failure" role="alert" style={stage && { "--at": at, "--of": job.stages.length }}>
       {stage && <b>{stage.opens ? `The ${stage.stage} cannot be opened` : `${titleOf(stage)} failed`}</b>}
-      <ProblemParts problem={problem} />
+      <ProblemText problem={problem} />
     </div>
   );
 }

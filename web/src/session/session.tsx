@@ -6,7 +6,7 @@ import { problemOf, type Problem } from "../api/source";
 import { enterSession } from "../session_link";
 import { Brand, ThemeButton } from "../topbar";
 import { Glyph } from "../marks";
-import { ProblemParts } from "../problem";
+import { ProblemText } from "../problem";
 import { startTheme } from "../state";
 import * as api from "./api";
 import { Pick } from "./controls";
@@ -176,7 +176,7 @@ function Go({ info }: { info: api.SessionInfo }): JSX.Element {
       ))}
       {refusal && (
         <div class="words err" role="alert">
-          <ProblemParts problem={refusal} />
+          <ProblemText problem={refusal} />
         </div>
       )}
     </section>
@@ -215,7 +215,7 @@ function Copy(): JSX.Element {
 function NoSession({ problem }: { problem: Problem }): JSX.Element {
   return (
     <section class="box words err" role="alert">
-      <ProblemParts problem={problem} />
+      <ProblemText problem={problem} />
       <p>
         <button type="button" class="btn" onClick={() => history.back()}>
           Back

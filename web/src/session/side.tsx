@@ -102,7 +102,7 @@ function Said({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.E
         },
         (error: unknown) => {
           const problem = problemOf(error);
-          side.seen.value = { ...seen, text: problem.found, problem };
+          side.seen.value = { ...seen, text: problem.problem, problem };
         },
       )
       .finally(() => setBusy(false));
@@ -114,8 +114,8 @@ function Said({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.E
       {good && <Glyph level="close" size={9} />}
       {bad ? (
         <span>
-          <b>{seen.problem?.found}</b>: expected {seen.problem?.expected}
-          {seen.problem?.cure && `; ${seen.problem.cure}`}
+          <b>{seen.problem?.problem}</b>
+          {seen.problem?.cure && `. Fix: ${seen.problem.cure}`}
         </span>
       ) : (
         <span>{seen.text}</span>

@@ -199,7 +199,7 @@ export class Pane {
       this.rescore();
       this.search(state.text.peek());
     } catch (error) {
-      this.say(`${item.name}: ${problemOf(error).found}`, true);
+      this.say(`${item.name}: ${problemOf(error).problem}`, true);
     }
   }
 

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Problem } from "../api/source";
 import { paneKeys } from "../keyboard";
-import { ProblemParts } from "../problem";
+import { ProblemText } from "../problem";
 import * as state from "../state";
 import { runtimeOf } from "../topbar";
 import type { Model } from "./model";
@@ -96,7 +96,7 @@ function Broken({ problem }: { problem: Problem }): JSX.Element {
   return (
     <div class="empty over err" role="alert">
       <b>The graphs cannot be shown</b>
-      <ProblemParts problem={problem} />
+      <ProblemText problem={problem} />
     </div>
   );
 }

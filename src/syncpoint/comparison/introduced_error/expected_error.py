@@ -117,12 +117,9 @@ def ratio_of(measurement: Measurement, expected: Noise) -> float:
 def add_bulk_note(row: Row, measurement: Measurement, expected: Noise | None) -> Row:
     """Add a note to the row if only its bulk exceeds the expected error."""
     introduced = row.introduced
-    if (
-        introduced is None
-        or expected is None
-        or measurement.mismatched
-        or measurement.bulk_rmse is None
-    ):
+    if introduced is None or expected is None:
+        return row
+    if measurement.mismatched or measurement.bulk_rmse is None:
         return row
     all_ratio, bulk_ratio = (
         _ratio(*pair) for pair in zip(noise_of(measurement), expected, strict=True)
@@ -175,23 +172,23 @@ class ExpectedErrors:
         """Return the expected error, introduced error as a multiple of it, and the expected noise;
         None for what was not needed. `extra` caches evaluations of the region."""
         operand, truth = operands.operand, operands.truth
-        index, local = operands.index, operands.local
-        if local == "exact":
-            is_equal = measurement.equal == measurement.count or self._is_bit_equal(
-                operand, exact, index
-            )
+        index, precision = operands.index, operands.precision
+        if precision == "exact":
+            is_equal = measurement.equal == measurement.count
+            is_equal = is_equal or self._is_bit_equal(operand, exact, index)
             return 0.0, (0.0 if is_equal else inf), None
         if measurement.rmse == 0 and not measurement.mismatched:
             return None, 0.0, None
         target, hidden = operands.target, operands.hidden
-        expected = self._expected_noise(operand, target, truth, exact, index, local, hidden, extra)
-        if local in _UNIT_ROUNDOFFS:
-            clipping = self._clipping_rms(
-                target, truth, self._calculation.sides.operand(1, operands.reference)
-            )
+        expected = self._expected_noise(
+            operand, target, truth, exact, index, precision, hidden, extra
+        )
+        if precision in _UNIT_ROUNDOFFS:
+            reference = self._calculation.sides.operand(1, operands.reference)
+            clipping = self._clipping_rms(target, truth, reference)
             expected = np.hypot(expected, clipping)
         ratio = ratio_of(measurement, expected)
-        is_above_limit = ratio > PRESETS[local].introduced[0] and not measurement.mismatched
+        is_above_limit = ratio > PRESETS[precision].introduced[0] and not measurement.mismatched
         if is_above_limit and self._is_bit_equal(operand, exact, index):
             return measurement.rmse or 0.0, 1.0, None
         return float(expected[0]), ratio, expected
@@ -203,7 +200,7 @@ class ExpectedErrors:
         truth: NDArray[Any],
         exact: ExactOutputs,
         index: int,
-        local: str,
+        precision: str,
         hidden: PrecisionBetween,
         extra: dict[str, dict[int, NDArray[Any]]],
     ) -> Noise:
@@ -234,10 +231,10 @@ class ExpectedErrors:
             except SyncpointError:
                 extra["f32"] = {}
         errors.append(
-            self._precision_factor(exact.region, local, target)
+            self._precision_factor(exact.region, precision, target)
             * noise_between(extra["f32"].get(index), truth)
         )
-        if local in _UNIT_ROUNDOFFS:
+        if precision in _UNIT_ROUNDOFFS:
             errors.append(self._integer_noise(target, truth, exact, index, extra))
         return np.asarray(np.maximum.reduce(errors))
 
@@ -280,11 +277,9 @@ class ExpectedErrors:
         errors = [0.0]
         for grid in [*grids, *([target] if target.quantization is not None else [])]:
             value_range = grid_range(grid, truth.shape)
-            if (
-                value_range is None
-                or grid.count != truth.size
-                or reference_values.shape != truth.shape
-            ):
+            if value_range is None or grid.count != truth.size:
+                continue
+            if reference_values.shape != truth.shape:
                 continue
             clipped, reference_clipped = (
                 finite_rms(value - np.clip(value, *value_range))
@@ -316,15 +311,13 @@ class ExpectedErrors:
                     return True
         return False
 
-    def _precision_factor(self, region: Region, local: str, target: Tensor) -> float:
+    def _precision_factor(self, region: Region, precision: str, target: Tensor) -> float:
         """The error in the target's precision relative to float32. Ops that accumulate have the
         error of their accumulator, which is a float32 for all types of inputs and outputs."""
-        is_narrow = target.dtype != "f64"
-        if is_narrow and any(
-            op_kind(self._calculation.op(key).type) in _ACCUMULATING for key in region.ops
-        ):
+        kinds = (op_kind(self._calculation.op(key).type) for key in region.ops)
+        if target.dtype != "f64" and any(kind in _ACCUMULATING for kind in kinds):
             return 1.0
-        return _unit_roundoff(local, target.dtype) / DTYPES["f32"].unit
+        return _unit_roundoff(precision, target.dtype) / DTYPES["f32"].unit
 
     def _evaluate_stepwise(self, exact: ExactOutputs, dtype: str) -> dict[int, NDArray[Any]]:
         """The outputs of a region in which every op rounds its outputs to the target's type, like a
@@ -351,18 +344,16 @@ class ExpectedErrors:
                     if value is None:
                         continue
                     with np.errstate(over="ignore", invalid="ignore"):
-                        rounded_value = (
-                            value.astype(numpy_dtype) if value.dtype.kind == "f" else value
-                        )
-                    values[edge] = rounded_value
+                        is_float = value.dtype.kind == "f"
+                        values[edge] = value.astype(numpy_dtype) if is_float else value
         except SyncpointError:
             return {}
         return {edge.index: values[edge] for edge in exact.region.outputs if edge in values}
 
 
-def _unit_roundoff(local: str, dtype: str) -> float:
-    if local in _UNIT_ROUNDOFFS:
-        return _UNIT_ROUNDOFFS[local]
-    if dtype == "f64" and local == "f32":
+def _unit_roundoff(precision: str, dtype: str) -> float:
+    if precision in _UNIT_ROUNDOFFS:
+        return _UNIT_ROUNDOFFS[precision]
+    if dtype == "f64" and precision == "f32":
         return DTYPES["f64"].unit
-    return DTYPES[_ROUNDING_DTYPES.get(local, "f32")].unit
+    return DTYPES[_ROUNDING_DTYPES.get(precision, "f32")].unit

@@ -104,9 +104,8 @@ class _GridSearch:
         part_of = op.attributes.get("part_of")
         quantizes = op_class(part_of or op.type) == "quantize"
         is_input = False
-        for edge in (
-            _inputs_of_steps(self._run, op) if part_of and own_grid is not None else op.inputs
-        ):
+        is_last_step = bool(part_of) and own_grid is not None
+        for edge in _inputs_of_steps(self._run, op) if is_last_step else op.inputs:
             source = TensorKey(edge.op, edge.role, edge.index, self._key.part)
             if edge.role is Role.PARAMETER:
                 self._add_parameter(edge)
@@ -122,11 +121,9 @@ class _GridSearch:
     def _own_grid(self, op: Op) -> Tensor | None:
         """The output of an op if it is integers of one scale."""
         output = self._run.tensor(TensorKey(op.key, Role.OUTPUT, 0, self._key.part))
-        return (
-            output
-            if output is not None and _has_one_scale(output) and output.key != self._key
-            else None
-        )
+        if output is None or output.key == self._key:
+            return None
+        return output if _has_one_scale(output) else None
 
     def _add_parameter(self, edge: Edge) -> None:
         parameter = self._run.tensor(TensorKey(edge.op, edge.role, edge.index))

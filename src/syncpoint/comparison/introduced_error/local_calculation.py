@@ -22,7 +22,7 @@ from syncpoint.comparison.introduced_error.regions import (
     NoRegion,
     Regions,
     RegionTooLarge,
-    reason_unknown,
+    explain_unknown,
 )
 from syncpoint.comparison.introduced_error.true_values import (
     ExactOutputs,
@@ -123,7 +123,7 @@ class LocalCalculation:
         try:
             exact = self.evaluate_exactly(op, [row.reference.key.index for row in rows], part)
         except (NoRegion, SyncpointError) as error:
-            return [replace(row, unknown=reason_unknown(error)) for row in rows]
+            return [replace(row, unknown=explain_unknown(error)) for row in rows]
         # Each further evaluation serves all outputs; none is needed if there is no error.
         extra: dict[str, dict[int, NDArray[Any]]] = {}
         return [self._measure_row(row, exact, extra) for row in rows]
@@ -199,13 +199,13 @@ class LocalCalculation:
         operands = self._prepare_operands(row, exact)
         if isinstance(operands, Reason):
             return replace(row, unknown=operands)
-        operand, truth, local = operands.operand, operands.truth, operands.local
+        operand, truth, precision = operands.operand, operands.truth, operands.precision
         measurement = measure_against(operand, truth, operands.reference.dtype)
         if measurement.mismatched:
             truth = copy_non_finite_marks(truth, operand, self.sides.operand(1, operands.reference))
             operands = replace(operands, truth=truth)
             measurement = measure_against(operand, truth, operands.reference.dtype)
-        if local != "exact" and measurement.compared == 0 and not measurement.mismatched:
+        if precision != "exact" and measurement.compared == 0 and not measurement.mismatched:
             return replace(row, unknown=Reason(detail="nothing finite to compare"))
         expected, ratio, expected_noise = self.expected.compare_with_expected(
             operands, measurement, exact, extra
@@ -215,7 +215,7 @@ class LocalCalculation:
             measurement,
             expected=expected,
             ratio=ratio,
-            precision=local,
+            precision=precision,
             region=tuple(map(str, ops)) if len(ops) > 1 else (),
         )
         return add_bulk_note(replace(row, introduced=introduced), measurement, expected_noise)
@@ -233,12 +233,12 @@ class LocalCalculation:
         target = _required(self.sides.target.tensor(row.target.key))
         reference = _required(self.sides.reference.tensor(row.reference.key))
         operand, _ = fit_view(self.sides.operand(0, target), View(row.view), row.reference.shape)
-        local = self.sides.precisions[0].local(
+        precision = self.sides.precisions[0].local(
             target.key, target.dtype, target.quantization is not None
         )
         hidden = self.sides.precisions[0].between(target.key, self.paired)
-        if local != "exact":
-            local = coarsest([local, hidden.results, hidden.parameters])
+        if precision != "exact":
+            precision = coarsest([precision, hidden.results, hidden.parameters])
         counted_elements = self.sides.counted_elements(row)
         if counted_elements is not None:
             masked = blank_masked(operand, truth, counted_elements)
@@ -251,7 +251,7 @@ class LocalCalculation:
             operand=operand,
             truth=truth,
             index=index,
-            local=local,
+            precision=precision,
             hidden=hidden,
         )
 

@@ -19,7 +19,7 @@ from syncpoint.comparison.introduced_error.expected_error import (
     ratio_of,
     rounding_noise,
 )
-from syncpoint.comparison.introduced_error.regions import NoRegion, reason_unknown
+from syncpoint.comparison.introduced_error.regions import NoRegion, explain_unknown
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.comparison.sides import Sides
@@ -69,7 +69,7 @@ class StateErrors:
                 else self._check_after_step(row)
             )
         except (NoRegion, SyncpointError) as error:
-            return replace(row, unknown=reason_unknown(error))
+            return replace(row, unknown=explain_unknown(error))
 
     def _check_before_step(self, row: Row) -> Row:
         """Compare a state before a step with its value after the previous step."""

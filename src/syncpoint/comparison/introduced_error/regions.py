@@ -18,7 +18,7 @@ class NoRegion(Exception):
     """A region cannot be evaluated; the message is the reason for the report."""
 
 
-def reason_unknown(error: NoRegion | SyncpointError) -> Reason:
+def explain_unknown(error: NoRegion | SyncpointError) -> Reason:
     """The reason why introduced error is unknown if a region could not be evaluated."""
     if isinstance(error, SyncpointError):
         return Reason.of_error(None, error)

@@ -41,10 +41,14 @@ def add_replay_errors(
     sides: Sides, rows: list[Row], reference: Evaluates, target: Replays, samples: list[Inputs]
 ) -> list[Row]:
     """Add to each row the error that the target's op introduces by itself."""
-    feeder = _ReferenceValues(sides, rows)
-    with replay_with_values(target, samples, feeder.value) as (run, refused):
+    reference_values = _ReferenceValues(sides, rows)
+    with replay_with_values(target, samples, reference_values.value) as (run, refused):
         return _ReplayCalculation(
-            Sides(run, sides.reference, sides.masks), rows, reference, feeder.replaced, refused
+            Sides(run, sides.reference, sides.masks),
+            rows,
+            reference,
+            reference_values.replaced,
+            refused,
         ).add_errors()
 
 
@@ -170,10 +174,10 @@ class _ReplayCalculation(LocalCalculation):
         recorded = [row for row in rows if self.sides.target.tensor(row.target.key) is not None]
         measured = super()._rows_of_op(op, part, recorded) if recorded else []
         by_target = {row.target.key: row for row in measured}
-        return [by_target.get(row.target.key) or self._not_replayed(row) for row in rows]
+        return [by_target.get(row.target.key) or self._explain_not_replayed(row) for row in rows]
 
-    def _not_replayed(self, row: Row) -> Row:
+    def _explain_not_replayed(self, row: Row) -> Row:
         key = row.target.key.op
-        why = self._refused.get(key) or ("it is inside a sub-graph" if key.path else "")
-        detail = f"the target's op was not run by itself: {why}".rstrip(": ")
+        reason = self._refused.get(key) or ("it is inside a sub-graph" if key.path else "")
+        detail = f"the target's op was not replayed: {reason}".rstrip(": ")
         return replace(row, unknown=Reason(detail=detail))

@@ -76,7 +76,7 @@ class OutputOperands:
     truth: NDArray[Any]
     """The output of the reference's op in float64 on the target's values."""
     index: int
-    local: str
+    precision: str
     """The precision of the op itself."""
     hidden: PrecisionBetween
     """The precisions of ops before this one that only the target has."""

@@ -1,4 +1,4 @@
-"""Random numbers that a run draws for itself."""
+"""Find ops that draw random numbers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from syncpoint.matching.op_kinds import op_kind
 from syncpoint.run.model import Op, OpKey
 from syncpoint.run.reader import Run
 
-_FAR = 64
-"""Ops that are looked at behind one."""
-_DRAWS = frozenset(
+_MAX_OPS_BEHIND = 64
+_RANDOM_KINDS = frozenset(
     [
         "rand",
         "randn",
@@ -35,36 +34,42 @@ _DRAWS = frozenset(
         "randomuniformlike",
     ]
 )
-_DROPS = frozenset(
+_DROPOUT_KINDS = frozenset(
     {"dropout", "native_dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 )
 
 
-def draws(op: Op) -> bool:
-    """Whether an op draws random numbers; dropout does where it says that it trains."""
+def draws_random_numbers(op: Op) -> bool:
+    """Whether an op draws random numbers; dropout does if its attributes say that it trains."""
     kind = op_kind(op.type)
-    drops = kind in _DROPS and op.attributes.get("train") is True and op.attributes.get("p") != 0
-    if kind in _DRAWS or drops:
+    is_dropout = (
+        kind in _DROPOUT_KINDS
+        and op.attributes.get("train") is True
+        and op.attributes.get("p") != 0
+    )
+    if kind in _RANDOM_KINDS or is_dropout:
         return True
-    inside = op.attributes.get("computes") or ()
-    return any(str(step).startswith(("inductor_random", "inductor_randint")) for step in inside)
+    steps = op.attributes.get("computes") or ()
+    return any(str(step).startswith(("inductor_random", "inductor_randint")) for step in steps)
 
 
-def drawn_for(run: Run | None, op: OpKey, compared: AbstractSet[OpKey]) -> Op | None:
-    """The op that draws what this one gives, if it does itself or reads it by way of ops that are
-    not compared by themselves."""
+def find_random_op(run: Run | None, key: OpKey, compared: AbstractSet[OpKey]) -> Op | None:
+    """Find the op that draws the random numbers in an op's result: itself, or one that it reads
+    through ops that are not compared."""
     if run is None:
         return None
-    by_key = {one.key: one for one in run.ops}
-    waiting, seen = [op], {op}
+    op_by_key = {op.key: op for op in run.ops}
+    waiting, visited = [key], {key}
     while waiting:
-        one = by_key.get(waiting.pop())
-        if one is None:
+        op = op_by_key.get(waiting.pop())
+        if op is None:
             continue
-        if draws(one):
-            return one
-        for edge in one.inputs:
-            if edge.op not in seen and edge.op not in compared and len(seen) < _FAR:
-                seen.add(edge.op)
+        if draws_random_numbers(op):
+            return op
+        for edge in op.inputs:
+            if edge.op in visited or edge.op in compared:
+                continue
+            if len(visited) < _MAX_OPS_BEHIND:
+                visited.add(edge.op)
                 waiting.append(edge.op)
     return None

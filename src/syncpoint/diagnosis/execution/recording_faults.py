@@ -1,5 +1,5 @@
-"""Signs that a recorded tensor is not what its op gave: its readers are right, or it holds the
-values of another tensor, or what memory holds before it is written."""
+"""Find signs that a tensor was recorded wrongly: its readers are right, it holds the values of
+another tensor, or uninitialized memory."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from syncpoint.run.model import Edge, Role, TensorKey
 
 Values = NDArray[np.float64]
 
-_NEAR = 1e-5
-_MOST = 400
-_FEW = 3
-"""Tensors that must have been recorded after one that is off alone."""
+_MAX_DISTANCE = 1e-5
+"""Relative distance up to which two tensors hold the same values."""
+_MAX_CANDIDATES = 400
+_MIN_TENSORS_AFTER = 3
+"""Tensors that must be recorded after one that is the only one off."""
 _TINY = 1e-30
 _HUGE = 1e30
 
 
-def readers(case: Case, row: Row) -> list[Row]:
-    """Rows of what the ops that read this tensor gave: the target's, or those that the reference
-    has in their place where the target does not say what reads what."""
+def find_readers(case: Case, row: Row) -> list[Row]:
+    """Return the rows of the ops that read this tensor: by the target's graph, or by the
+    reference's if the target does not record edges."""
     if case.target is None:
         return []
     key = row.target.key
     if not has_edges(case, "target"):
-        return _readers_there(case, row)
+        return _reference_readers(case, row)
     found = []
     for other in case.computed:
         if other.target.key.role is not Role.OUTPUT or other.target.key.part != key.part:
@@ -42,7 +43,7 @@ def readers(case: Case, row: Row) -> list[Row]:
     return found
 
 
-def _readers_there(case: Case, row: Row) -> list[Row]:
+def _reference_readers(case: Case, row: Row) -> list[Row]:
     key = row.reference.key
     found = []
     for op in case.readers.get(Edge(key.op, key.index, key.role), ()):
@@ -54,32 +55,32 @@ def _readers_there(case: Case, row: Row) -> list[Row]:
 
 
 def has_edges(case: Case, side: str) -> bool:
-    """Whether a run says what its ops read."""
+    """Whether a run recorded the edges of its ops."""
     if f"edges of {side}" not in case.memory:
         run = case.run(side)
         case.memory[f"edges of {side}"] = run is not None and any(op.inputs for op in run.ops)
     return bool(case.memory[f"edges of {side}"])
 
 
-def alone(case: Case, row: Row) -> str:
-    """The weakest sign, in words, for dumps that do not say what reads what: of all tensors this
-    one alone is off, and there are some after it. "" where that is not so."""
+def describe_lone_error(case: Case, row: Row) -> str:
+    """Describe the weakest sign, for dumps without edges: this tensor is the only one that is off,
+    and others follow it. "" if that is not so."""
     if has_edges(case, "target") or has_edges(case, "reference"):
         return ""
-    known = [r for r in case.computed if r.verdict is not Verdict.NONE]
-    after = [r for r in known if r.target.order > row.target.order]
-    off = [r for r in known if not _agrees(r)]
-    if off != [row] or len(after) < _FEW:
+    measured = [r for r in case.computed if r.verdict is not Verdict.NONE]
+    after = [r for r in measured if r.target.order > row.target.order]
+    off = [r for r in measured if not _agrees(r)]
+    if off != [row] or len(after) < _MIN_TENSORS_AFTER:
         return ""
-    return f"all {len(after)} tensors that were recorded after it agree, and so do those before it"
+    return f"all {len(after)} tensors recorded after it and all before it agree with the reference"
 
 
-def unread(case: Case, row: Row) -> str:
-    """The strongest sign, in words: everything computed from the tensor is as in the reference,
-    so nothing read these values. "" where that is not so or not known."""
+def describe_unread(case: Case, row: Row) -> str:
+    """Describe the strongest sign: everything computed from the tensor agrees with the reference,
+    so nothing read these values. "" if that is not so or not known."""
     if row.verdict not in (Verdict.LARGE, Verdict.MODERATE):
         return ""
-    after = readers(case, row)
+    after = find_readers(case, row)
     if not after or any(r.verdict is Verdict.NONE for r in after):
         return ""
     if not all(_agrees(r) for r in after):
@@ -91,21 +92,21 @@ def unread(case: Case, row: Row) -> str:
     if not any(_would_show(case, r) for r in after):
         return ""
     names = ", ".join(r.target.label for r in after[:3])
-    return f"what is computed from it ({names}) is as in the reference: nothing read these values"
+    return f"the ops that read it ({names}) agree with the reference: they read other values"
 
 
 def was_read(case: Case, row: Row) -> bool:
-    """Whether something is off that was computed from the tensor; where it is not known what was,
-    whether an output is."""
-    after = [r for r in readers(case, row) if r.verdict is not Verdict.NONE]
+    """Whether something computed from the tensor is off; if its readers are not known, whether an
+    output is."""
+    after = [r for r in find_readers(case, row) if r.verdict is not Verdict.NONE]
     if after:
         return not all(_agrees(r) for r in after)
     return any(r.verdict.severity > 0 for r in case.result.outputs)
 
 
 def _agrees(row: Row) -> bool:
-    """Whether the total error is within the limits, whatever was introduced: where a reader is
-    right and its recorded input is wrong, it seems to introduce what it never had."""
+    """Whether the total error is within the limits. Introduced error does not count: a right reader
+    of a wrongly recorded input seems to introduce error."""
     numbers = row.numbers or {}
     gap = numbers.get("rel_l2")
     limit = {"f16": 1e-2, "bf16": 5e-2, "int8": 8e-2, "fp8": 8e-2, "int4": 0.2}
@@ -113,39 +114,39 @@ def _agrees(row: Row) -> bool:
 
 
 def _would_show(case: Case, row: Row) -> bool:
-    """Whether the recorded input, had it been read, would have changed this reader."""
+    """Whether the recorded input would have changed this reader if it had been read."""
     return row.guilty or row.introduced is None
 
 
-def holder(case: Case, row: Row, ours: Values) -> Row | None:
-    """Another sync point whose reference has the values that the target shows here."""
+def find_holder(case: Case, row: Row, target: Values) -> Row | None:
+    """Find another sync point whose reference has the values that the target recorded here."""
     reference = case.reference
-    if reference is None or ours.size < 4 or np.ptp(ours) == 0 or case.is_sampled(row):
+    if reference is None or target.size < 4 or np.ptp(target) == 0 or case.is_sampled(row):
         return None
-    straight = _upstream(case, row)
+    upstream = _list_upstream(case, row)
     tried = 0
-    size = float(np.linalg.norm(ours.ravel()))
+    size = float(np.linalg.norm(target.ravel()))
     for other in case.computed:
         key = other.reference.key
-        if other is row or key.role is not Role.OUTPUT or other.reference.shape != ours.shape:
+        if other is row or key.role is not Role.OUTPUT or other.reference.shape != target.shape:
             continue
-        if other.target.key.op in straight or key.op == row.reference.key.op:
+        if other.target.key.op in upstream or key.op == row.reference.key.op:
             continue
         norm = (other.numbers or {}).get("reference_l2")
         if norm is not None and abs(norm - size) > 0.01 * size:
             continue
         tried += 1
-        if tried > _MOST:
+        if tried > _MAX_CANDIDATES:
             return None
-        theirs = case.values("reference", other)
-        if theirs is not None and distance(ours, theirs) <= _NEAR:
+        reference_values = case.values("reference", other)
+        if reference_values is not None and distance(target, reference_values) <= _MAX_DISTANCE:
             return other
     return None
 
 
-def _upstream(case: Case, row: Row) -> set[object]:
-    """Ops that this one reads: an op that does nothing gives what it was given, and that is a
-    fault of the op, not of the recording. So are the ops behind them."""
+def _list_upstream(case: Case, row: Row) -> set[object]:
+    """Return the ops that this one depends on. An op that does nothing returns its input: that is
+    an error of the op, not of the recording."""
     found: set[object] = set()
     waiting = [row.target.key.op]
     for _ in range(4):
@@ -160,21 +161,21 @@ def _upstream(case: Case, row: Row) -> set[object]:
     return found
 
 
-def garbage(ours: Values, theirs: Values) -> str:
-    """What memory looks like before it is written, in words: denormals and numbers of absurd
-    size side by side; "" where it does not."""
-    finite = ours[np.isfinite(ours)]
-    if not finite.size or not theirs.size:
+def describe_garbage(target: Values, reference_values: Values) -> str:
+    """Describe values that look like uninitialized memory: denormals and absurdly large numbers
+    side by side. "" if they do not."""
+    finite = target[np.isfinite(target)]
+    if not finite.size or not reference_values.size:
         return ""
     sizes = np.abs(finite[finite != 0])
     if not sizes.size:
         return ""
-    top = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0))
+    top = float(np.abs(reference_values[np.isfinite(reference_values)]).max(initial=0.0))
     huge = int((sizes > max(_HUGE, 1e6 * top)).sum())
     tiny = int((sizes < _TINY).sum())
-    known = int((np.abs(theirs[theirs != 0]) < _TINY).sum())
-    if huge and top < _HUGE and (tiny > known or len(finite) < ours.size):
-        return f"{tiny:,} of its elements are below 1e-30 and {huge:,} above 1e30"
-    if tiny > 0.05 * ours.size and known == 0:
-        return f"{tiny:,} of its elements are below 1e-30, none of the reference's is"
+    measured = int((np.abs(reference_values[reference_values != 0]) < _TINY).sum())
+    if huge and top < _HUGE and (tiny > measured or len(finite) < target.size):
+        return f"{tiny:,} of its elements are below 1e-30 in size and {huge:,} above 1e30"
+    if tiny > 0.05 * target.size and measured == 0:
+        return f"{tiny:,} of its elements are below 1e-30 in size, none in the reference"
     return ""

@@ -1,8 +1,7 @@
-"""What single ops cost the outputs, measured and not guessed: which to leave in higher precision.
+"""Measure what the outputs gain if single ops run in higher precision.
 
-The reference is run once more for each of them, with the error that the target's op introduces
-added to that op's result and everything else as it is. How far the outputs are then off is this
-op's part in their error, whatever runtime the target is of.
+The reference runs once for each op, with the error that the target's op introduces added to that
+op's result. The error of the outputs is then this op's part, for any runtime of the target.
 """
 
 from __future__ import annotations
@@ -21,75 +20,77 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.run.model import TensorKey
 
 Array = NDArray[Any]
-_MOST = 64
-"""Ops that are tried."""
-_SHARE = 0.4
-"""Of the time for experiments, so much goes into this one."""
+_MAX_OPS = 64
+"""Ops to try."""
+_TIME_SHARE = 0.4
+"""Share of the time for experiments that this one may use."""
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What one op costs."""
+class PrecisionGain:
+    """What the outputs gain if one op introduces no error."""
 
     row: Row
     total: float
-    """Root mean square error of the outputs, relative to their size, as the target has it."""
+    """RMS error of the target's outputs, relative to their size."""
     without: float
-    """What is left of it without this op's part: small errors add up as vectors do, and those of
-    ops that read the same rounded value are alike."""
+    """The error that remains without this op's part. Small errors add up as vectors; those of ops
+    that read the same rounded value are alike."""
 
     @property
     def gain(self) -> float:
-        """By how many decibels the outputs come closer."""
+        """Decibels by which the error of the outputs shrinks."""
         return 20 * log10(self.total / self.without) if self.without else inf
 
 
-def costs(case: Case, rows: Iterable[Row]) -> list[Cost]:
-    """The dearest op first; empty where the reference cannot be run so."""
+def measure_precision_gains(case: Case, rows: Iterable[Row]) -> list[PrecisionGain]:
+    """Measure the gain of each op, the greatest first; empty if the reference cannot be run so."""
     begun = monotonic()
-    wanted = {row.reference.key: case.values("reference", row) for row in case.result.outputs}
-    given = {row.reference.key: case.values("target", row) for row in case.result.outputs}
-    whole = _apart(given, wanted)
-    total = _size(whole) if whole is not None else 0.0
-    found: list[Cost] = []
-    for row in rows if whole is not None and total else ():
-        if len(found) == _MOST or monotonic() - begun > _SHARE * case.seconds:
+    references = {row.reference.key: case.values("reference", row) for row in case.result.outputs}
+    targets = {row.reference.key: case.values("target", row) for row in case.result.outputs}
+    total_errors = _output_errors(targets, references)
+    total = _norm(total_errors) if total_errors is not None else 0.0
+    gains: list[PrecisionGain] = []
+    for row in rows if total_errors is not None and total else ():
+        if len(gains) == _MAX_OPS or monotonic() - begun > _TIME_SHARE * case.seconds:
             break
-        experiment, plain = case.experiment(row), case.values("reference", row)
-        if experiment is None or plain is None or experiment.error.shape != plain.shape:
+        experiment, exact = case.experiment(row), case.values("reference", row)
+        if experiment is None or exact is None or experiment.error.shape != exact.shape:
             continue
-        hurt = plain + experiment.error
-        at = row.reference.key
-        made = case.replayed(
-            "reference", {at: hurt}, "the reference with the error of single ops of the target"
+        with_error = exact + experiment.error
+        key = row.reference.key
+        outputs = case.replayed(
+            "reference",
+            {key: with_error},
+            "the reference with the error of single ops of the target",
         )
-        if made is None and not found:
+        if outputs is None and not gains:
             return []
-        if made is None:
+        if outputs is None:
             continue
         # Outputs that the op itself gives are recorded before they are replaced.
-        own = {r.reference.key: hurt for r in case.result.outputs if case.maker(r) == at}
-        part = _apart({**made, **own}, wanted)
-        if part is not None and whole is not None:
-            found.append(Cost(row, total, _size(whole - part)))
-    return sorted(found, key=lambda cost: -cost.gain)
+        own = {r.reference.key: with_error for r in case.result.outputs if case.maker(r) == key}
+        op_errors = _output_errors({**outputs, **own}, references)
+        if op_errors is not None and total_errors is not None:
+            gains.append(PrecisionGain(row, total, _norm(total_errors - op_errors)))
+    return sorted(gains, key=lambda gain: -gain.gain)
 
 
-def _apart(
-    given: Mapping[TensorKey, Array | None], wanted: Mapping[TensorKey, Array | None]
+def _output_errors(
+    outputs: Mapping[TensorKey, Array | None], references: Mapping[TensorKey, Array | None]
 ) -> Array | None:
-    """The errors of all outputs in one row, each relative to its size and of equal weight; None
-    where they cannot be said."""
+    """Return the errors of all outputs in one vector, each relative to its size and with equal
+    weight; None if they are not known."""
     parts = []
-    for key, right in wanted.items():
-        made = given.get(key)
-        norm = float(np.linalg.norm(right)) if right is not None else 0.0
-        if right is None or made is None or made.shape != right.shape or not norm:
+    for key, reference in references.items():
+        output = outputs.get(key)
+        norm = float(np.linalg.norm(reference)) if reference is not None else 0.0
+        if reference is None or output is None or output.shape != reference.shape or not norm:
             return None
-        parts.append(((made.astype(np.float64) - right) / norm).reshape(-1))
-    found = np.concatenate(parts) / np.sqrt(len(parts)) if parts else None
-    return found if found is not None and np.isfinite(found).all() else None
+        parts.append(((output.astype(np.float64) - reference) / norm).reshape(-1))
+    errors = np.concatenate(parts) / np.sqrt(len(parts)) if parts else None
+    return errors if errors is not None and np.isfinite(errors).all() else None
 
 
-def _size(errors: Array) -> float:
+def _norm(errors: Array) -> float:
     return float(np.linalg.norm(errors))

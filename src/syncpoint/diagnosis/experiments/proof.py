@@ -1,5 +1,4 @@
-"""Proof by computing: whether the reference's op, with one thing changed, gives the target's
-numbers."""
+"""Prove an explanation: whether the reference's op with one change gives the target's values."""
 
 from __future__ import annotations
 
@@ -20,54 +19,58 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Proof:
-    """How near the reference's op comes to the target with something changed."""
+    """The error of a sync point before and after a change of the reference's op."""
 
     before: float
-    """Root mean square of what the target's op added."""
+    """RMS of the error that the target's op introduced."""
     after: float
-    """What is left of it."""
+    """RMS of the error that remains with the change."""
     allowed: float
-    """What its precision allows."""
+    """RMS error that its precision allows."""
     size: float
-    """Root mean square of the exact result."""
+    """RMS of the exact result."""
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is left but rounding; what is not finite proves nothing."""
+        """Whether only rounding remains; values that are not finite prove nothing."""
         if not np.isfinite(self.after + self.size):
             return False
         return self.after <= max(self.allowed, 1e-7 * self.size) and self.after < 0.1 * self.before
 
     @property
     def explains(self) -> bool:
-        """Whether next to nothing is left."""
+        """Whether almost no error remains."""
         return self.exact or (
             bool(np.isfinite(self.after + self.size)) and self.after <= 0.02 * self.before
         )
 
     def words(self, change: str, label: str) -> str:
-        """One sentence: what was computed and what came out."""
+        """Return one sentence: the relative error without and with the change.
+
+        `change` is an adverbial phrase such as `with inputs rounded to 10 bits`.
+        """
         size = self.size or 1.0
         return (
-            f"{label} is off by {self.before / size:.2g} of its size; {change} the reference gives"
-            f" its numbers to {self.after / size:.2g}"
+            f"{label} has a relative error of {self.before / size:.2g};"
+            f" {change} the reference reproduces the target to {self.after / size:.2g}"
         )
 
 
-def against(experiment: RegionExperiment, made: Array | None) -> Proof | None:
-    """What is left of the op's error if the reference's had given `made`."""
-    if made is None or made.shape != experiment.target.shape:
+def prove_result(experiment: RegionExperiment, result: Array | None) -> Proof | None:
+    """Compare the target with another result of the reference's region; None if shapes differ."""
+    if result is None or result.shape != experiment.target.shape:
         return None
-    row = experiment.row.introduced
-    limit = PRESETS[row.preset].introduced[0] if row is not None and row.preset in PRESETS else 30.0
+    introduced = experiment.row.introduced
+    preset = introduced.preset if introduced is not None else ""
+    limit = PRESETS[preset].introduced[0] if preset in PRESETS else 30.0
     with np.errstate(invalid="ignore", over="ignore"):
-        after = rms(experiment.counted(experiment.target - made))
+        after = rms(experiment.counted(experiment.target - result))
     before, size = (
         rms(experiment.counted(values)) for values in (experiment.error, experiment.truth)
     )
     return Proof(before, after, limit * experiment.noise, size)
 
 
-def proof(experiment: RegionExperiment, changed: Mapping[Edge, Array]) -> Proof | None:
-    """The same with other inputs or parameters."""
-    return against(experiment, experiment.fed(changed))
+def prove_change(experiment: RegionExperiment, changed: Mapping[Edge, Array]) -> Proof | None:
+    """Compare the target with the reference's region on other inputs or parameters."""
+    return prove_result(experiment, experiment.fed(changed))

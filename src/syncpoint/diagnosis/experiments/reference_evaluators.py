@@ -1,7 +1,7 @@
-"""The reference's ops without its model: what we know of them ourselves, in float64.
+"""Evaluate the reference's ops in float64: with NumPy alone, or with its model where that can.
 
-An op is believed only after it has given its recorded output from its recorded inputs, to what
-its element type rounds: what was recorded of an op may be less than what it did.
+A NumPy op is used only after it has reproduced its recorded output from its recorded inputs, up to
+rounding: the record of an op may not say everything that it did.
 """
 
 from __future__ import annotations
@@ -24,115 +24,122 @@ from syncpoint.run.statistics import rms
 from syncpoint.runtimes.protocol import EdgeValues, Evaluates, Region
 
 Array = NDArray[Any]
-_ROUNDINGS = 16.0
-"""So many times what one rounding of each input and of the result costs may be off."""
+_MAX_ERROR_ROUNDINGS = 16.0
+"""Allowed error, in multiples of one rounding of each input and of the result."""
 
 
 class NumpyEvaluator:
-    """Runs pieces of a recorded model from its ops, attributes and parameters alone."""
+    """Evaluates regions of a recorded model from its ops, attributes and parameters alone."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._proofs: dict[tuple[OpKey, Part], int] = {}
+        self._forms: dict[tuple[OpKey, Part], int] = {}
 
     def evaluate(
         self, region: Region, inputs: EdgeValues, dtype: str, parameter_dtype: str | None = None
     ) -> Sequence[Array | None]:
-        """The region's outputs; Unsupported where an op of it is not known."""
+        """Return the region's outputs; raise Unsupported if NumPy has no form of one of its ops."""
         if dtype != "f64":
-            raise Unsupported("float64 for the ops of a recording", dtype)
-        known: dict[Edge, Array] = {}
+            raise Unsupported(f"ops of a recording are evaluated in float64 only, not in {dtype}")
+        value_by_edge: dict[Edge, Array] = {}
         for edge, value in inputs.items():
-            known[edge] = _wide(value, parameter_dtype if edge.role is Role.PARAMETER else None)
+            value_by_edge[edge] = _widen(
+                value, parameter_dtype if edge.role is Role.PARAMETER else None
+            )
         for key in region.ops:
             op = self._run.op(key)
             if op is None:
-                raise Unsupported("an op of the recording", str(key))
-            for at, value in enumerate(self._outputs(op, known, region.part, parameter_dtype)):
-                known.setdefault(Edge(key, at), value)
-        return [known.get(edge) for edge in region.outputs]
+                raise Unsupported(f"the recording has no op {key}")
+            outputs = self._compute_outputs(op, value_by_edge, region.part, parameter_dtype)
+            for index, value in enumerate(outputs):
+                value_by_edge.setdefault(Edge(key, index), value)
+        return [value_by_edge.get(edge) for edge in region.outputs]
 
-    def _outputs(
-        self, op: Op, known: dict[Edge, Array], part: Part, parameter_dtype: str | None
+    def _compute_outputs(
+        self, op: Op, value_by_edge: dict[Edge, Array], part: Part, parameter_dtype: str | None
     ) -> Sequence[Array]:
-        way = self._proof(op, part)
+        form = self._find_form(op, part)
         if not op.inputs:
-            return self._recorded(op, part)
+            return self._read_outputs(op, part)
         arguments = []
         for edge in op.inputs:
-            if edge not in known and edge.role is Role.PARAMETER:
-                value = self._value(edge, part)
+            if edge not in value_by_edge and edge.role is Role.PARAMETER:
+                value = self._read_edge(edge, part)
                 if value is not None:
-                    known[edge] = _wide(value, parameter_dtype)
-            arguments.append(known.get(edge))
-        for at, bound in enumerate(readings(op, arguments)):
-            found = results(bound) if at == way else None
-            if found is not None:
-                return found
-        raise Unsupported(f"{op.key} ({op.type}) to run on these values", "it does not")
+                    value_by_edge[edge] = _widen(value, parameter_dtype)
+            arguments.append(value_by_edge.get(edge))
+        for index, bound in enumerate(readings(op, arguments)):
+            outputs = results(bound) if index == form else None
+            if outputs is not None:
+                return outputs
+        raise Unsupported(f"{op.key} ({op.type}) cannot be evaluated on these values")
 
-    def _proof(self, op: Op, part: Part) -> int:
-        """Which reading of the op gives what was recorded; Unsupported where none does."""
-        at = (op.key, part)
-        if at not in self._proofs:
-            self._proofs[at] = self._proved(op, part)
-        if self._proofs[at] < 0:
-            raise Unsupported("an op that is known and does what its record says", f"{op.type}")
-        return self._proofs[at]
+    def _find_form(self, op: Op, part: Part) -> int:
+        """Return which form of the op reproduces its record; raise Unsupported if none does."""
+        key = (op.key, part)
+        if key not in self._forms:
+            self._forms[key] = self._search_form(op, part)
+        if self._forms[key] < 0:
+            raise Unsupported(f"no NumPy form of {op.type} reproduces its recorded output")
+        return self._forms[key]
 
-    def _proved(self, op: Op, part: Part) -> int:
+    def _search_form(self, op: Op, part: Part) -> int:
         if not op.inputs:
-            return 0 if not op.random and self._recorded(op, part) else -1
+            return 0 if not op.random and self._read_outputs(op, part) else -1
         if not is_known(op):
             return -1
-        arguments = [self._value(edge, part) for edge in op.inputs]
+        arguments = [self._read_edge(edge, part) for edge in op.inputs]
         if any(value is None for value in arguments):
             return -1
-        tensors = self._tensors(op, part)
+        tensors = self._list_outputs(op, part)
         if not tensors:
             return -1
-        coarse = self._unit([*tensors, *(self._tensor(e, part) for e in op.inputs)])
-        for way, bound in enumerate(readings(op, arguments)):
-            if self._reproduces(bound, tensors, coarse):
-                return way
+        unit = self._coarsest_unit([*tensors, *(self._find_tensor(e, part) for e in op.inputs)])
+        for form, bound in enumerate(readings(op, arguments)):
+            if self._reproduces(bound, tensors, unit):
+                return form
         return -1
 
     def _reproduces(self, bound: Bound, tensors: list[Tensor], unit: float) -> bool:
-        found = results(bound)
-        if found is None:
+        outputs = results(bound)
+        if outputs is None:
             return False
-        noisy = results(_shaken(bound, unit))
+        perturbed = results(_perturb(bound, unit)) or ()
         for tensor in tensors:
-            at = tensor.key.index
-            wanted = self._read(tensor)
-            if at >= len(found) or wanted is None or found[at].shape != wanted.shape:
+            index = tensor.key.index
+            recorded = self._read(tensor)
+            if index >= len(outputs) or recorded is None:
                 return False
-            moved = noisy[at] if noisy is not None and at < len(noisy) else None
-            if not _agree(found[at], wanted, moved, unit):
+            if outputs[index].shape != recorded.shape:
+                return False
+            nearby = perturbed[index] if index < len(perturbed) else None
+            if not _agrees(outputs[index], recorded, nearby, unit):
                 return False
         return True
 
-    def _unit(self, tensors: Sequence[Tensor | None]) -> float:
+    def _coarsest_unit(self, tensors: Sequence[Tensor | None]) -> float:
         kinds = [DTYPES[t.dtype] for t in tensors if t is not None]
         return max((k.unit for k in kinds if k.kind is Kind.FLOAT), default=0.0)
 
-    def _tensors(self, op: Op, part: Part) -> list[Tensor]:
-        found: list[Tensor] = []
-        while (t := self._run.tensor(TensorKey(op.key, Role.OUTPUT, len(found), part))) is not None:
-            found.append(t)
-        return found
+    def _list_outputs(self, op: Op, part: Part) -> list[Tensor]:
+        outputs: list[Tensor] = []
+        while True:
+            tensor = self._run.tensor(TensorKey(op.key, Role.OUTPUT, len(outputs), part))
+            if tensor is None:
+                return outputs
+            outputs.append(tensor)
 
-    def _recorded(self, op: Op, part: Part) -> list[Array]:
-        """What an op without inputs gave, which it always gives."""
-        values = [self._read(tensor) for tensor in self._tensors(op, part)]
-        return [_wide(v) for v in values if v is not None]
+    def _read_outputs(self, op: Op, part: Part) -> list[Array]:
+        """Return the recorded outputs of an op without inputs: they are constant."""
+        values = [self._read(tensor) for tensor in self._list_outputs(op, part)]
+        return [_widen(v) for v in values if v is not None]
 
-    def _tensor(self, edge: Edge, part: Part) -> Tensor | None:
-        found = self._run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
-        return found or self._run.tensor(TensorKey(edge.op, edge.role, edge.index))
+    def _find_tensor(self, edge: Edge, part: Part) -> Tensor | None:
+        tensor = self._run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
+        return tensor or self._run.tensor(TensorKey(edge.op, edge.role, edge.index))
 
-    def _value(self, edge: Edge, part: Part) -> Array | None:
-        return self._read(self._tensor(edge, part))
+    def _read_edge(self, edge: Edge, part: Part) -> Array | None:
+        return self._read(self._find_tensor(edge, part))
 
     def _read(self, tensor: Tensor | None) -> Array | None:
         if tensor is None or tensor.kept is not Kept.VALUES:
@@ -144,38 +151,37 @@ class NumpyEvaluator:
         try:
             if tensor.quantization is not None:
                 return dequantize(operand_of(self._run, tensor))
-            return _wide(np.asarray(self._run.values(tensor)))
+            return _widen(np.asarray(self._run.values(tensor)))
         except (SyncpointError, ValueError):
             return None
 
 
 class FallbackEvaluator:
-    """The reference's own model, and what it cannot run on its own by our ops: runtimes have no
-    float64 for some."""
+    """Evaluates with the reference's model, and with NumPy where its runtime has no float64."""
 
     def __init__(self, session: Evaluates, run: Run) -> None:
         self._session = session
-        self._ours = NumpyEvaluator(run)
+        self._numpy = NumpyEvaluator(run)
 
     def evaluate(
         self, region: Region, inputs: EdgeValues, dtype: str, parameter_dtype: str | None = None
     ) -> Sequence[Array | None]:
-        """The region's outputs, by the model where it can."""
+        """Return the region's outputs, from the model if it can compute them."""
         try:
             return self._session.evaluate(region, inputs, dtype, parameter_dtype)
         except SyncpointError as error:
             try:
-                return self._ours.evaluate(region, inputs, dtype, parameter_dtype)
+                return self._numpy.evaluate(region, inputs, dtype, parameter_dtype)
             except SyncpointError:
                 raise error from None
 
 
 def _is_real(value: Array) -> bool:
-    # bfloat16 and its like are of no kind that NumPy knows.
+    # NumPy has no kind for bfloat16 and similar types.
     return value.dtype.kind == "f" or value.dtype.kind == "V"
 
 
-def _wide(value: Array, rounded_to: str | None = None) -> Array:
+def _widen(value: Array, rounded_to: str | None = None) -> Array:
     if not _is_real(value):
         return value
     if rounded_to is not None:
@@ -183,30 +189,30 @@ def _wide(value: Array, rounded_to: str | None = None) -> Array:
     return value.astype(np.float64)
 
 
-def _shaken(bound: Bound, unit: float) -> Bound:
-    """The same with every real number moved by about one rounding, always in the same way."""
+def _perturb(bound: Bound, unit: float) -> Bound:
+    """Return the op with every real number changed by about one rounding, reproducibly."""
     random = np.random.default_rng(0)
 
-    def shaken(value: Any) -> Any:
+    def perturb(value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             return value
         return value * (1 + unit * random.standard_normal(value.shape))
 
-    return bound.on(*(shaken(v) for v in bound.arrays))
+    return bound.on(*(perturb(v) for v in bound.arrays))
 
 
-def _agree(found: Array, wanted: Array, moved: Array | None, unit: float) -> bool:
-    """Equal to rounding: of the result, and of everything that went into it."""
-    if wanted.dtype.kind not in "f" or found.dtype.kind not in "f":
-        return bool(np.array_equal(found, wanted))
-    finite = np.isfinite(found) & np.isfinite(wanted)
-    if not np.array_equal(np.isnan(found), np.isnan(wanted)) or not finite.any():
-        return bool(np.array_equal(found, wanted, equal_nan=True))
-    if np.mean(finite) < 0.5 and not np.array_equal(finite, np.isfinite(wanted)):
+def _agrees(output: Array, recorded: Array, perturbed: Array | None, unit: float) -> bool:
+    """Whether two results are equal up to the rounding of the result and of its inputs."""
+    if recorded.dtype.kind not in "f" or output.dtype.kind not in "f":
+        return bool(np.array_equal(output, recorded))
+    finite = np.isfinite(output) & np.isfinite(recorded)
+    if not np.array_equal(np.isnan(output), np.isnan(recorded)) or not finite.any():
+        return bool(np.array_equal(output, recorded, equal_nan=True))
+    if np.mean(finite) < 0.5 and not np.array_equal(finite, np.isfinite(recorded)):
         return False
-    f, w = found[finite], wanted[finite]
+    f, w = output[finite], recorded[finite]
     allowed = unit * rms(w)
-    if moved is not None and moved.shape == found.shape:
-        shift = (moved[finite] - f)[np.isfinite(moved[finite])]
+    if perturbed is not None and perturbed.shape == output.shape:
+        shift = (perturbed[finite] - f)[np.isfinite(perturbed[finite])]
         allowed += rms(shift)
-    return rms(f - w) <= _ROUNDINGS * allowed
+    return rms(f - w) <= _MAX_ERROR_ROUNDINGS * allowed

@@ -1,4 +1,4 @@
-"""Elements of a result that count, where the map masks others."""
+"""Elements of a result that count if a map file masks others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Array = NDArray[Any]
 
 
 class KeptElements:
-    """A result of which only some elements count; figures about it are made of those alone."""
+    """A result with masked elements; figures are computed from the other elements only."""
 
     kept: NDArray[np.bool_] | None
-    """Which elements count; None where all do."""
+    """Which elements count; None if all do."""
 
     def counted(self, values: Array) -> Array:
-        """The elements that count."""
+        """Return the elements that count."""
         return values if self.kept is None else values[self.kept]
 
     def without_masked(self, places: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The places that count among these."""
+        """Return the positions without the masked ones."""
         return places if self.kept is None else places & self.kept
 
     def zero_masked(self, values: Array) -> Array:
-        """The values with zeros where elements do not count."""
+        """Return the values with zeros in masked positions."""
         return values if self.kept is None else np.where(self.kept, values, 0)

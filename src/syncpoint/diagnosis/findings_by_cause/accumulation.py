@@ -1,5 +1,5 @@
-"""Error that nobody makes: every op is as good as its precision allows, and the output is off all
-the same. Small errors add up with depth, or one op makes large ones of them."""
+"""Findings about error that no single op introduces: every op is as exact as its precision allows,
+but small errors add up with depth, or one op amplifies them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.finding_text import number
+from syncpoint.diagnosis.finding_text import name_op, number
 from syncpoint.diagnosis.numerics.error_growth import (
     Growth,
     Step,
@@ -24,17 +24,16 @@ from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name
-from syncpoint.runtimes.inputs.recorded_inputs import recorded_inputs
-from syncpoint.runtimes.registry import runtime_of
+from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.registry import load_recorded_runtime
 
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}
 _FINER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
-_MORE = 3.0
-"""An output that is off by more than so many times what its ops add is off by growth; up to that
-the errors merely add up, as they must."""
+_MIN_GROWTH_FACTOR = 3.0
+"""Errors grew if an output's error is above this many times the sum of what its ops add."""
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
-_KNOWN = 0.8
-"""Share of the ops whose introduced error must be known before nobody is guilty."""
+_MIN_MEASURED_SHARE = 0.8
+"""Share of the ops whose introduced error must be known to say that no op is guilty."""
 
 
 class Accumulation:
@@ -44,7 +43,7 @@ class Accumulation:
     title = "small errors add up or are amplified"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """What makes the output be off where no op is guilty."""
+        """Yield the finding that errors add up, if an output is off and no op is guilty."""
         if case.guilty or not case.is_off or case.result.inputs_differ:
             return
         if any(finding.level is Level.CAUSE for finding in case.found):
@@ -54,63 +53,63 @@ class Accumulation:
         inherited = [row for row in case.computed if row.verdict is Verdict.INHERITED]
         if preset not in _FLOATS or not (outputs or inherited):
             return
-        found = steps(case)
-        known = [step for step in found if step.row.introduced is not None]
-        if len(known) < _KNOWN * len(found) or not found:
+        path = steps(case)
+        measured = [step for step in path if step.row.introduced is not None]
+        if len(measured) < _MIN_MEASURED_SHARE * len(path) or not path:
             return
-        yield self._grown(case, found, outputs, inherited, _FLOATS[preset])
+        yield self._report_growth(case, path, outputs, inherited, _FLOATS[preset])
 
-    def _grown(
-        self, case: Case, found: list[Step], outputs: list[Row], inherited: list[Row], dtype: str
+    def _report_growth(
+        self, case: Case, path: list[Step], outputs: list[Row], inherited: list[Row], dtype: str
     ) -> Finding:
         final = max((relative(row) or 0.0 for row in outputs), default=0.0)
-        worst = max((s.row.introduced.ratio or 0.0 for s in found if s.row.introduced), default=0.0)
-        blamed = amplifier(found, final)
-        floor = f"no op introduces more than {worst:.1f} times what its precision allows"
-        told, gained = self._finer(case, dtype, final)
-        added = float(np.linalg.norm([step.adds for step in found]))
-        level = Level.CAUSE if _weighs(outputs, final, added) else Level.NOTE
+        worst = max((s.row.introduced.ratio or 0.0 for s in path if s.row.introduced), default=0.0)
+        blamed = amplifier(path, final)
+        floor = f"no op introduces more than {worst:.1f} times the error that its precision allows"
+        finer_lines, is_better = self._try_finer(case, dtype, final)
+        added = float(np.linalg.norm([step.adds for step in path]))
+        level = Level.CAUSE if _is_growth(outputs, final, added) else Level.NOTE
         rows = [case.place[row.target.key] for row in (*inherited, *outputs)]
         if blamed is not None:
-            return self._amplified(case, blamed, final, (floor, *told), level, rows, dtype)
-        curve = growth(found)
+            return self._report_amplifier(case, blamed, (floor, *finer_lines), level, rows, dtype)
+        curve = growth(path)
         first = outputs[0] if outputs else inherited[-1]
         return Finding(
             cause=self.name,
             kind="growth-exponential" if curve and curve.exponential else "growth",
-            title=f"small errors of {long_name(dtype)} add up on the way to {first.target.label}",
+            title=f"rounding errors of {long_name(dtype)} add up to {first.target.label};"
+            " no single op is at fault",
             level=level,
-            confidence=0.95 if gained else 0.85,
+            confidence=0.95 if is_better else 0.85,
             ops=(first.target.label,),
             reference_ops=(first.reference.label,),
-            evidence=(floor, *_curve(curve, found), *_sum(added, final), *told),
-            next=f"run the model in {long_name(_FINER[dtype])}, or with sums in float32, and see"
-            " whether the task suffers",
+            evidence=(floor, *_describe_curve(curve), *_describe_sum(added, final), *finer_lines),
+            next=f"run the model in {long_name(_FINER[dtype])}, or accumulate in float32; keep"
+            f" {long_name(dtype)} if the task's accuracy does not suffer",
             missing=()
-            if told and gained is not None
-            else (f"the target in {long_name(_FINER[dtype])}: name its model",),
+            if finer_lines and is_better is not None
+            else (f"a run of the target in {long_name(_FINER[dtype])} (give its model)",),
             rows=tuple(rows),
         )
 
-    def _amplified(
+    def _report_amplifier(
         self,
         case: Case,
         step: Step,
-        final: float,
         evidence: tuple[str, ...],
         level: Level,
         rows: list[int],
         dtype: str,
     ) -> Finding:
         row = step.row
-        why, kind = _why(step)
-        given = max(step.given, step.adds)
+        reason, kind = _explain_gain(step)
+        error_before = max(step.given, step.adds)
         labels = [row.target.label, *(r.target.label for r in step.inputs[:2])]
         finer = long_name(_FINER[dtype])
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"{row.target.label} makes large errors of small ones",
+            title=f"{name_op(row)} amplifies small errors {number(step.gain)} times",
             level=level,
             confidence=0.92,
             ops=tuple(dict.fromkeys(labels)),
@@ -120,88 +119,100 @@ class Accumulation:
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
             evidence=(
-                f"it is given a relative error of {number(given)} and gives {number(step.gives)},"
-                f" {number(step.gain)} times as much",
-                *why,
+                f"the relative error is {number(error_before)} before and {number(step.gives)}"
+                " after it",
+                *reason,
                 *evidence,
             ),
-            next=f"compute {labels[0]} and what it reads in {finer}"
-            + (", or reorder it so that nothing cancels" if kind == "cancellation" else ""),
+            next=f"compute {labels[0]} and its inputs in {finer}"
+            + (
+                ", or reorder the computation to avoid the cancellation"
+                if kind == "cancellation"
+                else ""
+            ),
             rows=tuple(dict.fromkeys([case.place[row.target.key], *rows])),
         )
 
-    def _finer(self, case: Case, dtype: str, final: float) -> tuple[tuple[str, ...], bool | None]:
-        """What more precision brings: tried where the runtime can, else what is to be expected."""
+    def _try_finer(
+        self, case: Case, dtype: str, final: float
+    ) -> tuple[tuple[str, ...], bool | None]:
+        """Describe what more precision gains: by a run if the runtime can, else by estimate.
+
+        Also returns whether the run was clearly better; None if it was not run.
+        """
         finer = _FINER[dtype]
         ratio = DTYPES[dtype].unit / DTYPES[finer].unit
         expected = (
-            f"{long_name(finer)} rounds {number(ratio)} times finer; errors that grow in"
-            " proportion shrink by as much",
+            f"{long_name(finer)} rounds {number(ratio)} times finer; the error should shrink by as"
+            " much",
         )
         if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
         # The reference's inputs: the target's were rounded already.
-        given = recorded_inputs(case.reference) or None
-        run = case.again("target", f"the target in {long_name(finer)}", given, dtype=finer)
+        inputs = read_recorded_inputs(case.reference) or None
+        run = case.again("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
         if run is None:
             return expected, None
         result = case.compare_again(run)
         after = [relative(row) for row in result.outputs] if result is not None else []
         if not after or None in after:
             return expected, None
-        left = max(value for value in after if value is not None)
-        told = (
-            f"in {long_name(finer)} the output's relative error is {number(left)} in place of"
-            f" {number(final)}",
+        finer_error = max(value for value in after if value is not None)
+        line = (
+            f"in {long_name(finer)} the output's relative error is {number(finer_error)} instead of"
+            f" {number(final)}"
         )
-        return told, left < final / 4
+        return (line,), finer_error < final / 4
 
 
 def _offers_dtype(case: Case, dtype: str) -> bool:
-    """Whether the runtime of the target has an option to run its models in this type."""
-    runtime = runtime_of(str(case.result.target.get("runtime", "")))
+    """Whether the target's runtime has an option to run its models in this type."""
+    runtime = load_recorded_runtime(str(case.result.target.get("runtime", "")))
     options = runtime.options() if runtime is not None else ()
     return any(option.name == "dtype" and dtype in option.choices for option in options)
 
 
-def _weighs(outputs: list[Row], final: float, added: float) -> bool:
-    """Whether an output is off by more than independent errors of this size add up to; a large
-    one is a reason to stop in any case."""
+def _is_growth(outputs: list[Row], final: float, added: float) -> bool:
+    """Whether an output is off by more than independent errors of this size add up to. A large
+    error always is."""
     if any(row.verdict is not Verdict.MODERATE for row in outputs):
         return True
-    return bool(outputs) and final > _MORE * added
+    return bool(outputs) and final > _MIN_GROWTH_FACTOR * added
 
 
-def _why(step: Step) -> tuple[tuple[str, ...], str]:
+def _explain_gain(step: Step) -> tuple[tuple[str, ...], str]:
     row = step.row
     kind = op_class(row.reference.type)
     own = norm_of(row)
     size = max((norm_of(r) for r in step.inputs), default=0.0)
     if kind in ("add", "sub", "mean", "sum", "matmul", "conv", "layer_norm") and size > 4 * own > 0:
-        said = f"its inputs are {number(size / own)} times as large as its result: they cancel"
-        return (said,), "cancellation"
+        line = f"its inputs are {number(size / own)} times as large as its result: they cancel out"
+        return (line,), "cancellation"
     if kind in ("div", "reciprocal", "rsqrt", "log", "sqrt", "pow"):
         numbers = [(r.numbers or {}) for r in step.inputs]
         ends = [(n.get("reference_min"), n.get("reference_max")) for n in numbers]
-        told = [
-            f"its inputs lie from {number(low)} to {number(high)}"
+        lines = [
+            f"its inputs range from {number(low)} to {number(high)}"
             for low, high in ends
             if low is not None and high is not None
         ]
-        return tuple(told[:1]), "small-divisor"
+        return tuple(lines[:1]), "small-divisor"
     return (), "steep"
 
 
-def _sum(added: float, final: float) -> tuple[str, ...]:
+def _describe_sum(added: float, final: float) -> tuple[str, ...]:
     if not added or not final:
         return ()
-    return (f"put together, what the ops add is {number(added)}; the output has {number(final)}",)
+    return (
+        f"the errors of all ops together are {number(added)} (relative); the output's is"
+        f" {number(final)}",
+    )
 
 
-def _curve(curve: Growth | None, found: list[Step]) -> tuple[str, ...]:
+def _describe_curve(curve: Growth | None) -> tuple[str, ...]:
     if curve is None:
         return ()
     ends = f"from {number(curve.first)} to {number(curve.last)} over {curve.points} ops"
     if curve.exponential:
-        return (f"the relative error grows {ends}, by {100 * (curve.rate - 1):.2g} % an op",)
-    return (f"the relative error grows {ends}, as depth to the power {curve.rate:.2g}",)
+        return (f"the relative error grows {ends}, by {100 * (curve.rate - 1):.2g} % per op",)
+    return (f"the relative error grows {ends}, as depth to the power of {curve.rate:.2g}",)

@@ -1,5 +1,8 @@
-"""Where the runs were made: versions, processors and switches. A cause only where numbers show it;
-what merely differs is told, and what is not known is never taken to be the same."""
+"""Findings about the environments of the runs: versions, processors and switches.
+
+A difference is a cause only if the values show it. Otherwise it is reported as a suspect or a note.
+What is not recorded is never taken to be the same.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof
+from syncpoint.diagnosis.finding_text import name_op
 from syncpoint.diagnosis.numerics.fast_math import approximate
 from syncpoint.diagnosis.numerics.subnormals import flushed
 from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, rounded_product
@@ -17,29 +21,29 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
 _HARMLESS = frozenset({"python", "platform", "numpy", "cores", "onnx", "hostname"})
-"""Facts that change no number of a model's run."""
+"""Facts that do not change the values of a run."""
 
 
 class Environment:
-    """Environment and hardware differences."""
+    """Environments and hardware that differ."""
 
     name = "environment"
     title = "the runs were made in different environments"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """What the numbers show, then what the records say."""
+        """Yield findings from the values, then from the records of the environments."""
         if not case.is_off:
             return
-        yield from self._tf32(case)
-        yield from self._fast_math(case)
-        yield from self._flushed(case)
-        yield from self._fell_back(case)
-        yield from self._records(case)
+        yield from self._report_tf32(case)
+        yield from self._report_fast_math(case)
+        yield from self._report_flushed(case)
+        yield from self._report_fallback(case)
+        yield from self._report_records(case)
 
-    # What the numbers show
+    # From the values
 
-    def _tf32(self, case: Case) -> Iterator[Finding]:
-        """Products whose inputs were rounded to ten bits."""
+    def _report_tf32(self, case: Case) -> Iterator[Finding]:
+        """Report matrix products whose inputs were rounded to ten bits."""
         guilty = [row for row in case.guilty if is_product(row) and row.target.dtype == "f32"]
         others = [row for row in case.guilty if row not in guilty]
         if not guilty or not all(has_rounded_products(case, row) for row in others):
@@ -47,69 +51,73 @@ class Environment:
         proven: list[tuple[Row, Proof]] = []
         for row in guilty[:6]:
             experiment = case.experiment(row)
-            found = rounded_product(experiment) if experiment is not None else None
-            if found is None:
+            proof = rounded_product(experiment) if experiment is not None else None
+            if proof is None:
                 return
-            proven.append((row, found))
+            proven.append((row, proof))
         of_kind = [row for row in case.computed if is_product(row) and row.introduced is not None]
-        told = f"{len(guilty)} of {len(of_kind)} matrix products make error"
-        told += f", and {len(others)} attentions about as much" if others else ", and nothing else"
+        extent = f"{len(guilty)} of {len(of_kind)} matrix products introduce error"
+        extent += f" and {len(others)} attentions about as much" if others else "; no other op does"
         all_of_them = len(guilty) == len(of_kind)
         row, first = proven[0]
-        yield self._proven(
+        yield self._finding_by_values(
             case,
             "tf32",
-            "matrix products are computed in TF32",
+            "the target computes matrix products in TF32 (10-bit inputs) instead of float32",
             0.95 if all_of_them and len(guilty) > 1 else 0.7,
             [*guilty, *others],
             (
-                told,
+                extent,
                 first.words("with inputs rounded to 10 bits", row.target.label),
             ),
-            "turn TF32 off: torch.set_float32_matmul_precision('highest'), NVIDIA_TF32_OVERRIDE=0",
+            "turn TF32 off: torch.set_float32_matmul_precision('highest') or"
+            " NVIDIA_TF32_OVERRIDE=0",
         )
 
-    def _fast_math(self, case: Case) -> Iterator[Finding]:
-        """Steep functions that are right to a few bits, all of them."""
-        found = approximate(case)
-        told = _switches(case)
-        if found is None or (len(found.rows) < 2 and not told):
+    def _report_fast_math(self, case: Case) -> Iterator[Finding]:
+        """Report steep functions (exp, sigmoid, tanh ...) that are all exact to a few bits only."""
+        approximation = approximate(case)
+        switches = _find_switches(case)
+        if approximation is None or (len(approximation.rows) < 2 and not switches):
             return
-        yield self._proven(
+        kinds = ", ".join(approximation.kinds)
+        yield self._finding_by_values(
             case,
             "fast-math",
-            f"{', '.join(found.kinds)} are approximated: right to {found.bits:.0f} bits",
-            0.95 if told else 0.8,
-            found.rows,
+            f"the target approximates {kinds} to {approximation.bits:.0f} bits (fast math)",
+            0.95 if switches else 0.8,
+            approximation.rows,
             (
-                f"{len(found.rows)} ops make error, all of them steep functions",
-                f"nine elements in ten are within 2^-{found.bits:.1f} of their own size",
-                *told,
+                f"ops that introduce error: {len(approximation.rows)}; all are of type {kinds}",
+                f"90 % of their elements have a relative error below 2^-{approximation.bits:.1f}",
+                *switches,
             ),
-            "build the target without -ffast-math, or ask it for exact functions",
+            "build the target without -ffast-math, or turn its fast-math option off",
         )
 
-    def _flushed(self, case: Case) -> Iterator[Finding]:
-        """Numbers below the least normal one are zero in the target."""
+    def _report_flushed(self, case: Case) -> Iterator[Finding]:
+        """Report subnormal numbers that are zero in the target."""
         for row in case.guilty[:8]:
             experiment = case.experiment(row)
             lost = flushed(experiment) if experiment is not None else None
             if lost is None:
                 continue
-            yield self._proven(
+            yield self._finding_by_values(
                 case,
                 "flush-to-zero",
-                f"{row.target.label} takes subnormal numbers for zero",
+                f"{name_op(row)} flushes subnormal numbers to zero; the reference keeps them",
                 0.93,
                 [row],
                 (
-                    f"{lost.count:,} {lost.where} below {lost.least:.3g} are zero in the target",
-                    lost.proof.words("with these at zero", row.target.label),
+                    f"{lost.count:,} of its {lost.where} below {lost.least:.3g} are zero in the"
+                    " target",
+                    lost.proof.words("with these set to zero", row.target.label),
                 ),
-                "turn flush-to-zero off: torch.set_flush_denormal(False), no -ffast-math",
+                "turn flush-to-zero off: torch.set_flush_denormal(False), or build without"
+                " -ffast-math",
             )
 
-    def _proven(
+    def _finding_by_values(
         self,
         case: Case,
         kind: str,
@@ -135,17 +143,17 @@ class Environment:
             rows=tuple(case.place[row.target.key] for row in rows),
         )
 
-    # What the records say
+    # From the records
 
-    def _fell_back(self, case: Case) -> Iterator[Finding]:
-        """Another precision or provider than was asked for."""
+    def _report_fallback(self, case: Case) -> Iterator[Finding]:
+        """Report a precision or provider other than the requested one."""
         for side, about in (("target", case.result.target), ("reference", case.result.reference)):
-            asked = str((about.get("options") or {}).get("dtype") or "")
-            got = str(about.get("precision") or "")
-            if asked in DTYPES and got and asked not in got.split("+"):
-                yield self._told(
+            requested = str((about.get("options") or {}).get("dtype") or "")
+            actual = str(about.get("precision") or "")
+            if requested in DTYPES and actual and requested not in actual.split("+"):
+                yield self._finding_by_records(
                     "precision",
-                    f"the {side} was asked for {asked} and computed in {got}",
+                    f"the {side} computed in {actual} instead of the requested {requested}",
                     Level.SUSPECT,
                     (),
                     f"check which precisions the runtime of the {side} supports",
@@ -153,41 +161,48 @@ class Environment:
             provider = str((about.get("options") or {}).get("provider") or "")
             device = str(about.get("device") or "")
             if provider and device and provider not in device.split("+"):
-                said = f"{provider} was asked for, and {device} executed the model"
-                yield self._told("fallback", f"the {side} fell back", Level.NOTE, (said,), "")
+                yield self._finding_by_records(
+                    "fallback",
+                    f"the {side} ran on {device} instead of the requested {provider}",
+                    Level.NOTE,
+                    (),
+                    "",
+                )
 
-    def _records(self, case: Case) -> Iterator[Finding]:
-        ours, theirs = case.result.target, case.result.reference
-        new, old = (dict(about.get("environment") or {}) for about in (ours, theirs))
-        moved = upgraded(case.result)
-        unlike = _unlike(new, old)
-        if moved or (unlike and ours.get("runtime") == theirs.get("runtime")):
-            said = list(dict.fromkeys([*moved, *unlike]))
-            same = bool(moved) and _given_the_same(case)
-            evidence = tuple(said[:4])
-            if same:
-                evidence += ("model, inputs and weights are the same to the bit",)
-            level = Level.SUSPECT if moved else Level.NOTE
-            yield self._told(
+    def _report_records(self, case: Case) -> Iterator[Finding]:
+        target, reference = case.result.target, case.result.reference
+        new, old = (dict(about.get("environment") or {}) for about in (target, reference))
+        upgrades = upgraded(case.result)
+        differing = _list_differing(new, old)
+        if upgrades or (differing and target.get("runtime") == reference.get("runtime")):
+            changes = list(dict.fromkeys([*upgrades, *differing]))
+            is_same_model = bool(upgrades) and _has_same_inputs_and_weights(case)
+            evidence = tuple(changes[:4])
+            if is_same_model:
+                evidence += ("model, inputs and weights are equal to the last bit",)
+            level = Level.SUSPECT if upgrades else Level.NOTE
+            yield self._finding_by_records(
                 "changed",
-                f"the environment changed: {said[0]}",
+                f"the environments differ: {changes[0]}",
                 level,
                 evidence,
-                "run the target in the reference's environment and compare again" if moved else "",
-                0.7 if same else 0.5,
+                "run the target in the reference's environment and compare again"
+                if upgrades
+                else "",
+                0.7 if is_same_model else 0.5,
             )
         unknown = [s for s, e in (("target", new), ("reference", old)) if not e]
         if unknown and not case.sure:
-            yield self._told(
+            yield self._finding_by_records(
                 "unknown",
-                f"the environment of the {' and the '.join(unknown)} is not known",
+                f"the environment of the {' and the '.join(unknown)} was not recorded",
                 Level.NOTE,
                 (),
-                "lay an env.json beside the dump",
+                "put an env.json beside the dump",
                 0.2,
             )
 
-    def _told(
+    def _finding_by_records(
         self,
         kind: str,
         title: str,
@@ -207,28 +222,33 @@ class Environment:
         )
 
 
-def _switches(case: Case) -> list[str]:
-    """Switches of fast mathematics that the target says were on."""
-    said = dict(case.result.target.get("environment") or {})
-    on = [n for n in said if "fast" in n.lower() and str(said[n]).lower() in ("true", "1", "on")]
-    on += [n for n in said if "fast-math" in str(said[n]) or "Ofast" in str(said[n])]
-    return [f"the target says: {n} {str(said[n])[:60]}" for n in dict.fromkeys(on)][:1]
+def _find_switches(case: Case) -> list[str]:
+    """Return the first fast-math switch that the target's record says was on, as a line."""
+    facts = {
+        name: str(fact) for name, fact in (case.result.target.get("environment") or {}).items()
+    }
+    on = [n for n in facts if "fast" in n.lower() and facts[n].lower() in ("true", "1", "on")]
+    on += [n for n in facts if "fast-math" in facts[n] or "Ofast" in facts[n]]
+    return [f"the target's record says: {n} {facts[n][:60]}" for n in dict.fromkeys(on)][:1]
 
 
-def _unlike(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
-    """What both say, and not alike, of that which changes numbers."""
+def _list_differing(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+    """List facts that both sides recorded with different values and that may change results."""
     names = [n for n in new if n in old and n not in _HARMLESS and new[n] != old[n]]
-    return [f"{name} {old[name][:40]} became {new[name][:40]}" for name in names]
+    return [
+        f"{name} is {new[name][:40]} in the target, {old[name][:40]} in the reference"
+        for name in names
+    ]
 
 
-def _given_the_same(case: Case) -> bool:
-    """Whether inputs and parameters were compared, and are equal in every bit."""
-    seen = set()
+def _has_same_inputs_and_weights(case: Case) -> bool:
+    """Whether inputs and parameters were compared and are equal to the last bit."""
+    roles = set()
     for row in case.rows:
         role = row.target.key.role
         if role not in (Role.MODEL_INPUT, Role.PARAMETER):
             continue
         if (row.numbers or {}).get("max_abs") != 0:
             return False
-        seen.add(role)
-    return len(seen) == 2
+        roles.add(role)
+    return len(roles) == 2

@@ -1,4 +1,4 @@
-"""Ops that are right one by one and wrong together: what a runtime fused, run unfused."""
+"""Findings about fused ops that are wrong although their parts are right."""
 
 from __future__ import annotations
 
@@ -12,68 +12,73 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import (
     can_be_unfused,
-    counterpart,
-    culprit,
-    fusing_runtime,
-    unfused,
-    unfused_run,
+    compare_unfused,
+    find_counterpart,
+    find_culprit,
+    find_fusing_runtime,
+    run_unfused,
 )
-from syncpoint.diagnosis.finding_text import number
+from syncpoint.diagnosis.finding_text import name_op, number
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
 
-_MOST = 8
+_MAX_GUILTY_OPS = 8
 _DOMAINS = ("com.microsoft.",)
-"""Of ops that a converter or optimizer put in place of several."""
+"""Domains of ops that a converter or optimizer put in place of several."""
 _FUSED = ("fused", "skip", "bias", "embed", "attention", "quick", "fast")
-_NEAR = 0.1
-"""Unfused, at most this much of the error may be left."""
+_MAX_UNFUSED_SHARE = 0.1
+"""Share of the error that may remain when the ops run one by one."""
 
 
 class Fusion:
-    """Fusion."""
+    """Fused ops that compute something else than their parts."""
 
     name = "fusion"
     title = "ops that were fused compute something else than one by one"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """One finding a fused op that is guilty as executed and right unfused."""
+        """Yield one finding for each fused op that is guilty as executed and right unfused."""
         if case.sure:
             return
-        rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MOST]
-        found = unfused(case) if rows and can_be_unfused(case) else None
-        told: dict[TensorKey, Finding] = {}
-        stays = found is not None and _stays(case, found)
+        rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MAX_GUILTY_OPS]
+        unfused_result = compare_unfused(case) if rows and can_be_unfused(case) else None
+        converted: dict[TensorKey, Finding] = {}
+        persists = unfused_result is not None and _persists(case, unfused_result)
         for row in rows:
-            if found is None:
+            if unfused_result is None:
                 if can_be_unfused(case) and _region(case, row):
-                    yield self._suspected(case, row)
+                    yield self._report_suspect(case, row)
                 elif not can_be_unfused(case) and _is_fused_by_converter(row):
-                    yield self._converted(case, row)
+                    yield self._report_converted(case, row)
                 continue
-            to_blame = culprit(found, row)
-            alone = counterpart(found, row)
+            to_blame = find_culprit(unfused_result, row)
+            unfused_row = find_counterpart(unfused_result, row)
             if to_blame is not None and _is_fused_by_converter(to_blame):
-                # It is fused in the file already.
+                # The op is fused in the file already.
                 key = to_blame.target.key
-                joined = self._joined(told.get(key), self._converted(case, row), to_blame)
-                if _has_same_parameters(unfused_run(case), found.rows, to_blame):
+                joined = self._join(converted.get(key), self._report_converted(case, row), to_blame)
+                if _has_same_parameters(run_unfused(case), unfused_result.rows, to_blame):
                     joined = replace(joined, confidence=0.98)
-                told[key] = joined
-            elif to_blame is None and alone is not None and _is_right(row, alone) and not stays:
-                yield self._proven(case, row, alone)
-        yield from told.values()
+                converted[key] = joined
+            elif (
+                to_blame is None
+                and unfused_row is not None
+                and _is_right(row, unfused_row)
+                and not persists
+            ):
+                yield self._report_fused(case, row, unfused_row)
+        yield from converted.values()
 
-    def _joined(self, known: Finding | None, new: Finding, to_blame: Row) -> Finding:
-        """One finding for all rows that an op of the file is behind."""
+    def _join(self, earlier: Finding | None, new: Finding, to_blame: Row) -> Finding:
+        """Make one finding for all rows behind one fused op of the file."""
         region = to_blame.introduced.region if to_blame.introduced is not None else ()
-        first = known or replace(
+        first = earlier or replace(
             new,
-            title=f"{to_blame.target.label} is fused, and computes something else than its parts",
+            title=_title(name_op(to_blame), to_blame.target.type),
             evidence=(
-                f"{to_blame.target.type} stands for {', '.join(region) or new.reference_ops[0]}",
+                f"{to_blame.target.type} replaces {', '.join(region) or new.reference_ops[0]}",
                 *new.evidence[-1:],
             ),
         )
@@ -85,23 +90,24 @@ class Fusion:
                 dict.fromkeys((*region, to_blame.reference.label, *first.reference_ops))
             ),
             rows=tuple(dict.fromkeys((*first.rows, *new.rows))),
-            next=f"compare the attributes of {to_blame.target.type} with the ops it stands for,"
-            " or convert without this fusion",
+            next=f"compare the attributes of {to_blame.target.type} with the ops that it"
+            " replaces, or"
+            " convert without this fusion",
         )
 
-    def _proven(self, case: Case, row: Row, alone: Row) -> Finding:
-        before, after = row.introduced, alone.introduced
-        told = f"op by op, {alone.target.label} is {alone.verdict} at the same place"
+    def _report_fused(self, case: Case, row: Row, unfused_row: Row) -> Finding:
+        before, after = row.introduced, unfused_row.introduced
+        line = f"with ops run one by one, {unfused_row.target.label} is {unfused_row.verdict} here"
         if before is not None and after is not None:
-            told = (
-                f"op by op it introduces {number(after.rmse)} at the same place, as executed"
-                f" {number(before.rmse)}"
+            line = (
+                f"its introduced error is {number(before.rmse)} fused and {number(after.rmse)} with"
+                " ops run one by one (RMS)"
             )
-        runtime = fusing_runtime(case)
+        runtime = find_fusing_runtime(case)
         advice = runtime.fusion_advice if runtime is not None else ""
-        return self._finding(case, row, "fused", 0.93, Level.CAUSE, (told,), advice)
+        return self._finding(case, row, "fused", 0.93, Level.CAUSE, (line,), advice)
 
-    def _suspected(self, case: Case, row: Row) -> Finding:
+    def _report_suspect(self, case: Case, row: Row) -> Finding:
         return self._finding(
             case,
             row,
@@ -109,21 +115,21 @@ class Fusion:
             0.4,
             Level.SUSPECT if row.verdict.severity else Level.NOTE,
             (),
-            "compare the target op by op with the reference",
-            ("the target run op by op: name its model",),
+            "compare the target with its ops run one by one",
+            ("a run of the target with its ops one by one (give its model)",),
         )
 
-    def _converted(self, case: Case, row: Row) -> Finding:
-        """The model itself has the fused op: the reference's ops on its inputs are right."""
-        said = "the ops that it stands for, run in float64 on its own inputs, give other numbers"
+    def _report_converted(self, case: Case, row: Row) -> Finding:
+        """Make the finding about a fused op that the model file itself contains."""
+        line = "the ops that it replaces give other values in float64 on the same inputs"
         return self._finding(
             case,
             row,
             "converted",
             0.98 if _has_same_parameters(case.target, case.rows, row) else 0.7,
             Level.CAUSE,
-            (said,),
-            f"compare the attributes of {row.target.type} with the ops it stands for, or convert"
+            (line,),
+            f"compare the attributes of {row.target.type} with the ops that it replaces, or convert"
             " without this fusion",
         )
 
@@ -139,28 +145,35 @@ class Fusion:
         missing: tuple[str, ...] = (),
     ) -> Finding:
         region = _region(case, row)
-        said = [f"{row.target.type} stands for {', '.join(region)}"] if region else []
+        lines = [f"{row.target.type} replaces {', '.join(region)}"] if region else []
         if row.introduced is not None and row.introduced.ratio:
-            said.append(f"it introduces {number(row.introduced.ratio)} times what is allowed")
+            ratio = number(row.introduced.ratio)
+            lines.append(f"its introduced error is {ratio} times what its precision allows")
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"{row.target.label} is fused, and computes something else than its parts",
+            title=_title(name_op(row), row.target.type),
             level=level,
             confidence=confidence,
             ops=(row.target.label,),
             reference_ops=tuple(dict.fromkeys((row.reference.label, *region))),
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
-            evidence=(*said, *evidence),
+            evidence=(*lines, *evidence),
             next=next,
             missing=missing,
             rows=(case.place[row.target.key],),
         )
 
 
+def _title(subject: str, kind: str) -> str:
+    """Return the title of a finding about a fused op."""
+    fused = f"fused op {kind}" if kind else "fused op"
+    return f"{subject}: the {fused} gives other values than the ops that it replaces"
+
+
 def _region(case: Case, row: Row) -> tuple[str, ...]:
-    """The reference's ops that a target op stands for, where there are several that compute."""
+    """Return the reference's ops that a target op replaces, if there are several."""
     names = row.introduced.region if row.introduced is not None else ()
     if len(names) > 1:
         return names
@@ -178,43 +191,45 @@ def _is_fused_by_converter(row: Row) -> bool:
     return any(word in name for word in _FUSED) or op_class(kind) == "attention"
 
 
-def _stays(case: Case, found: Result) -> bool:
-    """Whether an output is as far off op by op as it is as executed: then no fusion did it,
-    whatever a tensor inside says that is paired with another one."""
-    unfused_rows = {r.reference.key: r for r in found.outputs}
+def _persists(case: Case, unfused_result: Result) -> bool:
+    """Whether an output is as far off with ops run one by one: then fusion is not the cause, even
+    if a tensor inside, paired with another one, suggests it."""
+    unfused_rows = {r.reference.key: r for r in unfused_result.outputs}
     for row in case.result.outputs:
-        alone = unfused_rows.get(row.reference.key)
-        if not row.verdict.severity or alone is None:
+        unfused_row = unfused_rows.get(row.reference.key)
+        if not row.verdict.severity or unfused_row is None:
             continue
-        if row.has_more_non_finite or alone.has_more_non_finite:
-            if row.has_more_non_finite and alone.has_more_non_finite:
+        if row.has_more_non_finite or unfused_row.has_more_non_finite:
+            if row.has_more_non_finite and unfused_row.has_more_non_finite:
                 return True
-        elif _rmse(alone, 0.0) >= 0.5 * _rmse(row, inf):
+        elif _rmse(unfused_row, 0.0) >= 0.5 * _rmse(row, inf):
             return True
     return False
 
 
 def _rmse(row: Row, default: float) -> float:
-    """The error of a row; the default where it has none."""
+    """Return the error of a row, or the default if it has none."""
     return (row.numbers or {}).get("rmse") or default
 
 
-def _is_right(row: Row, alone: Row) -> bool:
-    """Whether the error is gone op by op. There integers are computed in floats: that something
-    else comes out of those proves nothing."""
+def _is_right(row: Row, unfused_row: Row) -> bool:
+    """Whether the error is gone with ops run one by one. Quantized ops then compute in floats, so
+    for them the run proves nothing."""
     if row.preset in ("int8", "int4"):
         return False
-    if alone.introduced is not None and row.introduced is not None:
-        close = alone.introduced_verdict is Verdict.CLOSE
-        return close and alone.introduced.rmse <= _NEAR * row.introduced.rmse
-    if alone.verdict not in (Verdict.CLOSE, Verdict.INHERITED):
+    if unfused_row.introduced is not None and row.introduced is not None:
+        close = unfused_row.introduced_verdict is Verdict.CLOSE
+        return close and unfused_row.introduced.rmse <= _MAX_UNFUSED_SHARE * row.introduced.rmse
+    if unfused_row.verdict not in (Verdict.CLOSE, Verdict.INHERITED):
         return False
-    mine, theirs = ((r.numbers or {}).get("rmse") for r in (alone, row))
-    return mine is not None and theirs is not None and theirs > 0 and mine <= _NEAR * theirs
+    after, before = ((r.numbers or {}).get("rmse") for r in (unfused_row, row))
+    if after is None or before is None:
+        return False
+    return bool(before > 0 and after <= _MAX_UNFUSED_SHARE * before)
 
 
 def _has_same_parameters(run: Run | None, rows: Iterable[Row], row: Row) -> bool:
-    """Whether all that the op reads besides values is known to be the reference's."""
+    """Whether all parameters of the op are known to be the reference's."""
     op = run.op(row.target.key.op) if run is not None else None
     edges = [e for e in op.inputs if e.role is Role.PARAMETER] if op is not None else []
     keys = {TensorKey(e.op, e.role, e.index) for e in edges}

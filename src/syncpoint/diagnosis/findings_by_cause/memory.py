@@ -1,5 +1,5 @@
-"""Values that change after they were produced: buffers that are used again too early, or shared by
-tensors that live at the same time."""
+"""Findings about values that change after they were produced: buffers that are reused too early,
+or shared by tensors that are alive at the same time."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.execution.overwritten_values import (
     find_overlaps,
-    made_between,
-    makers_behind,
+    list_ops_read,
+    list_produced_between,
     prove_overwritten,
 )
-from syncpoint.diagnosis.finding_text import finding_at, of_norm
+from syncpoint.diagnosis.finding_text import finding_at, name_op, of_norm
 from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.run.model import OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 Values = NDArray[np.float64]
 
-_CANDIDATES = 24
-"""Tensors that are tried in place of one that an op read."""
+_MAX_CANDIDATES = 24
+"""Tensors to try in place of one that an op read."""
 
 
 class Memory:
-    """Memory and aliasing faults."""
+    """Values that were overwritten before they were read."""
 
     name = "memory"
-    title = "a value changed between its making and its reading"
+    title = "a value was overwritten before it was read"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """At ops that make error and that nothing explains for certain."""
+        """Yield findings about guilty ops that no earlier cause explains for certain."""
         run = case.target
         if run is None or not case.is_off:
             return
@@ -46,36 +46,39 @@ class Memory:
             return
         overlaps = find_overlaps(run)
         for row in rows:
-            found = (
-                self._recorded(case, run, row)
-                or self._shared(case, run, row, overlaps)
-                or self._later(case, run, row)
+            finding = (
+                self._report_changed_input(case, run, row)
+                or self._report_shared_memory(case, run, row, overlaps)
+                or self._report_overwritten(case, run, row)
             )
-            if found is not None:
-                yield found
+            if finding is not None:
+                yield finding
 
-    def _recorded(self, case: Case, run: Run, row: Row) -> Finding | None:
-        """What the op was given was recorded, and is not what its maker gave."""
+    def _report_changed_input(self, case: Case, run: Run, row: Row) -> Finding | None:
+        """Make the finding that a recorded input is not what the op before it produced."""
         op = run.op(row.target.key.op)
         part = row.target.key.part
         for index, edge in enumerate(op.inputs if op is not None else ()):
             if edge.role is not Role.OUTPUT:
                 continue
-            given = _values(run, run.tensor(TensorKey(row.target.key.op, Role.INPUT, index, part)))
-            made = _values(run, run.tensor(TensorKey(edge.op, edge.role, edge.index, part)))
-            if given is None or made is None or given.shape != made.shape:
+            read = _values(run, run.tensor(TensorKey(row.target.key.op, Role.INPUT, index, part)))
+            produced = _values(run, run.tensor(TensorKey(edge.op, edge.role, edge.index, part)))
+            if read is None or produced is None or read.shape != produced.shape:
                 continue
-            gap = distance(given, made)
+            gap = distance(read, produced)
             if gap <= 1e-6:
                 continue
-            evidence = f"{row.target.label} read it {of_norm(gap)} off from what was produced"
+            evidence = (
+                f"the values that {row.target.label} read differ by {of_norm(gap)} from those that"
+                f" {edge.op} produced"
+            )
             return self._finding(case, row, edge.op, "overwritten", 0.96, (evidence,))
         return None
 
-    def _shared(
+    def _report_shared_memory(
         self, case: Case, run: Run, row: Row, overlaps: dict[OpKey, tuple[OpKey, str]]
     ) -> Finding | None:
-        """Two tensors that live at the same time share bytes, and the op reads one of them."""
+        """Make the finding that the op reads a tensor which shares bytes with another live one."""
         op = run.op(row.target.key.op)
         for edge in op.inputs if op is not None else ():
             if edge.op in overlaps:
@@ -84,13 +87,13 @@ class Memory:
                 return self._finding(case, row, edge.op, "overlap", 0.95, evidence)
         return None
 
-    def _later(self, case: Case, run: Run, row: Row) -> Finding | None:
-        """The op's result is that of another value in place of one that it reads: of a tensor
-        that was made between the two."""
+    def _report_overwritten(self, case: Case, run: Run, row: Row) -> Finding | None:
+        """Make the finding that the op gives the result of a tensor which was produced between one
+        of its inputs and the op itself."""
         experiment = case.experiment(row)
         if experiment is None or run.op(row.target.key.op) is None:
             return None
-        reads = makers_behind(case, run, row)
+        reads = list_ops_read(case, run, row)
         for edge, value in experiment.inputs.items():
             maker = case.by_reference.get(
                 TensorKey(edge.op, edge.role, edge.index, row.target.key.part)
@@ -98,16 +101,23 @@ class Memory:
             if edge.role is not Role.OUTPUT or maker is None:
                 continue
             if reads and maker.target.key.op not in reads:
-                continue  # The graph says itself that it reads something else.
-            for other in made_between(case, run, maker, row, value.shape, reads)[-_CANDIDATES:]:
-                shown = prove_overwritten(case, experiment, edge, value, other)
-                if shown is None:
+                continue  # The graph itself says that the op reads another tensor.
+            for other in list_produced_between(case, run, maker, row, value.shape, reads)[
+                -_MAX_CANDIDATES:
+            ]:
+                proof = prove_overwritten(case, experiment, edge, value, other)
+                if proof is None:
                     continue
                 label = maker.target.label
-                words = shown.words(f"with {other.target.label} for {label}", row.target.label)
-                evidence = (words, f"the graph says that it reads {label}")
-                sure = 0.93 if reads else 0.6
-                return self._finding(case, row, maker.target.key.op, "overwritten", sure, evidence)
+                change = f"with {other.target.label} in place of {label}"
+                evidence = (
+                    proof.words(change, row.target.label),
+                    f"by the graph it reads {label}, not {other.target.label}",
+                )
+                confidence = 0.93 if reads else 0.6
+                return self._finding(
+                    case, row, maker.target.key.op, "overwritten", confidence, evidence
+                )
         return None
 
     def _finding(
@@ -119,16 +129,16 @@ class Memory:
         confidence: float,
         evidence: tuple[str, ...],
     ) -> Finding:
-        how = "shares its memory with another" if kind == "overlap" else "changed"
+        how = "shares memory with another live tensor" if kind == "overlap" else "is overwritten"
         return finding_at(
             case,
             row,
             self.name,
             kind,
-            f"{maker} {how} before {row.target.label} read it",
+            f"{maker} {how} before {name_op(row)} reads it",
             confidence,
             evidence,
-            f"give {maker} a buffer of its own, or copy it before it is written to",
+            f"give {maker} its own buffer, or copy it before the buffer is reused",
             ops=(row.target.label, str(maker)),
         )
 

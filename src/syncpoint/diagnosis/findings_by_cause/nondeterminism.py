@@ -1,4 +1,4 @@
-"""A target that does not agree with itself: its own noise is the floor of every comparison."""
+"""Findings about a target whose values vary from run to run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.execution.random_ops import drawn_for
+from syncpoint.diagnosis.execution.random_ops import find_random_op
 from syncpoint.diagnosis.execution.self_noise import (
     error_of,
     explains_all,
@@ -15,82 +15,88 @@ from syncpoint.diagnosis.execution.self_noise import (
     find_first,
     find_off,
     is_within,
-    self_noise,
+    measure_self_noise,
 )
-from syncpoint.diagnosis.finding_text import finding_at
+from syncpoint.diagnosis.finding_text import finding_at, name_op
 from syncpoint.run.model import Op, TensorKey
 from syncpoint.run.reader import Run
 
-_TIMES = 3
+_MAX_RERUNS = 3
+"""Runs to try if recording changed the outputs: rare noise needs several."""
 
 
 class Nondeterminism:
-    """Nondeterminism."""
+    """Targets whose values vary from run to run."""
 
     name = "nondeterminism"
-    title = "the target does not give the same twice"
+    title = "the target is not deterministic"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """Look for random numbers, then run the target once more on the same inputs, where
-        something is off and not explained."""
+        """Yield findings about random numbers, else about noise in a second run of the target, if
+        something is off and unexplained."""
         if not case.is_off or case.sure or case.target is None:
             return
-        drawn = self._drawn(case)
-        if drawn is not None:
-            yield drawn
+        random_finding = self._find_random_op(case)
+        if random_finding is not None:
+            yield random_finding
             return
         if "target" not in case.subjects:
             return
-        seen = case.result.target.get("observer") or {}
-        # A recording that gave other outputs than a plain run may be noise that is seldom seen.
-        for time in range(1 if seen.get("equal", True) else _TIMES):
-            why = "the target once more, on the same inputs"
-            again = case.again("target", why, time=time)
-            if again is None:
+        observer = case.result.target.get("observer") or {}
+        # If recording changed the outputs, the cause may be noise that shows in few runs.
+        for time in range(1 if observer.get("equal", True) else _MAX_RERUNS):
+            why = "a second run of the target on the same inputs"
+            rerun = case.again("target", why, time=time)
+            if rerun is None:
                 return
-            noise = self_noise(case.target, again)
+            noise = measure_self_noise(case.target, rerun)
             if noise:
-                yield from self._told(case, again, noise)
+                yield from self._report_noise(case, rerun, noise)
                 return
 
-    def _drawn(self, case: Case) -> Finding | None:
-        """The first guilty op that gives random numbers, if one does."""
-        mine = {row.target.key.op for row in case.computed}
-        theirs = {row.reference.key.op for row in case.computed}
+    def _find_random_op(self, case: Case) -> Finding | None:
+        """Make the finding about the first guilty op that draws random numbers, if one does."""
+        target_ops = {row.target.key.op for row in case.computed}
+        reference_ops = {row.reference.key.op for row in case.computed}
         for row in case.guilty:
-            here = drawn_for(case.target, row.target.key.op, mine)
-            there = drawn_for(case.reference, row.reference.key.op, theirs)
-            if here is not None or there is not None:
-                return self._random(case, row, here, there)
+            target_op = find_random_op(case.target, row.target.key.op, target_ops)
+            reference_op = find_random_op(case.reference, row.reference.key.op, reference_ops)
+            if target_op is not None or reference_op is not None:
+                return self._report_random(case, row, target_op, reference_op)
         return None
 
-    def _random(self, case: Case, row: Row, mine: Op | None, theirs: Op | None) -> Finding:
-        told = [
+    def _report_random(
+        self, case: Case, row: Row, target_op: Op | None, reference_op: Op | None
+    ) -> Finding:
+        evidence = [
             f"{op.key.op} ({op.type}) of the {side} draws them"
-            for side, op in (("target", mine), ("reference", theirs))
+            for side, op in (("target", target_op), ("reference", reference_op))
             if op is not None
         ]
-        if mine and theirs:
-            title = f"{row.target.label} holds random numbers, and each side draws its own"
-            cure = "give both sides the same numbers as an input, or leave the drawing out"
+        if target_op and reference_op:
+            title = f"{name_op(row)} holds random numbers, and each side draws its own"
+            cure = "pass the same random numbers to both sides as an input, or remove the random op"
         else:
-            side = "target" if mine else "reference"
-            title = f"{row.target.label} holds random numbers in the {side} alone"
-            cure = f"call eval() on the {side}'s model before it is converted or recorded"
-        return finding_at(case, row, self.name, "random", title, 0.88, told, cure)
+            side, other = ("target", "reference") if target_op else ("reference", "target")
+            title = f"{name_op(row)} holds random numbers in the {side}, not in the {other}"
+            cure = f"call eval() on the {side}'s model before you convert or record it"
+        return finding_at(case, row, self.name, "random", title, 0.88, evidence, cure)
 
-    def _told(self, case: Case, again: Run, noise: dict[TensorKey, float]) -> Iterator[Finding]:
+    def _report_noise(
+        self, case: Case, rerun: Run, noise: dict[TensorKey, float]
+    ) -> Iterator[Finding]:
         first = find_first(case, noise)
         row = next((row for row in reversed(case.computed) if row.target.key == first), None)
         label = row.target.label if row is not None else str(first.op)
         is_explained = explains_all(case, noise)
-        is_cause = is_explained or explains_gross(case, again, noise)
-        damaged = [case.place[r.target.key] for r in case.computed if is_within(r, noise)]
+        is_cause = is_explained or explains_gross(case, rerun, noise)
+        affected = [case.place[r.target.key] for r in case.computed if is_within(r, noise)]
         ends = (row.target, row.reference) if row is not None else ()
         yield Finding(
             cause=self.name,
             kind="self-noise",
-            title=f"{label} does not give the same twice",
+            title=f"{name_op(row) if row is not None else label} gives different values in each"
+            " run",
             level=Level.CAUSE if is_cause else Level.NOTE,
             confidence=0.93 if is_explained else 0.85 if is_cause else 0.6,
             ops=(label,),
@@ -99,20 +105,22 @@ class Nondeterminism:
             source=next((end.source for end in ends if end.source), ""),
             evidence=(
                 f"two runs of the target on the same inputs differ in {len(noise)} tensors,"
-                f" first in {label} (by {noise[first]:.2g} on the root mean square)",
+                f" first in {label} (by {noise[first]:.2g}, RMS)",
                 _compare_with_noise(case, noise),
             ),
-            next=f"make {label} deterministic: a fixed seed, one thread, no atomic additions",
-            rows=tuple(dict.fromkeys(damaged)) if is_cause else (),
+            next=f"make {label} deterministic: set a seed, use one thread, avoid atomic additions",
+            rows=tuple(dict.fromkeys(affected)) if is_cause else (),
         )
 
 
 def _compare_with_noise(case: Case, noise: dict[TensorKey, float]) -> str:
     within = [row for row in find_off(case) if is_within(row, noise)]
     if not within:
-        return f"its noise, {max(noise.values()):.2g} at most, is too small for what is off"
+        return (
+            f"the noise is at most {max(noise.values()):.2g} (RMS), too small to explain the error"
+        )
     most = max(error_of(row) / noise[row.target.key] for row in within)
     return (
-        f"{within[0].target.label} is off from the reference by no more than"
-        f" {most:.1f} times what it is off from itself"
+        f"{within[0].target.label} differs from the reference by at most {most:.1f} times as much"
+        " as from a second run of itself"
     )

@@ -1,5 +1,5 @@
-"""Too few bits: integers that are read with a wrong scale, ops that compute in a coarser type than
-the rest, and quantization that costs more than the output can bear."""
+"""Findings about low precision: integers with a wrong scale or zero point, ops in a coarser type
+than the rest, and quantization that is too coarse for the output."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.precision_gain import Cost, costs
+from syncpoint.diagnosis.experiments.precision_gain import PrecisionGain, measure_precision_gains
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.finding_text import finding_at, number
+from syncpoint.diagnosis.finding_text import finding_at, name_op, number
 from syncpoint.diagnosis.numerics.accumulators import Narrow, is_noise, narrow
 from syncpoint.diagnosis.numerics.coarser_ops import few_coarser
 from syncpoint.diagnosis.numerics.narrowing import Narrowed, narrowed
@@ -25,135 +25,154 @@ from syncpoint.run.dtypes import DTYPES, long_name
 from syncpoint.run.model import Role
 
 _OFF = (Verdict.MODERATE, Verdict.LARGE, Verdict.AMPLIFIED)
-_MOST = 8
+_MAX_OPS = 8
+"""Guilty ops to look into, and ops that a finding lists."""
 _COARSE = ("int8", "int4", "fp8")
-"""Presets of what has so few bits that every op is heard."""
-_NAMED = 3
-_WORTH = 0.5
-"""An op is worth leaving in higher precision if the outputs gain so many decibels by it."""
+"""Presets with so few bits that every op adds noticeable error."""
+_MAX_NAMED_OPS = 3
+_MIN_GAIN_DB = 0.5
+"""An op is worth keeping in higher precision if the outputs gain this many decibels."""
 
 
 class Precision:
     """Low precision and quantization."""
 
     name = "precision"
-    title = "too few bits"
+    title = "the precision is too low"
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """What guilty ops lost to bits, else what all of them lost together."""
-        for row in case.guilty[:_MOST]:
+        """Yield findings about guilty ops, then about the precision of all ops together."""
+        for row in case.guilty[:_MAX_OPS]:
             experiment = case.experiment(row)
-            found = self._lost(case, experiment) if experiment is not None else None
-            if found is not None:
-                yield found
+            finding = self._report_op(case, experiment) if experiment is not None else None
+            if finding is not None:
+                yield finding
         outputs = [row for row in case.result.outputs if row.verdict in _OFF]
         preset = coarsest([row.preset for row in case.computed])
         if preset in _COARSE and (outputs or case.guilty):
-            yield from self._quantized(case, outputs)
-        yield from self._few_coarse(case, outputs)
+            yield from self._report_quantization(case, outputs)
+        yield from self._report_coarser_ops(case, outputs)
 
     # One op
 
-    def _lost(self, case: Case, experiment: RegionExperiment) -> Finding | None:
+    def _report_op(self, case: Case, experiment: RegionExperiment) -> Finding | None:
         one = misread(case, experiment)
         if one is not None:
-            return self._misread(case, experiment, one)
+            return self._report_misread(case, experiment, one)
         coarse = narrowed(experiment)
         if coarse is not None:
-            return self._narrowed(case, experiment.row, coarse)
+            return self._report_narrowed(case, experiment.row, coarse)
         total = narrow(experiment) if experiment.row.preset not in _COARSE else None
         if total is not None and (total.reproduces or is_noise(experiment.row, total)):
-            return self._accumulator(case, experiment.row, total)
+            return self._report_accumulator(case, experiment.row, total)
         return None
 
-    def _misread(self, case: Case, experiment: RegionExperiment, one: Misread) -> Finding:
+    def _report_misread(self, case: Case, experiment: RegionExperiment, one: Misread) -> Finding:
         row = experiment.row
         what = one.what
         if what == "weight":
             size = weight_ratio(case, one, experiment)
             if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
                 what = "input"
-        at = f" of {one.tensor.key.op}" if one.tensor is not None else ""
-        allowed = f" (rounding allows {number(experiment.noise)})" if experiment.noise else ""
+        of_tensor = f" of {one.tensor.key.op}" if one.tensor is not None else ""
+        allowed = f"; rounding allows {number(experiment.noise)}" if experiment.noise else ""
         if one.shift:
-            steps = f", {number(one.shift / one.step)} steps" if one.step else ""
-            said: tuple[str, ...] = (
-                f"all of its {what} is shifted by {number(one.shift)}{steps}",
-                f"with that shift the reference gives the target's numbers to"
-                f" {number(one.left)}{allowed}, without to {number(one.error)}",
+            steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
+            evidence: tuple[str, ...] = (
+                f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
+                f"with this shift the reference matches the target to {number(one.left)} (RMS)"
+                f"{allowed}, without it to {number(one.error)}",
             )
-            kind, title = "zero-point", f"{row.target.label} reads its {what} with a wrong zero"
-            title += " point"
-            cure = f"compare the zero point{at} with that of the model it was made from"
+            kind = "zero-point"
+            title = f"{name_op(row)} reads its {what} with a zero point that is off by"
+            title += (
+                f" {number(one.shift / one.step)}"
+                if one.step
+                else f" {number(one.shift)} (real value)"
+            )
+            cure = (
+                f"compare the zero point{of_tensor} with the calibration or the model before"
+                " conversion"
+            )
         else:
-            said = (
-                f"its {what} is {number(one.factor)} times what it should be",
-                f"with that factor the reference gives the target's numbers to"
-                f" {number(one.left)}{allowed}, without to {number(one.error)}",
+            evidence = (
+                f"its {what} is {number(one.factor)} times the reference's",
+                f"with this factor the reference matches the target to {number(one.left)} (RMS)"
+                f"{allowed}, without it to {number(one.error)}",
             )
             if one.step and what == one.what:
-                said = (
-                    *said,
-                    f"the scale{at} is {number(one.step)}; its integers are right with"
+                evidence = (
+                    *evidence,
+                    f"the scale{of_tensor} is {number(one.step)}; it should be"
                     f" {number(one.step / one.factor)}",
                 )
-            kind, title = "scale", f"{row.target.label} reads its {what} with a wrong scale"
-            cure = f"compare the scale{at} with that of the model it was made from"
-        good = experiment.noise > 0 and one.left <= 4 * experiment.noise
-        return finding_at(case, row, self.name, kind, title, 0.94 if good else 0.8, said, cure)
+            kind = "scale"
+            title = (
+                f"{name_op(row)} reads its {what} with a wrong scale:"
+                f" {number(one.factor)} times the right values"
+            )
+            cure = (
+                f"compare the scale{of_tensor} with the calibration or the model before conversion"
+            )
+        is_exact = experiment.noise > 0 and one.left <= 4 * experiment.noise
+        return finding_at(
+            case, row, self.name, kind, title, 0.94 if is_exact else 0.8, evidence, cure
+        )
 
-    def _narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
+    def _report_narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
         name = long_name(one.dtype)
-        said = [f"its error is {number(one.error)}, far above what {row.target.dtype} allows"]
+        own_type = long_name(row.target.dtype)
+        evidence = [f"its error is {number(one.error)} (RMS), far above what {own_type} allows"]
         if one.reproduces:
-            said.append(
-                f"rounding {one.where} to {name} gives the target's numbers to {number(one.left)}"
+            evidence.append(
+                f"with {one.where} rounded to {name} the reference matches the target to"
+                f" {number(one.left)} (RMS)"
             )
         if one.all_representable:
-            said.append(f"every value that it gives is a number of {name}")
+            evidence.append(f"every value of its result is representable in {name}")
         return finding_at(
             case,
             row,
             self.name,
             "narrow",
-            f"{row.target.label} computes in {name} among {long_name(row.target.dtype)}",
+            f"{name_op(row)} computes in {name}; the rest of the model is in {own_type}",
             0.93 if one.reproduces and one.left <= 0.3 * one.error else 0.85,
-            said,
-            f"keep {row.target.label} in {long_name(row.target.dtype)}",
+            evidence,
+            f"keep {row.target.label} in {own_type}",
         )
 
-    def _accumulator(self, case: Case, row: Row, one: Narrow) -> Finding:
+    def _report_accumulator(self, case: Case, row: Row, one: Narrow) -> Finding:
         name = long_name(one.dtype)
         last = (
-            f"adding up in {name} one after the other gives the target's numbers to"
-            f" {number(one.left)}"
+            f"a sequential sum in {name} matches the target to {number(one.left)} (RMS)"
             if one.reproduces
-            else f"adding up in {name} errs by {number(one.simulated)}, as much as the target"
+            else f"a sequential sum in {name} has an error of {number(one.simulated)}, similar in"
+            " size"
         )
         return finding_at(
             case,
             row,
             self.name,
             "narrow-accumulator",
-            f"{row.target.label} adds up its {one.terms:,} products in {name}",
+            f"{name_op(row)} accumulates {one.terms:,} products in {name} instead of float32",
             0.93 if one.reproduces else 0.65,
-            (f"its error is {number(one.error)}; with a float32 sum far less", last),
-            f"let {row.target.label} accumulate in float32",
+            (f"its error is {number(one.error)} (RMS); a float32 sum has far less", last),
+            f"make {row.target.label} accumulate in float32",
             level=_weight(case, one),
         )
 
-    # All of them
+    # All ops together
 
-    def _quantized(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
-        """Grids that are used badly; without such, that the bits are too few."""
-        sure = any(finding.level is Level.CAUSE for finding in case.found)
-        found = [self._uneven(case, one) for one in list(uneven(case))[:3]]
-        found += [self._wasted(case, one) for one in list(wasted(case))[:3]]
-        yield from (f for f in found if f is not None)
-        if not found and not case.guilty and outputs and not sure:
+    def _report_quantization(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
+        """Yield findings about badly used ranges; if there are none, about too few bits."""
+        is_explained = any(finding.level is Level.CAUSE for finding in case.found)
+        findings = [self._report_uneven(case, one) for one in list(uneven(case))[:3]]
+        findings += [self._report_wasted(case, one) for one in list(wasted(case))[:3]]
+        yield from (finding for finding in findings if finding is not None)
+        if not findings and not case.guilty and outputs and not is_explained:
             yield _report_quantization_noise(case, outputs)
 
-    def _uneven(self, case: Case, one: Uneven) -> Finding | None:
+    def _report_uneven(self, case: Case, one: Uneven) -> Finding | None:
         readers = [
             op
             for op in (case.target.ops if case.target is not None else ())
@@ -168,18 +187,18 @@ class Precision:
             row,
             self.name,
             "per-tensor",
-            f"one scale is not enough for the weight {one.tensor.key.op}",
+            f"the weight {one.tensor.key.op} has one scale for channels of very different size",
             0.88,
             (
-                f"channel {one.channel} of axis {one.axis} is {number(one.ratio)} times as large"
-                " as the median one",
-                f"so half of the channels have at most {bits - one.bits:.1f} of {bits} bits",
-                _introduced(row),
+                f"channel {one.channel} of axis {one.axis} is {number(one.ratio)} times as large as"
+                " the median channel",
+                f"half of the channels use at most {bits - one.bits:.1f} of {bits} bits",
+                _describe_introduced(row),
             ),
-            f"quantize {one.tensor.key.op} with a scale for each channel (per_channel=True)",
+            f"quantize {one.tensor.key.op} with one scale per channel (per_channel=True)",
         )
 
-    def _wasted(self, case: Case, one: Wasted) -> Finding:
+    def _report_wasted(self, case: Case, one: Wasted) -> Finding:
         bits = DTYPES[one.tensor.dtype].bits
         unused = "all" if not np.isfinite(one.bits) or one.bits > bits else f"{one.bits:.1f}"
         return finding_at(
@@ -187,50 +206,52 @@ class Precision:
             one.row,
             self.name,
             "wasted-range",
-            f"the range of {one.tensor.key.op} is far wider than what is in it",
+            f"the quantized range of {one.tensor.key.op} is far wider than its values",
             0.9,
             (
-                f"its integers reach from {number(one.low)} to {number(one.high)}, its values"
-                f" from {number(one.least)} to {number(one.greatest)}",
-                f"{unused} of {bits} bits are not used",
-                _introduced(one.row),
+                f"its range is {number(one.low)} ... {number(one.high)}; its values are between"
+                f" {number(one.least)} and {number(one.greatest)}",
+                f"{unused} of {bits} bits are unused",
+                _describe_introduced(one.row),
             ),
-            f"calibrate {one.tensor.key.op} without masks and outliers, or leave it in floats",
+            f"calibrate {one.tensor.key.op} without mask values and outliers, or keep it in float",
         )
 
-    def _few_coarse(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
-        """A few ops in a coarser type than all others, said even where that is close."""
+    def _report_coarser_ops(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
+        """Report a few ops in a coarser type than all others, also if they are close."""
         coarse = few_coarser(case)
         if coarse is None:
             return
         few = coarse.ops
         row, worst = few[0]
         evidence = [
-            f"it adds a relative error of {number(worst.rel_l2 or 0.0)}, the median op"
+            f"it adds a relative error of {number(worst.rel_l2 or 0.0)}; the median op adds"
             f" {number(coarse.median)}"
         ]
         if len(few) > 1:
-            evidence.append(f"{len(few)} of {coarse.count} ops are so")
+            evidence.append(f"{len(few)} of {coarse.count} ops compute so coarsely")
         name, usual_name = precision_name(worst.preset), precision_name(coarse.usual)
         yield finding_at(
             case,
             row,
             self.name,
             "narrow",
-            f"{row.target.label} computes in {name} among {usual_name}",
+            f"{name_op(row)} computes in {name}; most ops compute in {usual_name}",
             0.85 if outputs else 0.9,
             evidence,
-            f"keep {row.target.label} in {usual_name} if the output should be closer",
+            f"keep {row.target.label} in {usual_name} if the output must be closer",
             level=Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
-            ops=[r.target.label for r, _ in few[:_MOST]],
-            reference_ops=[r.reference.label for r, _ in few[:_MOST]],
+            ops=[r.target.label for r, _ in few[:_MAX_OPS]],
+            reference_ops=[r.reference.label for r, _ in few[:_MAX_OPS]],
         )
 
 
 def _weight(case: Case, one: Narrow) -> Level:
-    """A cause where an output is off (where none was compared, where anything is), else worth a
-    look where most ops have more than 16 bits. A sum in the type that most ops have is what that
-    type costs, as long as no output is off by much."""
+    """Return the level of a narrow accumulator: a cause if an output is off (or anything, if no
+    output was compared), else a suspect if most ops have more than 16 bits.
+
+    A sum in the type of most ops is the normal cost of that type, unless an output is off by much.
+    """
     outputs = case.result.outputs
     presets = Counter(r.introduced.preset for r in case.computed if r.introduced)
     usual = max(presets, key=lambda preset: presets[preset], default="")
@@ -242,18 +263,18 @@ def _weight(case: Case, one: Narrow) -> Level:
     return Level.SUSPECT if usual in ("f32", "f64") else Level.NOTE
 
 
-def _introduced(row: Row) -> str:
+def _describe_introduced(row: Row) -> str:
     sqnr = row.introduced.sqnr if row.introduced is not None else None
-    return f"what {row.target.label} adds is {sqnr:.1f} dB below its values" if sqnr else ""
+    return f"the error of {row.target.label} is {sqnr:.1f} dB below its values" if sqnr else ""
 
 
 def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
-    """As good as the bits allow, and not good enough: the ops that cost the outputs most, by
-    experiment where the reference can be run so, else by what each adds."""
+    """Make the finding that quantization is too coarse, with the ops that cost the outputs most:
+    by experiment if the reference can be run so, else by what each op adds."""
     lossy = _find_lossy(case)
-    measured = costs(case, lossy)
-    worth = [cost for cost in measured if cost.gain >= _WORTH][:_NAMED]
-    worst = [cost.row for cost in worth] or lossy[:_NAMED]
+    measured = measure_precision_gains(case, lossy)
+    worth = [cost for cost in measured if cost.gain >= _MIN_GAIN_DB][:_MAX_NAMED_OPS]
+    worst = [cost.row for cost in worth] or lossy[:_MAX_NAMED_OPS]
     named = worst or outputs
     is_moderate = all(row.verdict is Verdict.MODERATE for row in outputs)
     return finding_at(
@@ -261,15 +282,15 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
         named[0],
         "precision",
         "noise",
-        "quantization costs more than the output can bear",
+        "quantization is too coarse for the output; no single op is at fault",
         0.8,
         [
-            "every op loses what its integers cost, and no more",
-            *_loss(lossy[:_NAMED]),
-            *_cost(measured, worth),
+            "every op has the error that its integers cause, and no more",
+            *_describe_loss(lossy[:_MAX_NAMED_OPS]),
+            *_describe_gain(measured, worth),
             *_share_of_compression(case),
         ],
-        _next(worst, measured, worth),
+        _advise(worst, measured, worth),
         missing=() if measured else (_MISSING,),
         level=Level.NOTE if is_moderate else Level.CAUSE,
         ops=[row.target.label for row in named],
@@ -279,49 +300,58 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
 
 
 def _find_lossy(case: Case) -> list[Row]:
-    """The ops that lose something to few bits, the worst first."""
-    known = [row for row in case.computed if row.target.key.role is Role.OUTPUT]
-    return sorted((row for row in known if _is_lossy(row)), key=_decibels)
+    """Return the ops with quantization error, the worst first."""
+    outputs = [row for row in case.computed if row.target.key.role is Role.OUTPUT]
+    return sorted((row for row in outputs if _is_lossy(row)), key=_decibels)
 
 
 def _is_lossy(row: Row) -> bool:
-    made = row.introduced
-    return made is not None and made.preset in _COARSE and made.sqnr is not None and made.rmse > 0
+    introduced = row.introduced
+    if introduced is None or introduced.preset not in _COARSE:
+        return False
+    return introduced.sqnr is not None and introduced.rmse > 0
 
 
 def _share_of_compression(case: Case) -> list[str]:
-    """Whether an output's error is mostly compression, where a run in between tells."""
+    """Say whether an output's error is mostly compression, if a run in between was compared."""
     through = case.result.through
     parts = [p for p in through.parts if p.output and p.mostly] if through is not None else []
     return [f"{p.target}: the error is mostly {p.mostly}" for p in parts[:1]]
 
 
-_MISSING = "the reference's model, to measure what each op costs the output (--reference-model)"
+_MISSING = (
+    "the error that each op causes in the output (give the reference's model: --reference-model)"
+)
 
 
-def _loss(worst: list[Row]) -> list[str]:
+def _describe_loss(worst: list[Row]) -> list[str]:
     if not worst:
         return []
     names = ", ".join(f"{row.target.label} {_decibels(row):.1f} dB" for row in worst)
-    return [f"signal over noise of what each adds: {names}"]
+    return [f"worst signal-to-noise ratios (SQNR) of single ops: {names}"]
 
 
-def _cost(measured: list[Cost], worth: list[Cost]) -> list[str]:
+def _describe_gain(measured: list[PrecisionGain], worth: list[PrecisionGain]) -> list[str]:
     if worth:
-        said = ", ".join(f"{c.row.target.label} {c.gain:.1f} dB" for c in worth)
-        return [f"what the outputs gain with one op, and what it reads, in float: {said}"]
+        gains = ", ".join(f"{c.row.target.label} {c.gain:.1f} dB" for c in worth)
+        return [f"gain of the outputs with one op and its inputs in float: {gains}"]
     if measured:
-        return [f"with any one of {len(measured)} ops in float the outputs gain less than 0.5 dB"]
+        return [
+            f"with any one of {len(measured)} ops in float the outputs gain less than"
+            f" {_MIN_GAIN_DB} dB"
+        ]
     return []
 
 
-def _next(worst: list[Row], measured: list[Cost], worth: list[Cost]) -> str:
+def _advise(worst: list[Row], measured: list[PrecisionGain], worth: list[PrecisionGain]) -> str:
     names = ", ".join(row.target.label for row in worst)
     if measured and not worth:
-        return "no few ops are to blame: quantize finer (by channel, more bits), or fewer layers"
+        return (
+            "quantize more finely (per channel, more bits) or fewer layers: no few ops are at fault"
+        )
     if worth:
-        return f"leave {names} in float"
-    return f"leave {names or 'the worst ops'} in float, and see what the output gains"
+        return f"keep {names} in float"
+    return f"keep {names or 'the worst ops'} in float, and measure what the output gains"
 
 
 def _decibels(row: Row) -> float:

@@ -12,7 +12,11 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import stored_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.unfused_target import counterpart, culprit, unfused
+from syncpoint.diagnosis.experiments.unfused_target import (
+    compare_unfused,
+    find_counterpart,
+    find_culprit,
+)
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Kept, Op, Role, TensorKey
@@ -51,7 +55,7 @@ class SaturatingKernel:
 def saturation(case: Case, rows: Sequence[Row]) -> Saturation | None:
     """Which of the rows stand behind kernels that can saturate, and are right in floats."""
     suspects = [suspect for row in rows if (suspect := _suspect(case, row)) is not None]
-    alone = unfused(case) if suspects else None
+    alone = compare_unfused(case) if suspects else None
     proven = []
     if alone is not None:
         proven = [p for suspect in suspects if (p := _right_in_floats(alone, suspect)) is not None]
@@ -74,8 +78,8 @@ def _suspect(case: Case, row: Row) -> SaturatingKernel | None:
 def _right_in_floats(alone: Result, suspect: SaturatingKernel) -> SaturatingKernel | None:
     """The suspect with what its integers introduce op by op, in floats; None where they are not
     right there."""
-    twin = counterpart(alone, suspect.row)
-    if twin is None or twin.introduced is None or culprit(alone, suspect.row) is not None:
+    twin = find_counterpart(alone, suspect.row)
+    if twin is None or twin.introduced is None or find_culprit(alone, suspect.row) is not None:
         return None
     if twin.introduced_verdict is not Verdict.CLOSE:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncpoint.diagnosis.experiments.proof import Proof, against, proof
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.run.dtypes import DTYPES, Kind
 
@@ -31,7 +31,7 @@ def flushed(experiment: RegionExperiment) -> Flushed | None:
     least = 2.0**-14 if kind.name == "f16" else 2.0**-126
     small = (np.abs(experiment.truth) < least) & (experiment.truth != 0)
     lost = int(experiment.counted(small & (experiment.target == 0)).sum())
-    shown = against(experiment, np.where(small, 0.0, experiment.truth)) if lost else None
+    shown = prove_result(experiment, np.where(small, 0.0, experiment.truth)) if lost else None
     where = "results"
     if shown is None or not shown.exact:
         fed = {
@@ -39,7 +39,7 @@ def flushed(experiment: RegionExperiment) -> Flushed | None:
             for e, v in experiment.inputs.items()
             if v.dtype.kind == "f" and ((np.abs(v) < least) & (v != 0)).any()
         }
-        shown, where = (proof(experiment, fed) if fed else None), "inputs"
+        shown, where = (prove_change(experiment, fed) if fed else None), "inputs"
         lost = sum(int(((v == 0) & (experiment.inputs[e] != 0)).sum()) for e, v in fed.items())
     if shown is None or not shown.exact:
         return None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, proof
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class, op_kind
 from syncpoint.run.model import Role
@@ -38,7 +38,7 @@ def rounded_product(experiment: RegionExperiment) -> Proof | None:
             for e, v in experiment.inputs.items()
             if _is_factor(experiment, e, v)
         }
-        found = proof(experiment, fed)
+        found = prove_change(experiment, fed)
         if found is not None and found.explains:
             return found
     return None

@@ -1,5 +1,5 @@
-"""How one pipeline's input is made of another's: layout, channel order, scale, normalisation,
-rounding, a shift of pixels or tokens, padding, masks. Two of these in one go at most."""
+"""Find the relation of one pipeline's input to another's: layout, channel order, scale,
+normalization, rounding, a shift of pixels or tokens, padding, masks. At most two are combined."""
 
 from __future__ import annotations
 
@@ -9,142 +9,146 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.processing.known_normalizations import normalisation_named, scale_named
-from syncpoint.diagnosis.processing.token_relations import of_integers
+from syncpoint.diagnosis.processing.known_normalizations import name_normalization, name_scale
+from syncpoint.diagnosis.processing.token_relations import find_token_relation
 from syncpoint.diagnosis.weights.relations import Relation, distance, likeness
 
 Values = NDArray[np.float64]
 
-_FLOOR = 1e-4
-_FURTHEST = 8
-"""Pixels that a shift is looked for."""
-_CHANNELS = 4
+_MAX_DISTANCE = 1e-4
+"""Relative distance up to which a relation predicts the target."""
+_MAX_SHIFT_PIXELS = 8
+_MAX_CHANNELS = 4
 
 
-def input_relation(reference: Values, target: Values) -> Relation | None:
-    """What turns the reference's input into the target's; None where nothing known does."""
+def find_input_relation(reference: Values, target: Values) -> Relation | None:
+    """Find what turns the reference's input into the target's; None if no known relation does."""
     if not reference.size or not target.size:
         return None
     if not (np.isfinite(reference).all() and np.isfinite(target).all()):
         return None
-    whole = all((np.rint(v) == v).all() for v in (reference, target))
-    if whole:
-        found = of_integers(reference, target)
-        if found is not None:
-            return found
-    for turned in _turned(reference, target):
-        if distance(turned.made, target) <= _FLOOR:
-            return turned
-    turns = [Relation("", "", reference), *_turned(reference, target)]
-    for turned in turns:
-        if turned.made.shape != target.shape:
+    are_integers = all((np.rint(v) == v).all() for v in (reference, target))
+    if are_integers:
+        relation = find_token_relation(reference, target)
+        if relation is not None:
+            return relation
+    for reorder in _propose_reorders(reference, target):
+        if distance(reorder.made, target) <= _MAX_DISTANCE:
+            return reorder
+    reorders = [Relation("", "", reference), *_propose_reorders(reference, target)]
+    for reorder in reorders:
+        if reorder.made.shape != target.shape:
             continue
-        for change in _valued(turned.made, target):
-            if distance(change.made, target) <= _allowed(change):
-                return _joined(turned, change)
-    for turned in turns:
-        for moved in _moved(turned.made, target):
-            return _joined(turned, moved)
+        for change in _propose_changes(reorder.made, target):
+            if distance(change.made, target) <= _max_distance(change):
+                return _join(reorder, change)
+    for reorder in reorders:
+        for shift in _propose_shifts(reorder.made, target):
+            return _join(reorder, shift)
     return None
 
 
-def explain_input(ours: Values | None, theirs: Values | None) -> tuple[Relation | None, str]:
-    """What turns the reference's input into the target's, where that is known, and in words how
-    the two differ if nothing known does."""
-    if ours is None or theirs is None:
-        return None, "differs; its values are not at hand"
-    if ours.shape != theirs.shape:
-        apart = f"has shape {ours.shape}, the reference's {theirs.shape}"
+def explain_input(target: Values | None, reference: Values | None) -> tuple[Relation | None, str]:
+    """Return the relation of the target's input to the reference's, if one is known, and a text
+    about the difference if none is."""
+    if target is None or reference is None:
+        return None, "differs; its values are not available"
+    if target.shape != reference.shape:
+        text = f"has shape {target.shape}; the reference has {reference.shape} (shape mismatch)"
     else:
-        apart = likeness(theirs, ours)
-    return input_relation(theirs, ours), apart
+        text = likeness(reference, target)
+    return find_input_relation(reference, target), text
 
 
-def _allowed(change: Relation) -> float:
-    return 1e-6 if change.kind == "rounded" else _FLOOR
+def _max_distance(change: Relation) -> float:
+    return 1e-6 if change.kind == "rounded" else _MAX_DISTANCE
 
 
-def _joined(first: Relation, second: Relation) -> Relation:
+def _join(first: Relation, second: Relation) -> Relation:
     if not first.kind:
         return second
     words = f"{first.words} and {second.words}"
     return Relation(f"{first.kind}+{second.kind}", words, second.made, second.exact)
 
 
-# Other places of the same values
+# The same values in other positions
 
 
-def _turned(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_reorders(reference: Values, target: Values) -> Iterator[Relation]:
     rank = reference.ndim
     if rank >= 3:
         last, first = rank - 1, rank - 3
         to_last = np.moveaxis(reference, first, last)
         to_first = np.moveaxis(reference, last, first)
-        for made, words in (
-            (to_last, "has its channels last, the reference's has them first"),
-            (to_first, "has its channels first, the reference's has them last"),
+        for moved, words in (
+            (to_last, "has channels last (NHWC); the reference has channels first (NCHW)"),
+            (to_first, "has channels first (NCHW); the reference has channels last (NHWC)"),
         ):
-            if made.shape == target.shape:
-                yield Relation("layout", words, made)
-            elif reference.shape == target.shape and made.size == target.size:
-                words = f"{words}, read in the reference's shape"
-                yield Relation("layout", words, made.reshape(target.shape))
+            if moved.shape == target.shape:
+                yield Relation("layout", words, moved)
+            elif reference.shape == target.shape and moved.size == target.size:
+                words = f"{words}, but the same shape"
+                yield Relation("layout", words, moved.reshape(target.shape))
         for axis in sorted({first, last}):
             if reference.shape[axis] in (3, 4):
                 order = [2, 1, 0, 3][: reference.shape[axis]]
-                made = np.take(reference, order, axis)
-                yield Relation("channel-order", "has red and blue exchanged (RGB, BGR)", made)
-                for turned in (np.moveaxis(made, axis, first), np.moveaxis(made, axis, last)):
-                    if turned.shape == target.shape != reference.shape:
-                        words = "has red and blue exchanged and its channels elsewhere"
-                        yield Relation("channel-order+layout", words, turned)
+                swapped = np.take(reference, order, axis)
+                yield Relation(
+                    "channel-order", "has red and blue swapped (RGB against BGR)", swapped
+                )
+                for moved in (np.moveaxis(swapped, axis, first), np.moveaxis(swapped, axis, last)):
+                    if moved.shape == target.shape != reference.shape:
+                        words = "has red and blue swapped and its channels on another axis"
+                        yield Relation("channel-order+layout", words, moved)
     if rank >= 2 and reference.shape == target.shape:
         for axis in range(max(rank - 3, 0), rank):
-            made = np.flip(reference, axis)
-            yield Relation("flipped", f"is mirrored along axis {axis}", made)
+            flipped = np.flip(reference, axis)
+            yield Relation("flipped", f"is flipped along axis {axis}", flipped)
     if rank >= 2:
-        made = np.swapaxes(reference, -1, -2)
-        if made.shape == target.shape:
-            yield Relation("transposed", "has its last two axes exchanged", made)
+        transposed = np.swapaxes(reference, -1, -2)
+        if transposed.shape == target.shape:
+            yield Relation("transposed", "has its last two axes swapped", transposed)
 
 
-# Other values in the same places
+# Other values in the same positions
 
 
-def _valued(reference: Values, target: Values) -> Iterator[Relation]:
-    yield from _rounded(reference, target)
+def _propose_changes(reference: Values, target: Values) -> Iterator[Relation]:
+    yield from _propose_roundings(reference, target)
     square = float(np.vdot(reference, reference))
     factor = float(np.vdot(reference, target)) / square if square else 0.0
     if factor:
-        known = scale_named(factor)
-        words = f"is {known}" if known else f"is {factor:.6g} times the reference's"
+        name = name_scale(factor)
+        words = f"is {name}" if name else f"is the reference's multiplied by {factor:.6g}"
         yield Relation("scale", words, factor * reference)
-    yield from _affine(reference, target)
-    yield Relation("clipped", *_clipped(reference, target))
+    yield from _propose_affine(reference, target)
+    yield Relation("clipped", *_clip(reference, target))
 
 
-def _rounded(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_roundings(reference: Values, target: Values) -> Iterator[Relation]:
     for name, kind in (("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)):
         with np.errstate(over="ignore"):
-            made = reference.astype(np.float32).astype(kind).astype(np.float64)
-        if np.isfinite(made).all():
-            yield Relation("rounded", f"is the reference's rounded to {name}", made)
+            rounded = reference.astype(np.float32).astype(kind).astype(np.float64)
+        if np.isfinite(rounded).all():
+            yield Relation("rounded", f"is the reference's rounded to {name}", rounded)
     for steps in (1.0, 255.0):
-        for how, act in (("rounded", np.rint), ("cut off", np.floor), ("cut off", np.trunc)):
-            made = act(reference * steps) / steps
-            if (made == reference).all():
+        for how, act in (("rounded", np.rint), ("rounded down", np.floor), ("truncated", np.trunc)):
+            rounded = act(reference * steps) / steps
+            if (rounded == reference).all():
                 continue
-            words = f"is {how} to whole numbers" if steps == 1 else f"is {how} to 8 bits of 0..1"
-            yield Relation("rounded", words, made)
+            words = (
+                f"is {how} to integers" if steps == 1 else f"is {how} to 8 bits (steps of 1/255)"
+            )
+            yield Relation("rounded", words, rounded)
             if reference.min() >= -1 and target.max() > 2:
-                made = act(reference * 255)
-                yield Relation("rounded", f"is scaled by 255 and {how} to whole numbers", made)
+                rounded = act(reference * 255)
+                yield Relation("rounded", f"is multiplied by 255 and {how} to integers", rounded)
 
 
-def _affine(reference: Values, target: Values) -> Iterator[Relation]:
-    """One gain and shift for all, then one for each channel."""
+def _propose_affine(reference: Values, target: Values) -> Iterator[Relation]:
+    """Propose one gain and shift for all elements, then one per channel."""
     for axis in (None, *range(reference.ndim)):
-        if axis is not None and not 2 <= reference.shape[axis] <= _CHANNELS:
+        if axis is not None and not 2 <= reference.shape[axis] <= _MAX_CHANNELS:
             continue
         over = tuple(a for a in range(reference.ndim) if a != axis) or None
         count = reference.size if axis is None else reference.size // reference.shape[axis]
@@ -157,62 +161,64 @@ def _affine(reference: Values, target: Values) -> Iterator[Relation]:
             continue
         gain = ((reference - mean) * (target - other)).sum(axis=over, keepdims=True) / spread
         shift = other - gain * mean
-        known = normalisation_named(gain.ravel(), shift.ravel())
-        each = "" if axis is None else " by channel"
+        name = name_normalization(gain.ravel(), shift.ravel())
+        each = "" if axis is None else " (per channel)"
         gains, shifts = (", ".join(f"{v:.4g}" for v in x.ravel()) for x in (gain, shift))
-        words = f"is the reference's times {gains} plus {shifts}{each}"
-        if known:
-            words = f"is {known}"
+        words = f"is the reference's multiplied by {gains} plus {shifts}{each}"
+        if name:
+            words = f"is {name}"
         yield Relation("normalisation", words, gain * reference + shift)
 
 
-def _clipped(reference: Values, target: Values) -> tuple[str, Values]:
+def _clip(reference: Values, target: Values) -> tuple[str, Values]:
     low, high = float(target.min()), float(target.max())
-    return f"is cut off at {low:.4g} and {high:.4g}", np.clip(reference, low, high)
+    return f"is clipped to {low:.4g} ... {high:.4g}", np.clip(reference, low, high)
 
 
-# The same picture a little aside
+# The same image, shifted
 
 
-def _moved(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_shifts(reference: Values, target: Values) -> Iterator[Relation]:
     if reference.ndim < 2 or min(reference.shape[-1], target.shape[-1]) < 4:
         return
-    picture = reference.ndim >= 3
+    is_image = reference.ndim >= 3
     if reference.shape == target.shape:
-        yield from _whole_pixels(reference, target, picture)
-        if picture:
-            yield from _part_of_a_pixel(reference, target)
+        yield from _propose_pixel_shift(reference, target, is_image)
+        if is_image:
+            yield from _propose_subpixel_shift(reference, target)
 
 
-def _whole_pixels(reference: Values, target: Values, picture: bool) -> Iterator[Relation]:
-    axes = (-2, -1) if picture else (-1,)
-    if picture and reference.shape[-1] <= _CHANNELS < reference.shape[-3]:
+def _propose_pixel_shift(reference: Values, target: Values, is_image: bool) -> Iterator[Relation]:
+    axes = (-2, -1) if is_image else (-1,)
+    if is_image and reference.shape[-1] <= _MAX_CHANNELS < reference.shape[-3]:
         axes = (-3, -2)
-    reach = [min(_FURTHEST, reference.shape[a] // 2) for a in axes]
+    reach = [min(_MAX_SHIFT_PIXELS, reference.shape[a] // 2) for a in axes]
     steps = range(-reach[0], reach[0] + 1)
-    more = range(-reach[1], reach[1] + 1) if picture else range(1)
+    more = range(-reach[1], reach[1] + 1) if is_image else range(1)
     nearest = sorted(((y, x) for y in steps for x in more), key=lambda s: abs(s[0]) + abs(s[1]))
     sample = (slice(0, 1),) * (reference.ndim - len(axes) if axes[-1] == -1 else 0)
     for y, x in nearest[1:]:
-        ours, theirs = target, reference
+        target_part, reference_part = target, reference
         for axis, step in zip(axes, (y, x), strict=False):
             length = reference.shape[axis]
-            ours = _cut(ours, axis, max(step, 0), length + min(step, 0))
-            theirs = _cut(theirs, axis, max(-step, 0), length - max(step, 0))
-        # One channel of one sample first: most shifts are wrong, and it is cheap to see.
-        if not _like(ours[sample], theirs[sample]) or not _like(ours, theirs):
+            target_part = _cut(target_part, axis, max(step, 0), length + min(step, 0))
+            reference_part = _cut(reference_part, axis, max(-step, 0), length - max(step, 0))
+        # Try one channel of one sample first: most shifts are wrong, and this is cheap.
+        if not _is_alike(target_part[sample], reference_part[sample]) or not _is_alike(
+            target_part, reference_part
+        ):
             continue
-        said = [
+        steps_text = [
             f"{abs(s)} along axis {a % reference.ndim}"
             for a, s in zip(axes, (y, x), strict=False)
             if s
         ]
-        yield Relation("shift", f"is shifted by {' and '.join(said)}", target, exact=False)
+        yield Relation("shift", f"is shifted by {' and '.join(steps_text)}", target, exact=False)
         return
 
 
-def _like(ours: Values, theirs: Values) -> bool:
-    return bool(np.ptp(theirs) > 0) and distance(ours, theirs) <= _FLOOR
+def _is_alike(target: Values, reference: Values) -> bool:
+    return bool(np.ptp(reference) > 0) and distance(target, reference) <= _MAX_DISTANCE
 
 
 def _cut(values: Values, axis: int, start: int, stop: int) -> Values:
@@ -221,10 +227,10 @@ def _cut(values: Values, axis: int, start: int, stop: int) -> Values:
     return values[tuple(index)]
 
 
-def _part_of_a_pixel(reference: Values, target: Values) -> Iterator[Relation]:
-    """The target as the reference plus its slopes and its curvature: what a shift of part of a
-    pixel, and another way of interpolating, come to."""
-    axes = (-3, -2) if reference.shape[-1] <= _CHANNELS < reference.shape[-3] else (-2, -1)
+def _propose_subpixel_shift(reference: Values, target: Values) -> Iterator[Relation]:
+    """Fit the target as the reference plus its slopes and its curvature: the effect of a shift by a
+    part of a pixel, and of another interpolation."""
+    axes = (-3, -2) if reference.shape[-1] <= _MAX_CHANNELS < reference.shape[-3] else (-2, -1)
     if min(reference.shape[a] for a in axes) < 5:
         return
     down, right = (np.gradient(reference, axis=a) for a in axes)
@@ -232,21 +238,24 @@ def _part_of_a_pixel(reference: Values, target: Values) -> Iterator[Relation]:
     inside = [slice(None)] * reference.ndim
     for axis in axes:
         inside[axis] = slice(2, -2)
-    at = tuple(inside)
-    basis = np.stack([np.asarray(v)[at].ravel() for v in (down, right, curved)], 1)
-    gap = (target - reference)[at].ravel()
-    whole = float(np.vdot(gap, gap))
-    if not whole or np.linalg.matrix_rank(basis) < 3:
+    inner = tuple(inside)
+    basis = np.stack([np.asarray(v)[inner].ravel() for v in (down, right, curved)], 1)
+    gap = (target - reference)[inner].ravel()
+    energy = float(np.vdot(gap, gap))
+    if not energy or np.linalg.matrix_rank(basis) < 3:
         return
-    found, *_ = np.linalg.lstsq(basis, gap, rcond=None)
-    left = gap - basis @ found
-    if float(np.vdot(left, left)) > 0.3 * whole or max(abs(found[:2])) > 2:
+    coefficients, *_ = np.linalg.lstsq(basis, gap, rcond=None)
+    residual = gap - basis @ coefficients
+    if float(np.vdot(residual, residual)) > 0.3 * energy or max(abs(coefficients[:2])) > 2:
         return
-    y, x, blur = (float(v) for v in found)
+    y, x, blur = (float(v) for v in coefficients)
     if max(abs(y), abs(x)) >= 0.05:
-        words = f"is shifted by about {-y:.2f} and {-x:.2f} pixels: other corners or half pixels"
+        words = (
+            f"is shifted by about {-y:.2f} and {-x:.2f} pixels: another align_corners or"
+            " half-pixel rule"
+        )
     elif blur > 0:
-        words = "is smoother: another interpolation, or antialiasing, when resized"
+        words = "is smoother: resized with another interpolation, or with antialiasing"
     else:
-        words = "is sharper: another interpolation, or no antialiasing, when resized"
+        words = "is sharper: resized with another interpolation, or without antialiasing"
     yield Relation("resize", words, target, exact=False)

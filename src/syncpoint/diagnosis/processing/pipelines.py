@@ -1,6 +1,6 @@
-"""Two preprocessing functions on one raw sample: what each makes of it, as named arrays.
+"""Run preprocessing functions on a raw sample; their results are named arrays.
 
-The functions are code, and run because the caller named them.
+The functions are code. They run because the caller named them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 from syncpoint.errors import FormatError, InputError, SyncpointError, describe_error
 from syncpoint.runtimes.import_path import load_object
 
-_IMAGES = frozenset(
+_IMAGE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 )
-_TEXTS = frozenset({".txt", ".md", ".json", ".csv"})
+_TEXT_SUFFIXES = frozenset({".txt", ".md", ".json", ".csv"})
 
 
-def raw_sample(raw: object) -> Any:
-    """A raw sample: a path is read by its kind, everything else is what it is."""
+def load_raw_sample(raw: object) -> Any:
+    """Load a raw sample: read a path by its suffix, return any other object as it is."""
     if not isinstance(raw, str | Path):
         return raw
     path = Path(raw)
     if not path.is_file():
-        raise InputError("a file with a raw sample", repr(str(raw)))
+        raise InputError(
+            f"no such file for the raw sample: {str(raw)!r}", cure="check the path of --raw"
+        )
     suffix = path.suffix.lower()
     try:
         if suffix == ".npy":
@@ -35,65 +37,79 @@ def raw_sample(raw: object) -> Any:
         if suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
                 return dict(file)
-        if suffix in _TEXTS:
+        if suffix in _TEXT_SUFFIXES:
             return path.read_text(encoding="utf-8")
-        if suffix in _IMAGES:
-            return _image(path)
+        if suffix in _IMAGE_SUFFIXES:
+            return _load_image(path)
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise FormatError(f"a raw sample in {path.name}", describe_error(error)) from None
+        raise FormatError(
+            f"cannot read the raw sample {path.name}: {describe_error(error)}",
+            cure="check the file, or give the sample as .npy",
+        ) from None
 
 
-def _image(path: Path) -> Any:
+def _load_image(path: Path) -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise InputError(
-            f"Pillow, to read {path.name}",
-            "it is not installed",
-            "pip install pillow, or give the raw sample as .npy",
+            f"Pillow is not installed; it is needed to read {path.name}",
+            cure="run pip install pillow, or give the raw sample as .npy",
         ) from None
     image = Image.open(path)
     image.load()
     return image
 
 
-def prepared(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
-    """What a pipeline makes of a raw sample, by name or position."""
+def run_pipeline(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
+    """Run a pipeline on a raw sample and return its arrays by name or position."""
     function = load_object(pipeline) if isinstance(pipeline, str) else pipeline
     if not callable(function):
-        raise InputError("a preprocessing function", repr(pipeline)[:80])
+        raise InputError(
+            f"the preprocessing function is not callable: {repr(pipeline)[:80]}",
+            cure="name a function as file.py:function",
+        )
     try:
-        made = function(sample)
+        outputs = function(sample)
     except SyncpointError:
         raise
     except Exception as error:  # the user's own code may raise anything
         raise InputError(
-            f"{pipeline if isinstance(pipeline, str) else function!r} to take the raw sample",
-            describe_error(error),
+            f"{pipeline if isinstance(pipeline, str) else repr(function)} failed on the raw sample:"
+            f" {describe_error(error)}",
+            cure="check that the function takes the raw sample as its only argument",
         ) from None
-    return {name: _array(name, value) for name, value in _named(made)}
+    return {name: _as_array(name, value) for name, value in _name_outputs(outputs)}
 
 
-def _named(made: object) -> list[tuple[str, object]]:
-    if isinstance(made, Mapping):
-        return [(str(name), value) for name, value in made.items()]
-    several = list(made) if isinstance(made, Sequence) and not isinstance(made, str | bytes) else []
+def _name_outputs(outputs: object) -> list[tuple[str, object]]:
+    if isinstance(outputs, Mapping):
+        return [(str(name), value) for name, value in outputs.items()]
+    is_sequence = isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes)
+    several = list(outputs) if isinstance(outputs, Sequence) and is_sequence else []
     if several and not isinstance(several[0], int | float | list):
-        return [(str(at), value) for at, value in enumerate(several)]
-    return [("0", made)]
+        return [(str(index), value) for index, value in enumerate(several)]
+    return [("0", outputs)]
 
 
-def _array(name: str, value: object) -> NDArray[Any]:
+def _as_array(name: str, value: object) -> NDArray[Any]:
     detach = getattr(value, "detach", None)
     if callable(detach):
         value = detach().cpu()
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
             value = value.float()  # type: ignore[attr-defined]
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise InputError(f"numbers in output {name} of a pipeline", describe_error(error)) from None
-    if found.dtype.kind not in "biuf":
-        raise InputError(f"numbers in output {name} of a pipeline", str(found.dtype))
-    return found
+        raise InputError(
+            f"output {name} of the preprocessing function is not an array of numbers:"
+            f" {describe_error(error)}",
+            cure="return arrays, or a dictionary of arrays",
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"output {name} of the preprocessing function has dtype {array.dtype}, not numbers",
+            cure="return arrays of numbers, or a dictionary of them",
+        )
+    return array

@@ -1,4 +1,4 @@
-"""How one input of whole numbers is made of another: tokens, positions and masks."""
+"""Find the relation of two integer inputs: tokens, positions and masks."""
 
 from __future__ import annotations
 
@@ -13,61 +13,66 @@ from syncpoint.diagnosis.weights.relations import Relation
 Values = NDArray[np.float64]
 
 
-def of_integers(reference: Values, target: Values) -> Relation | None:
-    """What turns the reference's whole numbers into the target's; None where nothing known."""
+def find_token_relation(reference: Values, target: Values) -> Relation | None:
+    """Find what turns the reference's integers into the target's; None if no known relation
+    does."""
     if reference.shape != target.shape:
-        return _longer(reference, target)
+        return _find_length_change(reference, target)
     if (reference == target).all():
         return None
-    for relation in _relations(reference, target):
+    for relation in _propose_relations(reference, target):
         if (relation.made == target).all():
             return relation
-    return _shifted(reference, target)
+    return _find_shift(reference, target)
 
 
-def _relations(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_relations(reference: Values, target: Values) -> Iterator[Relation]:
     kinds = np.union1d(reference, target)
     if len(kinds) == 2:
         inverted = kinds.sum() - reference
-        yield Relation("mask-inverted", "is inverted: it masks what the reference keeps", inverted)
+        yield Relation(
+            "mask-inverted",
+            "is inverted: it masks the positions that the reference keeps",
+            inverted,
+        )
         if np.ptp(target) == 0:
             words = f"is {target.flat[0]:g} everywhere: the mask is missing"
             yield Relation("mask-missing", words, target)
         if np.ptp(reference) == 0:
-            words = "masks positions that the reference's, the same everywhere, does not"
+            words = "masks positions; the reference masks none"
             yield Relation("mask-missing", words, target)
     gap = float((target - reference).flat[0])
     if len(kinds) > 2:
-        words = f"is off by {gap:+g} everywhere: ids or positions are counted from elsewhere"
+        words = f"is off by {gap:+g} everywhere: ids or positions start at another number"
         yield Relation("off-by-one" if abs(gap) == 1 else "offset", words, reference + gap)
     if reference.ndim:
-        yield from _padding(reference, target)
+        yield from _propose_padding(reference, target)
         yield Relation("reversed", "is in reverse order", np.flip(reference, -1))
 
 
-def _padding(reference: Values, target: Values) -> Iterator[Relation]:
-    """The same tokens with the padding at the other end, row by row."""
+def _propose_padding(reference: Values, target: Values) -> Iterator[Relation]:
+    """Propose the same tokens with the padding at the opposite end, row by row."""
     length = reference.shape[-1]
-    theirs, ours = reference.reshape(-1, length), target.reshape(-1, length)
-    made = theirs.copy()
-    moved = 0
-    for row, (old, new) in enumerate(zip(theirs, ours, strict=True)):
+    reference_rows, target_rows = reference.reshape(-1, length), target.reshape(-1, length)
+    padded = reference_rows.copy()
+    changed = 0
+    for row, (old, new) in enumerate(zip(reference_rows, target_rows, strict=True)):
         check_time()
         for side in (1, -1):
             edge = old[-1] if side == 1 else old[0]
             run = int(np.cumprod((old[::-1] if side == 1 else old) == edge).sum())
-            turned = np.roll(old, side * run)
-            if 0 < run < length and (turned == new).all() and not (old == new).all():
-                made[row] = turned
-                moved += 1
+            rolled = np.roll(old, side * run)
+            if 0 < run < length and (rolled == new).all() and not (old == new).all():
+                padded[row] = rolled
+                changed += 1
                 break
-    if moved:
-        words = "has its padding at the other end of the sequence"
-        yield Relation("padding-side", words, made.reshape(target.shape))
+    if changed:
+        words = "is padded at the opposite end of the sequence"
+        yield Relation("padding-side", words, padded.reshape(target.shape))
 
 
-def _shifted(reference: Values, target: Values) -> Relation | None:
-    """The same sequence a few places on; what came in at the end is not known."""
+def _find_shift(reference: Values, target: Values) -> Relation | None:
+    """Find the same sequence shifted by a few positions; what fills the gap is open."""
     if not reference.ndim or np.ptp(reference) == 0:
         return None
     for step in (1, 2, 3):
@@ -75,17 +80,17 @@ def _shifted(reference: Values, target: Values) -> Relation | None:
             break
         later, earlier = target[..., step:], reference[..., :-step]
         if (later == earlier).all():
-            words = f"is the reference's {step} later: something stands in front of it"
+            words = f"is the reference's shifted by {step}: extra tokens stand before it"
             return Relation("sequence-shift", words, target, exact=False)
         later, earlier = reference[..., step:], target[..., :-step]
         if (later == earlier).all():
-            words = f"is the reference's without its first {step}"
+            words = f"is the reference's without its first {step} tokens"
             return Relation("sequence-shift", words, target, exact=False)
     return None
 
 
-def _longer(reference: Values, target: Values) -> Relation | None:
-    """One sequence is the other with something more in front or behind."""
+def _find_length_change(reference: Values, target: Values) -> Relation | None:
+    """Find one sequence inside the other, with extra tokens before or after it."""
     if not reference.ndim or reference.shape[:-1] != target.shape[:-1]:
         return None
     longer = target if target.shape[-1] > reference.shape[-1] else reference
@@ -93,10 +98,10 @@ def _longer(reference: Values, target: Values) -> Relation | None:
     more = longer.shape[-1] - shorter.shape[-1]
     if shorter.shape[-1] < 2:
         return None
-    who = "more than" if longer is target else "less than"
+    who = "more" if longer is target else "fewer"
     for start in range(more + 1):
         check_time()
         if (longer[..., start : start + shorter.shape[-1]] == shorter).all():
-            words = f"has {more} {who} the reference's, {start} of them in front"
+            words = f"has {more} {who} tokens than the reference, {start} of them at the start"
             return Relation("length", words, target, exact=False)
     return None

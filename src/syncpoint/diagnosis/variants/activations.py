@@ -25,7 +25,7 @@ def gelu_tanh(x: Values) -> Values:
 
 
 FORMS: dict[str, tuple[str, Callable[[Values], Values]]] = {
-    "gelu-erf": ("the erf form of GELU", gelu_erf),
+    "gelu-erf": ("the exact (erf) form of GELU", gelu_erf),
     "gelu-tanh": ("the tanh form of GELU", gelu_tanh),
     "gelu-sigmoid": (
         "the sigmoid form of GELU, x * sigmoid(1.702 x)",
@@ -57,24 +57,45 @@ def activations(seen: Seen) -> Iterable[Hypothesis]:
         if x is None or x.shape != seen.output.shape:
             return
         yield Hypothesis(
-            f"{seen.kind}-missing", f"nothing: the {seen.kind} is missing", x, simplicity=3
+            f"{seen.kind}-missing",
+            f"returns its input unchanged; the reference applies {seen.kind}",
+            x,
+            simplicity=3,
         )
         for kind, (text, form) in FORMS.items():
             if seen.kind == "gelu" and seen.wants(kind):
-                yield Hypothesis(kind, text, form(x), subtle=True, simplicity=2)
+                yield Hypothesis(
+                    kind, f"computes {text}{_own_form(seen)}", form(x), subtle=True, simplicity=2
+                )
         for kind, (text, form) in PLAIN.items():
             if kind != seen.kind and seen.wants(f"{kind}-instead"):
-                yield Hypothesis(f"{kind}-instead", f"{text} instead", form(x), simplicity=1)
+                yield Hypothesis(
+                    f"{kind}-instead",
+                    f"computes {text} instead of {seen.kind}",
+                    form(x),
+                    simplicity=1,
+                )
         wanted = seen.wants(f"{seen.kind}-twice")
         twice = seen.again({seen.op.inputs[0]: seen.output}) if wanted else None
         if twice is not None:
-            yield Hypothesis(f"{seen.kind}-twice", f"the {seen.kind} twice", twice)
+            yield Hypothesis(f"{seen.kind}-twice", f"applies {seen.kind} twice", twice)
         return
     for kind, (text, form) in PLAIN.items():
         if seen.kinds is not None and f"{kind}-added" not in seen.kinds:
             continue
-        yield Hypothesis(f"{kind}-added", f"{text} too many, after it", form(seen.output))
+        yield Hypothesis(
+            f"{kind}-added",
+            f"applies {text} to its result; the reference does not",
+            form(seen.output),
+        )
     yield from _before(seen)
+
+
+def _own_form(seen: Seen) -> str:
+    """Which form of GELU the reference's attributes declare, as the end of a sentence."""
+    forms = {"none": "the exact (erf) form", "tanh": "the tanh form"}
+    form = forms.get(str(seen.attribute("approximate")))
+    return f"; the reference computes {form}" if form else ""
 
 
 def _before(seen: Seen) -> Iterable[Hypothesis]:
@@ -82,11 +103,13 @@ def _before(seen: Seen) -> Iterable[Hypothesis]:
     for at, (edge, x) in enumerate(zip(seen.op.inputs[:2], seen.arguments, strict=False)):
         if x is None or x.dtype.kind != "f" or edge.role == "parameter":
             continue
-        where = "before it" if len(seen.op.inputs) == 1 or at == 0 else "on its second operand"
+        where = "its input" if len(seen.op.inputs) == 1 or at == 0 else "its second operand"
         for kind in ("relu", "gelu", "silu", "sigmoid", "tanh", "relu6"):
             text, form = PLAIN[kind]
             if not seen.wants(f"{kind}-before"):
                 continue
             value = seen.again({edge: form(x)})
             if value is not None:
-                yield Hypothesis(f"{kind}-before", f"{text} too many, {where}", value)
+                yield Hypothesis(
+                    f"{kind}-before", f"applies {text} to {where}; the reference does not", value
+                )

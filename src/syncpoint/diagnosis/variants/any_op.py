@@ -30,8 +30,8 @@ def general(seen: Seen) -> Iterable[Hypothesis]:
         return
     x = seen.argument(0)
     if x is not None and x.shape == output.shape and x.dtype.kind == "f":
-        yield Hypothesis("op-missing", "nothing: it gives what it reads", x, simplicity=0)
-    yield Hypothesis("zeros", "zeros", np.zeros_like(output), simplicity=-1)
+        yield Hypothesis("op-missing", "returns its input unchanged", x, simplicity=0)
+    yield Hypothesis("zeros", "returns only zeros", np.zeros_like(output), simplicity=-1)
     yield from _solved(seen, output, target)
     yield from _moved(output)
     yield from _lost(seen, output, target)
@@ -47,20 +47,22 @@ def _solved(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
     if energy:
         factor = float(np.sum(o * t)) / energy
         text = (
-            "its result negated" if abs(factor + 1) < 1e-3 else f"{_said(factor)} times its result"
+            "negates its result"
+            if abs(factor + 1) < 1e-3
+            else f"multiplies its result by {_said(factor)}"
         )
         yield Hypothesis(
             "negated" if abs(factor + 1) < 1e-3 else "scale",
             text, factor * output, simplicity=-1, solved=1,
         )  # fmt: skip
     shift = float(np.mean(t - o))
-    text = f"its result plus {shift:.6g}"
+    text = f"adds {shift:.6g} to its result"
     yield Hypothesis("offset", text, output + shift, simplicity=-1, solved=1)
     spread = float(np.var(o))
     if spread:
         slope = float(np.mean((o - o.mean()) * (t - t.mean()))) / spread
         at = float(t.mean() - slope * o.mean())
-        text = f"{_said(slope)} times its result plus {at:.4g}"
+        text = f"multiplies its result by {_said(slope)} and adds {at:.4g}"
         value = slope * output + at
         yield Hypothesis("scale-and-offset", text, value, simplicity=-2, solved=2)
 
@@ -84,18 +86,18 @@ def _moved(output: Array) -> Iterator[Hypothesis]:
         if n < 2:
             continue
         for step in (1, -1):
-            text = f"its result shifted by {step} along axis {axis}"
+            text = f"shifts its result by {step} along axis {axis}"
             turned = np.roll(output, step, axis)
-            yield Hypothesis("shifted", f"{text}, around the end", turned, simplicity=-1)
+            yield Hypothesis("shifted", f"{text}, wrapped around", turned, simplicity=-1)
             blank = turned.copy()
             edge = [slice(None)] * output.ndim
             edge[axis] = slice(0, 1) if step > 0 else slice(n - 1, n)
             blank[tuple(edge)] = 0
-            yield Hypothesis("shifted", f"{text}, with zeros", blank, simplicity=-1)
-        text = f"its result reversed along axis {axis}"
+            yield Hypothesis("shifted", f"{text}, filled with zeros", blank, simplicity=-1)
+        text = f"reverses its result along axis {axis}"
         yield Hypothesis("reversed", text, np.flip(output, axis), simplicity=-1)
         first = np.take(output, [0], axis)
-        text = f"the same for every index along axis {axis}: that of the first"
+        text = f"returns the values of index 0 for every index of axis {axis}"
         value = np.broadcast_to(first, output.shape)
         yield Hypothesis("first-repeated", text, value, simplicity=-1)
     for a, b in combinations(range(output.ndim), 2):
@@ -103,15 +105,15 @@ def _moved(output: Array) -> Iterator[Hypothesis]:
             continue
         turned = np.swapaxes(output, a, b)
         if turned.shape == output.shape:
-            text = f"its result with axes {a} and {b} exchanged"
+            text = f"swaps axes {a} and {b} of its result"
             yield Hypothesis("axes-exchanged", text, turned, simplicity=-1)
         else:
-            text = f"its result with axes {a} and {b} exchanged in memory"
+            text = f"writes its result with axes {a} and {b} swapped in memory"
             value = turned.reshape(output.shape)
             yield Hypothesis("layout-misread", text, value, simplicity=-1)
     if output.ndim == 4:
         for order, said in (((0, 2, 3, 1), "channels last"), ((0, 3, 1, 2), "channels first")):
-            text = f"its result laid out {said} and read as if it were not"
+            text = f"writes its result {said}; it is read in the reference's layout"
             value = output.transpose(order).reshape(output.shape)
             yield Hypothesis("layout-misread", text, value, simplicity=-1)
 
@@ -136,7 +138,7 @@ def _lost(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
             said = f"{count} of {n} indices"
         shape = [n if a == axis else 1 for a in range(output.ndim)]
         value = np.where(gone.reshape(shape), 0.0, output)
-        text = f"zeros at {said} along axis {axis}"
+        text = f"returns zeros at {said} of axis {axis}; the reference does not"
         yield Hypothesis("slice-zero", text, value, simplicity=-1)
 
 
@@ -153,9 +155,9 @@ def _each(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
         offset = (target - own).mean(others, keepdims=True)
         if seen.kept is not None:
             offset /= np.maximum(seen.kept.mean(others, keepdims=True), 1 / seen.kept.size)
-        text = f"an offset of its own for each index along axis {axis}"
+        text = f"adds a different offset at each index of axis {axis}"
         yield Hypothesis("offsets-along-axis", text, output + offset, simplicity=-3, solved=n)
         energy = np.square(own).sum(others, keepdims=True)
         factor = (own * target).sum(others, keepdims=True) / np.where(energy, energy, 1)
-        text = f"a factor of its own for each index along axis {axis}"
+        text = f"multiplies each index of axis {axis} by a different factor"
         yield Hypothesis("factors-along-axis", text, output * factor, simplicity=-3, solved=n)

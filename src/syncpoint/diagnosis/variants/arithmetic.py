@@ -31,7 +31,7 @@ def arithmetic(seen: Seen) -> Iterable[Hypothesis]:
         base, exponent = bound.arrays
         for other in (1, 2, 3, 0.5, -0.5, -1):
             if np.ndim(exponent) == 0 and other != exponent:
-                text = f"exponent {other:g} instead of {float(exponent):g}"
+                text = f"uses exponent {other:g} instead of {float(exponent):g}"
                 yield Hypothesis("pow-exponent", text, np.power(base, float(other)), simplicity=1)
     elif "mode" in bound.settings and bound.function is not divided:
         yield from _modes(seen)
@@ -44,33 +44,43 @@ def _two(seen: Seen, a: Any, b: Any) -> Iterator[Hypothesis]:
     settings = seen.bound.settings
     alpha = settings.get("alpha", 1)
     if alpha != 1:
-        yield from _if(seen, "alpha-ignored", "no factor alpha", seen.changed(alpha=1), 2)
+        text = f"ignores its argument alpha ({alpha:g} in the reference, 1 in the target)"
+        yield from _if(seen, "alpha-ignored", text, seen.changed(alpha=1), 2)
         value = added(alpha * a, b, 1, settings["sign"])
-        yield from _if(seen, "alpha-on-first", "the factor alpha on the first operand", value, 1)
+        text = f"multiplies its first operand by alpha ({alpha:g}) instead of its second"
+        yield from _if(seen, "alpha-on-first", text, value, 1)
     scaled = alpha * b if alpha != 1 else b
     for kind, (text, function) in _FUNCTIONS.items():
         if kind != seen.kind:
-            yield from _if(seen, f"{kind}-instead", f"{text} instead", function(a, scaled), 1)
+            said = f"computes {text} instead of {_FUNCTIONS[seen.kind][0]}"
+            yield from _if(seen, f"{kind}-instead", said, function(a, scaled), 1)
     if seen.kind in ("sub", "div"):
         value = _FUNCTIONS[seen.kind][1](scaled, a)
-        yield from _if(seen, "operands-swapped", "its operands exchanged", value, 2)
+        yield from _if(seen, "operands-swapped", "swaps its operands", value, 2)
     for name, value in (("first", a), ("second", b)):
-        text = f"nothing: it gives its {name} operand"
+        text = f"returns its {name} operand instead of {_FUNCTIONS[seen.kind][0]}"
         yield from _if(seen, f"{seen.kind}-missing", text, np.asarray(value), 2)
     if seen.kind == "add":
         value = _of(a) + 2 * _of(scaled)
-        yield from _if(seen, "added-twice", "its second operand added twice", value, 1)
+        yield from _if(seen, "added-twice", "adds its second operand twice", value, 1)
         value = 2 * _of(a) + _of(scaled)
-        yield from _if(seen, "added-twice", "its first operand added twice", value, 1)
+        yield from _if(seen, "added-twice", "adds its first operand twice", value, 1)
     if seen.kind == "div" or settings.get("mode"):
         for mode, text in (
-            ("", "a quotient that is not rounded"),
-            ("floor", "a quotient rounded down"),
-            ("trunc", "a quotient rounded towards 0"),
+            ("", "does not round its quotient"),
+            ("floor", "rounds its quotient down"),
+            ("trunc", "rounds its quotient toward 0"),
         ):
             if mode != settings.get("mode", ""):
                 value = divided(a, b, mode)
-                yield from _if(seen, "div-rounding", text, value, 2)
+                own = settings.get("mode") or "none"
+                yield from _if(
+                    seen,
+                    "div-rounding",
+                    f"{text}; the rounding of the reference is {own}",
+                    value,
+                    2,
+                )
     yield from _axes(seen, a, b)
 
 
@@ -89,7 +99,7 @@ def _axes(seen: Seen, a: Any, b: Any) -> Iterator[Hypothesis]:
             continue
         turned = short.reshape([n if i == axis else 1 for i in range(long.ndim)])
         value = seen.ran(seen.bound.on(turned, b) if first else seen.bound.on(a, turned))
-        text = f"its operand spread along axis {axis} instead of {own}"
+        text = f"broadcasts its operand along axis {axis} instead of axis {own}"
         yield from _if(seen, "broadcast-axis", text, value, 2)
 
 
@@ -100,17 +110,19 @@ def _modes(seen: Seen) -> Iterator[Hypothesis]:
     if x.dtype.kind != "f":
         return
     for mode, text in (
-        ("even", "rounding to the nearest, halves to even"),
-        ("away", "rounding to the nearest, halves away from 0"),
-        ("floor", "rounding down"),
-        ("ceil", "rounding up"),
-        ("trunc", "rounding towards 0"),
+        ("even", "rounds to nearest, ties to even"),
+        ("away", "rounds to nearest, ties away from 0"),
+        ("floor", "rounds down"),
+        ("ceil", "rounds up"),
+        ("trunc", "rounds toward 0"),
     ):
         if mode != own:
             value = rounded(x, mode).astype(seen.output.dtype)
-            yield Hypothesis("rounding-mode", f"{text} instead of {own}", value, simplicity=2)
+            yield Hypothesis(
+                "rounding-mode", f"{text}; the reference uses {own}", value, simplicity=2
+            )
     half_up = np.floor(x + 0.5).astype(seen.output.dtype)
-    yield Hypothesis("rounding-mode", "rounding to the nearest, halves up", half_up, simplicity=1)
+    yield Hypothesis("rounding-mode", "rounds to nearest, ties up", half_up, simplicity=1)
 
 
 def _functions(seen: Seen, x: Array) -> Iterator[Hypothesis]:
@@ -129,8 +141,12 @@ def _functions(seen: Seen, x: Array) -> Iterator[Hypothesis]:
     }
     for name, value in tries.items():
         if name != seen.kind:
-            yield from _if(seen, f"{name}-instead", f"{name} instead", value, 1)
-    yield from _if(seen, f"{seen.kind}-missing", f"nothing: the {seen.kind} is missing", x, 2)
+            yield from _if(
+                seen, f"{name}-instead", f"computes {name} instead of {seen.kind}", value, 1
+            )
+    yield from _if(
+        seen, f"{seen.kind}-missing", f"returns its input instead of its {seen.kind}", x, 2
+    )
 
 
 def _of(value: Any) -> Array:

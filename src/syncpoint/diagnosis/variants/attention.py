@@ -111,23 +111,28 @@ def _scales(seen: Seen, own: Attention) -> Iterator[tuple[str, str, Attention, i
     width = own.query.shape[-1]
     heads = own.query.shape[-3] if own.query.ndim > 2 else 1
     known = {
-        1.0: ("scale-missing", "its scores without their scale", 3),
-        own.scale**2: ("scale-twice", f"its scores scaled twice, by {plain(own.scale**2)}", 2),
-        1 / width: ("scale-by-width", f"its scores over the width {width}, not its root", 3),
-        (heads * width) ** -0.5: (
-            "scale-of-model",
-            f"its scores over the root of {heads * width}, the width of all heads",
+        1.0: ("scale-missing", "does not scale its scores", 3),
+        own.scale**2: (
+            "scale-twice",
+            f"scales its scores twice (by {plain(own.scale**2)} in total)",
             2,
         ),
-        width**0.5: ("scale-inverted", "its scores times the root of the width", 2),
+        1 / width: ("scale-by-width", f"divides its scores by the head width {width}", 3),
+        (heads * width) ** -0.5: (
+            "scale-of-model",
+            f"divides its scores by sqrt({heads * width}), from the width of all heads",
+            2,
+        ),
+        width**0.5: ("scale-inverted", f"multiplies its scores by sqrt({width})", 2),
     }
     for scale, (kind, text, simplicity) in known.items():
         if not np.isclose(scale, own.scale):
-            yield kind, text, replace(own, scale=scale), simplicity
+            said = f"{text}; the reference scales them by {plain(own.scale)}"
+            yield kind, said, replace(own, scale=scale), simplicity
     starts = [own.scale * f for f in (0.1, 0.35, 0.7, 1.4, 3.0, 10.0)]
     found = solved(seen, lambda s: replace(own, scale=s).result(seen.index), starts, known)
     if found is not None and not np.isclose(found.number, own.scale, rtol=1e-3):
-        text = f"its scores times {plain(found.number)} instead of {plain(own.scale)}"
+        text = f"scales its scores by {plain(found.number)} instead of {plain(own.scale)}"
         yield "scale-other", text, replace(own, scale=found.number), 1
 
 
@@ -135,65 +140,75 @@ def _masks(seen: Seen, own: Attention) -> Iterator[tuple[str, str, Attention, in
     causal = _causal(own)
     free = own.seen is None and own.added is None
     if free:
-        yield "causal-added", "with a causal mask", replace(own, seen=causal), 3
+        yield (
+            "causal-added",
+            "applies a causal mask; the reference applies no mask",
+            replace(own, seen=causal),
+            3,
+        )
         return
     if own.added is not None:
-        yield "mask-ignored", "without its mask", replace(own, added=None), 3
-        yield "mask-twice", "with its mask added twice", replace(own, added=2 * own.added), 2
-        yield "mask-subtracted", "with its mask subtracted", replace(own, added=-own.added), 1
+        yield "mask-ignored", "ignores its mask", replace(own, added=None), 3
+        yield "mask-twice", "adds its mask twice", replace(own, added=2 * own.added), 2
+        yield (
+            "mask-subtracted",
+            "subtracts its mask instead of adding it",
+            replace(own, added=-own.added),
+            1,
+        )
         if own.added.ndim >= 2 and own.added.shape[-1] == own.added.shape[-2]:
             turned = replace(own, added=np.swapaxes(own.added, -1, -2))
-            yield "mask-transposed", "with its mask transposed", turned, 2
+            yield "mask-transposed", "transposes its mask", turned, 2
     if own.seen is None:
         return
     is_causal = own.seen.shape == causal.shape and bool((own.seen == causal).all())
     name = "causal" if is_causal else "mask"
     what = "causal mask" if is_causal else "mask"
     missing = f"{name}-missing" if is_causal else "mask-ignored"
-    yield missing, f"without its {what}", replace(own, seen=None), 3
-    yield f"{name}-inverted", f"with its {what} inverted", replace(own, seen=~own.seen), 2
+    yield missing, f"ignores its {what}", replace(own, seen=None), 3
+    yield f"{name}-inverted", f"inverts its {what}", replace(own, seen=~own.seen), 2
     if own.seen.ndim >= 2 and own.seen.shape[-1] == own.seen.shape[-2]:
         over = replace(own, seen=np.swapaxes(own.seen, -1, -2))
-        yield f"{name}-transposed", f"with its {what} transposed", over, 2
+        yield f"{name}-transposed", f"transposes its {what}", over, 2
         size = own.seen.shape[-1]
         own_place = np.eye(size, dtype=np.bool_)
         next_place = np.eye(size, k=1, dtype=np.bool_)
         for where, moved in (
-            ("one place too many is seen", own.seen | next_place),
-            ("its own place is hidden", own.seen & ~own_place),
+            ("each query sees one position too many", own.seen | next_place),
+            ("no query sees its own position", own.seen & ~own_place),
         ):
-            text = f"with its {what} off by one: {where}"
+            text = f"shifts its {what} by one position: {where}"
             yield f"{name}-off-by-one", text, replace(own, seen=moved), 2
     if is_causal and causal.shape[0] != causal.shape[1]:
-        text = "with its causal mask aligned to the bottom right, not the top left"
+        text = "aligns its causal mask to the bottom right instead of the top left"
         lower = _causal(own, causal.shape[1] - causal.shape[0])
         yield "causal-alignment", text, replace(own, seen=lower), 2
 
 
 def _operands(own: Attention) -> Iterator[tuple[str, str, Attention, int]]:
     swapped = replace(own, query=own.key, key=own.query)
-    yield "query-key-exchanged", "with query and key exchanged", swapped, 1
+    yield "query-key-exchanged", "swaps query and key", swapped, 1
     swapped = replace(own, key=own.value, value=own.key)
-    yield "key-value-exchanged", "with key and value exchanged", swapped, 1
+    yield "key-value-exchanged", "swaps key and value", swapped, 1
     swapped = replace(own, query=own.value, value=own.query)
-    yield "query-value-exchanged", "with query and value exchanged", swapped, 0
+    yield "query-value-exchanged", "swaps query and value", swapped, 0
     if own.query.ndim > 2:
         heads, kept = own.query.shape[-3], own.key.shape[-3]
         if heads != kept:
-            text = "with its heads of keys repeated as a whole, not each in its place"
+            text = "repeats its key heads as a block (0 1 0 1) instead of one by one (0 0 1 1)"
             yield "heads-repeated", text, replace(own, tiled=True), 2
         runs = _runs(own.key)
         if heads == kept and 1 < runs < heads:
             # Heads that were repeated before this op: the same ones in the other order.
             order = np.arange(heads).reshape(runs, heads // runs).T.reshape(-1)
-            text = "with its heads of keys repeated as a whole, not each in its place"
+            text = "repeats its key heads as a block (0 1 0 1) instead of one by one (0 0 1 1)"
             other = replace(own, key=own.key[..., order, :, :], value=own.value[..., order, :, :])
             yield "heads-repeated", text, other, 2
         for name, axis in (("heads", -3), ("places", -2)):
             other = replace(own, key=np.flip(own.key, axis), value=np.flip(own.value, axis))
-            yield f"key-{name}-reversed", f"with the {name} of its keys reversed", other, 0
+            yield f"key-{name}-reversed", f"reverses the {name} of its keys", other, 0
     for by in (1, -1):
-        text = "with its keys and values moved by one place"
+        text = "shifts its keys and values by one position"
         other = replace(own, key=np.roll(own.key, by, -2), value=np.roll(own.value, by, -2))
         yield "key-places-moved", text, other, 0
 

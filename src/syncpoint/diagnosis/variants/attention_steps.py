@@ -42,18 +42,17 @@ def _scales(seen: Seen) -> Iterator[Hypothesis]:
     factor = 1 / number if seen.kind == "div" else number
     if not np.allclose(x * factor, seen.output, rtol=1e-9) or factor == 1:
         return
-    does = f"scale {plain(factor)}"
-    text = f"nothing: the {does} is missing"
+    text = f"does not apply the scale {plain(factor)}"
     yield Hypothesis("scale-missing", text, x, simplicity=3)
-    text = f"the {does} twice"
+    text = f"applies the scale {plain(factor)} twice"
     yield Hypothesis("scale-twice", text, x * factor**2, simplicity=2)
-    text = f"a division where {plain(factor)} multiplies"
+    text = f"divides by the scale {plain(factor)} instead of multiplying by it"
     yield Hypothesis("scale-inverted", text, x / factor, simplicity=1)
     if factor > 0:
         starts = [factor * f for f in (0.1, 0.35, 0.7, 1.4, 3.0, 10.0)]
         best = solved(seen, lambda s: x * s, starts)
         if best is not None and not np.isclose(best.number, factor, rtol=1e-3):
-            text = f"with the scale {plain(best.number)} instead of {plain(factor)}"
+            text = f"applies the scale {plain(best.number)} instead of {plain(factor)}"
             yield Hypothesis("scale-other", text, best.value, simplicity=1)
 
 
@@ -102,22 +101,23 @@ def _hidden(x: Values, hidden: Array, low: float, added: bool = False) -> Iterat
     causal = rank_square and bool((hidden == ~np.tri(x.shape[-1], dtype=bool)).all())
     name, what = ("causal", "causal mask") if causal else ("mask", "mask")
     missing = "causal-missing" if causal else "mask-ignored"
-    yield Hypothesis(missing, f"nothing: the {what} is ignored", x, simplicity=3)
-    text = f"with its {what} inverted"
+    yield Hypothesis(missing, f"ignores its {what}", x, simplicity=3)
+    text = f"inverts its {what}"
     yield Hypothesis(f"{name}-inverted", text, with_mask(~hidden), simplicity=2)
     if added:
-        text = "with its mask added twice"
+        text = "adds its mask twice"
         yield Hypothesis("mask-twice", text, with_mask(hidden) + np.where(hidden, low, 0.0))
     if not rank_square:
         return
-    text = f"with its {what} transposed"
+    text = f"transposes its {what}"
     turned = np.swapaxes(hidden, -1, -2)
     yield Hypothesis(f"{name}-transposed", text, with_mask(turned), simplicity=2)
     size = x.shape[-1]
     beyond = np.tri(size, k=1, dtype=bool) & ~np.tri(size, dtype=bool)
-    text = f"with its {what} off by one"
+    text = f"shifts its {what} by one position: one position too many is visible"
     yield Hypothesis(f"{name}-off-by-one", text, with_mask(hidden & ~beyond), simplicity=2)
     here = hidden | np.eye(size, dtype=bool)
+    text = f"shifts its {what} by one position: no query sees its own position"
     yield Hypothesis(f"{name}-off-by-one", text, with_mask(here), simplicity=2)
 
 
@@ -129,13 +129,18 @@ def _triangles(seen: Seen) -> Iterator[Hypothesis]:
     other = np.tril if seen.kind == "triu" else np.triu
     diagonal = int(seen.attribute("diagonal", "k", default=0))
     for by in (1, -1):
-        text = f"a triangle from diagonal {diagonal + by} on instead of {diagonal}"
+        text = f"cuts its triangle at diagonal {diagonal + by} instead of {diagonal}"
         yield Hypothesis("causal-off-by-one", text, own(x, diagonal + by), simplicity=3)
-    yield Hypothesis("causal-missing", "nothing: the triangle is not cut out", x, simplicity=2)
-    text = "the other triangle"
+    yield Hypothesis(
+        "causal-missing",
+        f"returns its input unchanged; the reference applies {seen.kind}",
+        x,
+        simplicity=2,
+    )
+    text = f"keeps the other triangle than {seen.kind}"
     yield Hypothesis("causal-transposed", text, other(x, -diagonal), simplicity=2)
     rest = np.asarray(np.where(own(np.ones_like(x), diagonal), 0, x), x.dtype)
-    yield Hypothesis("causal-inverted", "the rest of the triangle", rest, simplicity=1)
+    yield Hypothesis("causal-inverted", "keeps what lies outside its triangle", rest, simplicity=1)
 
 
 def _compared(seen: Seen) -> Iterator[Hypothesis]:
@@ -155,11 +160,15 @@ def _compared(seen: Seen) -> Iterator[Hypothesis]:
         np.less_equal: np.less,
         np.less: np.less_equal,
     }[own]
-    text = "the comparison with equal places counted otherwise"
+    strict_text = "compares strictly; the reference counts equal positions too"
+    loose_text = "counts equal positions too; the reference compares strictly"
+    text = strict_text if own in (np.greater_equal, np.less_equal) else loose_text
     yield Hypothesis("causal-off-by-one", text, strict(a, b), simplicity=3)
-    text = "the comparison the other way round"
+    text = "compares its operands in the opposite order"
     yield Hypothesis("causal-transposed", text, own(b, a), simplicity=1)
-    yield Hypothesis("causal-inverted", "the opposite", ~own(a, b), simplicity=2)
+    yield Hypothesis(
+        "causal-inverted", "returns the opposite of its comparison", ~own(a, b), simplicity=2
+    )
 
 
 def _rearranged(seen: Seen) -> Iterator[Hypothesis]:
@@ -167,7 +176,7 @@ def _rearranged(seen: Seen) -> Iterator[Hypothesis]:
     if x is None or x.size != seen.output.size or x.ndim < 2:
         return
     if seen.kind == "transpose":
-        text = "a reshape in place of the transposition: heads and places are exchanged"
+        text = "reshapes instead of transposing: heads and positions are mixed up"
         yield Hypothesis("transpose-missing", text, x.reshape(seen.output.shape), simplicity=1)
         return
     at = _merged(x.shape, seen.output.shape)
@@ -176,10 +185,10 @@ def _rearranged(seen: Seen) -> Iterator[Hypothesis]:
     other = np.swapaxes(x, at, at + 1).reshape(seen.output.shape)
     first = np.take(x, [0], at + 1)
     if x.shape[at + 1] > 1 and np.array_equal(np.broadcast_to(first, x.shape), x):
-        text = "the heads repeated as a whole, not each in its place"
+        text = "repeats its heads as a block (0 1 0 1) instead of one by one (0 0 1 1)"
         yield Hypothesis("heads-repeated", text, other, simplicity=3)
     else:
-        text = f"axes {at} and {at + 1} joined in the other order"
+        text = f"merges axes {at} and {at + 1} in the opposite order"
         yield Hypothesis("joined-order", text, other, simplicity=1)
 
 

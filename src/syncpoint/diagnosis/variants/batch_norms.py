@@ -18,36 +18,42 @@ def batch_norms(seen: Seen) -> Iterable[Hypothesis]:
     bound = seen.bound
     x, weight, bias, mean, variance = bound.arrays
     eps = float(bound.settings["eps"])
-    yield Hypothesis("batch_norm-missing", "nothing: the norm is missing", x, simplicity=3)
+    yield Hypothesis(
+        "batch_norm-missing",
+        "returns its input unchanged; the reference applies a batch norm",
+        x,
+        simplicity=3,
+    )
     twice = seen.ran(bound.on(seen.output))
     if twice is not None:
-        yield Hypothesis("batch_norm-twice", "the norm twice", twice, simplicity=1)
+        yield Hypothesis("batch_norm-twice", "normalizes twice", twice, simplicity=1)
     for other in _USUAL:
         if not np.isclose(other, eps, rtol=1e-6, atol=0):
             value = seen.changed(eps=other)
             if value is not None:
-                text = f"epsilon {other:g} instead of {eps:g}"
+                text = f"uses epsilon {other:g} instead of {eps:g}"
                 yield Hypothesis("epsilon", text, value, subtle=True, simplicity=2)
     value = seen.changed(outside=True)
     if value is not None:
-        text = "epsilon added outside the root"
+        text = f"adds its epsilon {eps:g} outside the square root"
         yield Hypothesis("epsilon-outside", text, value, subtle=True, simplicity=1)
     zero, one = np.zeros_like(mean), np.ones_like(mean)
     # A variance whose root is the variance itself, and the other way round.
     tries = (
-        ("batch_norm-mean", "no mean subtracted", (x, weight, bias, zero, variance), 2),
-        ("batch_norm-variance", "no division by the deviation", (x, weight, bias, mean, one), 2),
-        ("batch_norm-unloaded", "mean 0 and variance 1: its statistics were never loaded",
+        ("batch_norm-mean", "does not subtract the mean", (x, weight, bias, zero, variance), 2),
+        ("batch_norm-variance", "does not divide by the standard deviation",
+         (x, weight, bias, mean, one), 2),
+        ("batch_norm-unloaded", "uses mean 0 and variance 1: its statistics were not loaded",
          (x, weight, bias, zero, one), 3),
-        ("batch_norm-weight", "no weight", (x, None, bias, mean, variance), 2),
-        ("batch_norm-bias", "no bias", (x, weight, None, mean, variance), 3),
-        ("batch_norm-no-root", "the variance in place of its root",
+        ("batch_norm-weight", "ignores its weight", (x, None, bias, mean, variance), 2),
+        ("batch_norm-bias", "ignores its bias", (x, weight, None, mean, variance), 3),
+        ("batch_norm-no-root", "divides by the variance instead of its square root",
          (x, weight, bias, mean, np.square(variance)), 1),
-        ("batch_norm-swapped", "mean and variance exchanged",
+        ("batch_norm-swapped", "swaps mean and variance",
          (x, weight, bias, variance, np.abs(mean)), 1),
-        ("batch_norm-batch", "the batch's own statistics instead of the learnt ones",
+        ("batch_norm-batch", "uses statistics of the batch instead of the running ones",
          (x, weight, bias, *_statistics(x)), 2),
-        ("batch_norm-batch-unbiased", "the batch's own statistics, with unbiased variance",
+        ("batch_norm-batch-unbiased", "uses statistics of the batch, with unbiased variance",
          (x, weight, bias, *_statistics(x, 1)), 1),
     )  # fmt: skip
     for kind, text, arrays, simplicity in tries:

@@ -18,15 +18,19 @@ def bounds(seen: Seen) -> Iterable[Hypothesis]:
     bound = seen.bound
     if seen.kind == "leaky_relu":
         yield from _slope(seen, x)
-        yield from _solved(seen, seen.output, "after it")
+        yield from _solved(seen, seen.output, "result")
     elif seen.kind == "clamp" and bound is not None and bound.function is clamp:
         least, most = bound.settings["lower"], bound.settings["upper"]
         if least is not None:
             value = clamp(x, None, most)
-            yield Hypothesis("clamp-min-missing", "no lower bound", value, simplicity=2)
+            yield Hypothesis(
+                "clamp-min-missing", f"ignores its lower bound {least}", value, simplicity=2
+            )
         if most is not None:
             value = clamp(x, least, None)
-            yield Hypothesis("clamp-max-missing", "no upper bound", value, simplicity=2)
+            yield Hypothesis(
+                "clamp-max-missing", f"ignores its upper bound {most}", value, simplicity=2
+            )
         yield from _solved(seen, x, "")
     elif seen.kind in ("relu", "clamp"):
         yield from _solved(seen, x, "")
@@ -36,14 +40,14 @@ def _slope(seen: Seen, x: Array) -> Iterator[Hypothesis]:
     own = seen.bound.settings.get("slope") if seen.bound is not None else None
     said = f" instead of {own:g}" if isinstance(own, int | float) else ""
     for slope in (0.01, 0.1, 0.2, 0.3):
-        text = f"slope {slope:g}{said}"
+        text = f"uses slope {slope:g}{said}"
         yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=2)
     if seen.target is not None:
         below = seen.without_masked((x < 0) & np.isfinite(x) & np.isfinite(seen.target))
         energy = float(np.sum(np.square(x[below])))
         if energy:
             slope = float(np.sum(x[below] * seen.target[below])) / energy
-            text = f"slope {slope:.4g}{said}"
+            text = f"uses slope {slope:.4g}{said}"
             yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=1, solved=1)
 
 
@@ -64,5 +68,5 @@ def _solved(seen: Seen, x: Array, where: str) -> Iterator[Hypothesis]:
     value = clamp(x, least if low else None, most if high else None)
     said = f"[{least:.6g}" if low else "(-inf"
     said += f", {most:.6g}]" if high else ", inf)"
-    text = f"a clamp to {said}{' ' + where if where else ''}"
+    text = f"clamps its {where or 'input'} to {said}"
     yield Hypothesis("clamp-bounds", text, value, simplicity=1, solved=int(low) + int(high))

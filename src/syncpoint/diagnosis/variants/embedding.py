@@ -27,16 +27,18 @@ def embeddings(seen: Seen) -> Iterable[Hypothesis]:
     for by in (1, -1, 2, -2):
         for name, moved in (
             ("", np.clip(ids + by, 0, rows - 1)),
-            (", counted round", (ids + by) % rows),
+            (", wrapped around", (ids + by) % rows),
         ):
-            text = f"the rows {abs(by)} {'after' if by > 0 else 'before'} those it should{name}"
+            text = (
+                f"looks up the row {abs(by)} {'after' if by > 0 else 'before'} the right one{name}"
+            )
             simple = (3 if abs(by) == 1 else 2) - bool(name)
             yield Hypothesis("index-offset", text, table[moved], simplicity=simple)
     yield from _padded(seen, ids)
     width = float(np.sqrt(table.shape[1]))
-    text = f"rows times {width:.4g}, the root of the width"
+    text = f"multiplies its rows by {width:.4g}, the square root of the width"
     yield Hypothesis("width-scale-added", text, seen.output * width, simplicity=2)
-    text = f"rows over {width:.4g}, the root of the width"
+    text = f"divides its rows by {width:.4g}, the square root of the width"
     yield Hypothesis("width-scale-inverted", text, seen.output / width, simplicity=1)
 
 
@@ -46,5 +48,5 @@ def _padded(seen: Seen, ids: Array) -> Iterator[Hypothesis]:
     for row in dict.fromkeys((said, 0, 1)):
         if isinstance(row, int) and row >= 0 and (ids == row).any():
             value = np.where((ids == row)[..., None], 0.0, seen.output)
-            text = f"zeros for the row {row}, as if it were padding"
+            text = f"returns zeros for row {row}, as if it were padding"
             yield Hypothesis("padding-row", text, value, simplicity=2)

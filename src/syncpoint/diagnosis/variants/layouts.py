@@ -38,14 +38,14 @@ def _reshapes(seen: Seen, x: Array) -> Iterator[Hypothesis]:
             continue
         value = x.transpose(order).reshape(seen.output.shape)
         simple = 2 if order in ((0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1), (0, 2, 1, 3)) else 1
-        text = f"the axes in the order {list(order)} before it"
+        text = f"reorders the axes of its input to {list(order)} before it reshapes"
         yield Hypothesis("layout-order", text, value, simplicity=simple)
 
 
 def _transposes(seen: Seen, x: Array) -> Iterator[Hypothesis]:
     assert seen.bound is not None
     plain = x.reshape(seen.output.shape)
-    text = "nothing but another shape: the axes are not moved"
+    text = "reshapes instead of transposing: the axes are not moved"
     yield Hypothesis("transpose-missing", text, plain, simplicity=2)
     if x.ndim > 5:
         return
@@ -54,7 +54,7 @@ def _transposes(seen: Seen, x: Array) -> Iterator[Hypothesis]:
         if order != own and order != tuple(range(x.ndim)):
             value = seen.changed(axes=list(order))
             if value is not None:
-                text = f"the order of axes {list(order)} instead of {list(own)}"
+                text = f"transposes to the axis order {list(order)} instead of {list(own)}"
                 yield Hypothesis("transpose-order", text, value, simplicity=2)
 
 
@@ -76,7 +76,7 @@ def _slices(seen: Seen, x: Array) -> Iterator[Hypothesis]:
             cut[axis] = slice(begin, end, step)
             value = seen.output if len(own["over"]) > 1 else x[tuple(cut)]
             if value is not seen.output:
-                text = f"a slice that begins at {begin} instead of {start} along axis {axis}"
+                text = f"slices axis {axis} from index {begin} instead of {start}"
                 yield Hypothesis("slice-off", text, value, simplicity=2 if abs(moved) == 1 else 1)
 
 
@@ -88,7 +88,7 @@ def _joins(seen: Seen) -> Iterator[Hypothesis]:
             if order != tuple(range(len(parts))):
                 value = seen.ran(seen.bound.on(*(parts[i] for i in order)))
                 if value is not None:
-                    text = f"its parts in the order {list(order)}"
+                    text = f"joins its parts in the order {list(order)} instead of {sorted(order)}"
                     yield Hypothesis("concat-order", text, value, simplicity=2)
     for axis in range(seen.output.ndim):
         if axis == seen.bound.settings["axis"] % seen.output.ndim:
@@ -97,7 +97,7 @@ def _joins(seen: Seen) -> Iterator[Hypothesis]:
             value = np.concatenate(parts, axis).reshape(seen.output.shape)
         except ValueError:
             continue
-        text = f"parts joined along axis {axis}, read in this shape"
+        text = f"joins its parts along axis {axis} and reads the result in the reference's shape"
         yield Hypothesis("concat-axis", text, value, simplicity=1)
 
 
@@ -106,8 +106,8 @@ def _pads(seen: Seen) -> Iterator[Hypothesis]:
     own = seen.bound.settings
     pads = [(int(a), int(b)) for a, b in own["pads"]]
     changes = {
-        "padding-side": ("its padding on the other side", {"pads": [(b, a) for a, b in pads]}),
-        "padding-axes": ("the paddings of its axes exchanged", {"pads": pads[::-1]}),
+        "padding-side": ("pads on the opposite side", {"pads": [(b, a) for a, b in pads]}),
+        "padding-axes": ("swaps the padding of its axes", {"pads": pads[::-1]}),
     }
     for kind, (text, changed) in changes.items():
         value = seen.changed(**changed)
@@ -117,9 +117,11 @@ def _pads(seen: Seen) -> Iterator[Hypothesis]:
         if mode != own["mode"]:
             value = seen.changed(mode=mode, value=0.0)
             if value is not None:
-                text = f"{mode} padding instead of {own['mode']}"
+                text = f"pads with mode {mode} instead of {own['mode']}"
                 yield Hypothesis("padding-mode", text, value, simplicity=2)
     if own["mode"] == "zeros" and own["value"]:
         value = seen.changed(value=0.0)
         if value is not None:
-            yield Hypothesis("padding-value", "0 in its padding", value, simplicity=2)
+            yield Hypothesis(
+                "padding-value", f"pads with 0 instead of {own['value']}", value, simplicity=2
+            )

@@ -154,45 +154,51 @@ def _whole(seen: Seen, norm: Norm) -> Iterator[Hypothesis]:
     yield from _epsilons(seen, norm.epsilon, with_epsilon)
     yield from made(
         "epsilon-outside",
-        f"with its epsilon {plain(norm.epsilon)} outside the root",
+        f"adds its epsilon {plain(norm.epsilon)} outside the square root",
         replace(norm, outside=True),
         subtle=True,
         simplicity=1,
     )
     yield from made(
         "variance-unbiased",
-        "with the unbiased variance, n - 1 in place of n",
+        "uses the unbiased variance (over n - 1 instead of n)",
         replace(norm, correction=1),
         subtle=True,
         simplicity=2,
     )
     if norm.weight is not None:
-        yield from made("weight-missing", "no weight", replace(norm, weight=None), simplicity=3)
+        yield from made(
+            "weight-missing", "ignores its weight", replace(norm, weight=None), simplicity=3
+        )
         one_more = replace(norm, weight=1 + norm.weight)
-        yield from made("weight-plus-one", "with 1 + its weight", one_more, simplicity=2)
+        yield from made("weight-plus-one", "multiplies by 1 + its weight", one_more, simplicity=2)
         one_less = replace(norm, weight=norm.weight - 1)
-        yield from made("weight-minus-one", "with its weight less 1", one_less, simplicity=2)
+        yield from made("weight-minus-one", "multiplies by its weight - 1", one_less, simplicity=2)
     if norm.bias is not None:
-        yield from made("bias-missing", "no bias", replace(norm, bias=None), simplicity=3)
+        yield from made("bias-missing", "ignores its bias", replace(norm, bias=None), simplicity=3)
         bare = replace(norm, bias=None, weight=None)
-        yield from made("affine-missing", "neither weight nor bias", bare, simplicity=2)
+        yield from made("affine-missing", "ignores its weight and its bias", bare, simplicity=2)
     other = replace(norm, centred=not norm.centred)
     if norm.centred:
-        yield from made("mean-not-subtracted", "without subtracting the mean", other, simplicity=2)
+        yield from made("mean-not-subtracted", "does not subtract the mean", other, simplicity=2)
         yield from made(
             "rms-instead",
-            "an RMS norm instead, without mean and bias",
+            "computes an RMS norm: it subtracts no mean and adds no bias",
             replace(other, bias=None),
             simplicity=1 if norm.bias is None else 2,
         )
     else:
-        yield from made("mean-subtracted", "a layer norm, which subtracts the mean", other)
+        yield from made(
+            "mean-subtracted",
+            "subtracts the mean, as a layer norm does; the reference is an RMS norm",
+            other,
+        )
     yield from _elsewhere(seen, norm, made)
     for name in ("f16", "bf16"):
         low = np.asarray(norm.x.astype(DTYPES[name].numpy), np.float64)
         yield from made(
             f"norm-in-{name}",
-            f"on inputs rounded to {name}",
+            f"rounds its input to {DTYPES[name].long_name} first",
             replace(norm, x=low),
             cause="precision",
         )
@@ -204,13 +210,13 @@ def _elsewhere(seen: Seen, norm: Norm, made: Made) -> Iterator[Hypothesis]:
         channels = norm.x.shape[1]
         for groups in (n for n in range(1, channels + 1) if channels % n == 0):
             if groups != norm.groups:
-                text = f"in {groups} groups instead of {norm.groups}"
+                text = f"normalizes in {groups} groups instead of {norm.groups}"
                 yield from made("groups", text, replace(norm, groups=groups), simplicity=1)
         return
     if seen.index:
         return
     for axes in _other_axes(norm.x.ndim, norm.axes):
-        text = f"over axes {list(axes)} instead of {list(norm.axes)}"
+        text = f"normalizes over axes {list(axes)} instead of {list(norm.axes)}"
         yield from made("norm-axes", text, replace(norm, axes=axes), simplicity=1)
 
 
@@ -232,12 +238,12 @@ def _epsilons(seen: Seen, own: float, form: Callable[[float], Array]) -> Iterato
 
 
 def _epsilon(epsilon: float, own: float, value: Array, usual: bool) -> Hypothesis:
-    text = f"with epsilon {plain(epsilon)} instead of {plain(own)}" if epsilon else "no epsilon"
+    text = f"uses epsilon {plain(epsilon)} instead of {plain(own)}"
     return Hypothesis(
         "epsilon",
         text,
         value,
-        next=f"give the target's normalisation the epsilon {plain(own)}",
+        next=f"set the epsilon of the normalization in the target to {plain(own)}",
         subtle=usual,
         simplicity=3 if usual and epsilon else 2 if usual else 0,
     )
@@ -272,7 +278,7 @@ def _added(seen: Seen) -> Iterator[Hypothesis]:
         if np.allclose(x + number, seen.output, rtol=1e-9):
             yield from _epsilons(seen, number, lambda e: x + e)
     elif number == 1 and any(e.role is Role.PARAMETER for e in seen.op.inputs):
-        text = "nothing: the 1 is not added to the weight"
+        text = "does not add 1 to the weight"
         yield Hypothesis("weight-plus-one-missing", text, np.asarray(x), simplicity=3)
 
 
@@ -284,7 +290,7 @@ def _centred(seen: Seen) -> Iterator[Hypothesis]:
     axes = tuple(a for a in range(x.ndim) if mean.shape[a] == 1 and x.shape[a] > 1)
     if not axes or not np.allclose(x.mean(axes, keepdims=True), mean, rtol=1e-3, atol=1e-3):
         return
-    text = "nothing: the mean is not subtracted"
+    text = "does not subtract the mean"
     yield Hypothesis("mean-not-subtracted", text, np.asarray(x), simplicity=3)
 
 
@@ -303,10 +309,10 @@ def _spread(seen: Seen) -> Iterator[Hypothesis]:
         return
     factor = (count / (count - 1)) ** power
     if biased:
-        text = "the unbiased variance, over n - 1 in place of n"
+        text = "computes the unbiased variance (over n - 1 instead of n)"
         yield Hypothesis("variance-unbiased", text, seen.output * factor, subtle=True, simplicity=2)
     else:
-        text = "the biased variance, over n in place of n - 1"
+        text = "computes the biased variance (over n instead of n - 1)"
         yield Hypothesis("variance-biased", text, seen.output / factor, subtle=True, simplicity=2)
 
 

@@ -33,7 +33,7 @@ def weighted(seen: Seen) -> Iterable[Hypothesis]:
     ):
         value = seen.ran(bound.on(weight, x))
         if value is not None:
-            yield Hypothesis("operands-swapped", "the product of its operands swapped", value)
+            yield Hypothesis("operands-swapped", "swaps its operands", value)
 
 
 def _biases(seen: Seen) -> Iterator[Hypothesis]:
@@ -50,49 +50,56 @@ def _biases(seen: Seen) -> Iterator[Hypothesis]:
         term = float(bound.settings.get("beta", 1.0)) * bias
     else:
         return
-    yield Hypothesis("bias-missing", "no bias", seen.output - term, simplicity=3)
-    yield Hypothesis("bias-twice", "its bias added twice", seen.output + term, simplicity=2)
-    yield Hypothesis("bias-negated", "its bias subtracted instead of added", seen.output - 2 * term)
+    yield Hypothesis("bias-missing", "ignores its bias", seen.output - term, simplicity=3)
+    yield Hypothesis("bias-twice", "adds its bias twice", seen.output + term, simplicity=2)
+    yield Hypothesis(
+        "bias-negated", "subtracts its bias instead of adding it", seen.output - 2 * term
+    )
 
 
 def _weights(weight: Array, kind: str) -> Iterator[tuple[str, str, Array, int]]:
     if kind == "matmul":
         if weight.shape[-1] == weight.shape[-2]:
             turned = np.swapaxes(weight, -1, -2)
-            yield "weight-transposed", "with its weight transposed", turned, 2
+            yield "weight-transposed", "uses its weight transposed", turned, 2
         else:
             misread = np.swapaxes(weight, -1, -2).reshape(weight.shape)
-            text = "with its weight read in column order instead of row order"
+            text = "reads its weight in column order instead of row order"
             yield "weight-misread", text, misread, 1
         yield (
             "weight-rows-reversed",
-            "with the rows of its weight reversed",
+            "uses the rows of its weight in reverse order",
             weight[..., ::-1, :],
             0,
         )
         columns = weight[..., ::-1]
-        yield "weight-columns-reversed", "with the columns of its weight reversed", columns, 0
+        yield (
+            "weight-columns-reversed",
+            "uses the columns of its weight in reverse order",
+            columns,
+            0,
+        )
         return
     spatial = tuple(range(2, weight.ndim))
     if any(weight.shape[a] > 1 for a in spatial):
         flipped = np.flip(weight, spatial)
-        text = "with its kernel flipped: convolution in place of correlation, or the reverse"
+        text = "flips its kernel (convolution instead of correlation, or the reverse)"
         yield "kernel-flipped", text, flipped, 2
         if weight.ndim == 4:
-            for axis, name in ((2, "upside down"), (3, "left to right")):
-                text = f"with its kernel flipped {name}"
+            for axis, name in ((2, "vertically"), (3, "horizontally")):
+                text = f"flips its kernel {name}"
                 yield "kernel-flipped-axis", text, np.flip(weight, axis), 1
             if weight.shape[2] == weight.shape[3]:
-                text = "with height and width of its kernel exchanged"
+                text = "swaps height and width of its kernel"
                 yield "kernel-transposed", text, np.swapaxes(weight, 2, 3), 2
     if weight.shape[0] == weight.shape[1]:
-        text = "with the input and output channels of its weight exchanged"
+        text = "swaps the input and output channels of its weight"
         yield "weight-channels-exchanged", text, np.swapaxes(weight, 0, 1), 2
     if weight.shape[1] > 1:
-        text = "with the input channels of its weight reversed"
+        text = "uses the input channels of its weight in reverse order"
         yield "weight-inputs-reversed", text, weight[:, ::-1], 1
     if weight.shape[0] > 1:
-        text = "with the output channels of its weight reversed"
+        text = "uses the output channels of its weight in reverse order"
         yield "weight-outputs-reversed", text, weight[::-1], 0
     yield from _misread(weight)
 
@@ -107,5 +114,5 @@ def _misread(weight: Array) -> Iterator[tuple[str, str, Array, int]]:
         if said in ("HWIO", "OHWI", "IOHW"):
             misread = weight.transpose(order).reshape(weight.shape)
             if not np.array_equal(misread, weight):
-                text = f"with its weight's {said} memory read as OIHW"
+                text = f"reads its weight as OIHW; it is stored as {said}"
                 yield "weight-misread", text, misread, 1

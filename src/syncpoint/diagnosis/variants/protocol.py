@@ -92,7 +92,7 @@ class Hypothesis:
     kind: str
     """For programs: `bias-missing`."""
     text: str
-    """Completes "the op computes": `the tanh form of GELU`, `no bias`."""
+    """What the op does, as the end of a sentence that begins with its name: `ignores its bias`."""
     value: Array
     """In the shape of the op's output."""
     _: KW_ONLY

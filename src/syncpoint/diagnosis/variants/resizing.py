@@ -8,7 +8,7 @@ from typing import Any
 from syncpoint.diagnosis.numpy_ops.resizing import COORDINATES, ROUNDINGS, resized
 from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
 
-_KINDS = {"nearest": "the nearest element", "linear": "linear interpolation", "cubic": "cubic"}
+_KINDS = {"nearest": "nearest-neighbor", "linear": "linear", "cubic": "cubic"}
 Settings = Mapping[str, Any]
 Change = tuple[str, str, int, Settings]
 """Kind, text and simplicity of a variant, and the settings that it changes."""
@@ -29,22 +29,28 @@ def _changes(own: Settings) -> Iterator[Change]:
     """Other settings of a resize."""
     for coordinates in COORDINATES:
         if coordinates != own["coordinates"]:
-            text = f"{coordinates} coordinates instead of {own['coordinates']}"
+            text = f"uses {coordinates} coordinates instead of {own['coordinates']}"
             yield "resize-coordinates", text, 2, {"coordinates": coordinates}
         if own["kind"] == "nearest":
             yield from _roundings(own, coordinates)
     if own["kind"] == "cubic":
         for a in (-0.5, -0.75, -1.0):
             if a != own.get("cubic"):
-                yield "resize-cubic", f"a cubic with coefficient {a}", 2, {"cubic": a}
+                text = f"uses cubic coefficient {a} instead of {own.get('cubic')}"
+                yield "resize-cubic", text, 2, {"cubic": a}
     if own["kind"] != "nearest":
-        text = "no antialiasing" if own.get("antialias") else "antialiasing"
+        text = (
+            "does not antialias; the reference does"
+            if own.get("antialias")
+            else "antialiases; the reference does not"
+        )
         yield "resize-antialias", text, 2, {"antialias": not own.get("antialias")}
     for kind, text in _KINDS.items():
         if kind != own["kind"]:
             for coordinates in COORDINATES[:3]:
                 changed = {"kind": kind, "coordinates": coordinates}
-                yield "resize-kind", f"{text} ({coordinates}) instead", 1, changed
+                said = f"uses {text} interpolation ({coordinates}) instead of {_KINDS[own['kind']]}"
+                yield "resize-kind", said, 1, changed
 
 
 def _roundings(own: Settings, coordinates: str) -> Iterator[Change]:
@@ -53,5 +59,7 @@ def _roundings(own: Settings, coordinates: str) -> Iterator[Change]:
     for rounding in ROUNDINGS:
         if rounding != own.get("rounding"):
             changed = {"coordinates": coordinates, "rounding": rounding}
-            text = f"{rounding} of {coordinates} coordinates"
+            text = (
+                f"rounds {coordinates} coordinates with {rounding} instead of {own.get('rounding')}"
+            )
             yield "resize-rounding", text, simplicity, changed

@@ -19,7 +19,7 @@ def rotary(seen: Seen) -> Iterable[Hypothesis]:
     if seen.kind == "neg":
         x = seen.argument(0)
         if x is not None:
-            yield Hypothesis("sign-missing", "nothing: the sign is not turned", x, simplicity=3)
+            yield Hypothesis("sign-missing", "does not negate its input", x, simplicity=3)
     elif seen.kind == "concat":
         yield from _halves(seen)
     elif seen.kind == "slice":
@@ -28,11 +28,11 @@ def rotary(seen: Seen) -> Iterable[Hypothesis]:
         x = seen.argument(0)
         if x is not None:
             other, form = ("sine", np.sin) if seen.kind == "cos" else ("cosine", np.cos)
-            text = f"the {other} instead"
+            text = f"computes the {other} instead of {seen.kind}"
             yield Hypothesis("sine-cosine-exchanged", text, form(x), simplicity=3)
     elif seen.kind == "arange":
         for by in (1, -1):
-            text = f"positions that begin {'one later' if by > 0 else 'one earlier'}"
+            text = f"starts its positions {'one later' if by > 0 else 'one earlier'}"
             yield Hypothesis("position-offset", text, seen.output + by, simplicity=3)
     elif seen.kind in ("add", "sub"):
         yield from _rotations(seen)
@@ -51,16 +51,18 @@ def _halves(seen: Seen) -> Iterator[Hypothesis]:
     first, second = (np.asarray(a, np.float64) for a in pair)
     yield Hypothesis(
         "halves-exchanged",
-        "its two parts in the other order",
+        "joins its two halves in the opposite order",
         np.concatenate([second, first], axis),
         simplicity=2,
     )
     if not any(op_class(op.type) == "neg" for op in seen.ops) and len(seen.ops) > 1:
         return
     x = np.concatenate([second, -first], axis)
-    yield Hypothesis("rotation-sign", "the rotation the other way", -seen.output, simplicity=2)
+    yield Hypothesis(
+        "rotation-sign", "rotates in the opposite direction", -seen.output, simplicity=2
+    )
     if axis in (-1, seen.output.ndim - 1):
-        text = "a rotation of neighbours, not of halves"
+        text = "rotates neighboring elements instead of halves"
         yield Hypothesis("rotation-interleaved", text, _neighbours(x), simplicity=1)
 
 
@@ -71,10 +73,10 @@ def _parts(seen: Seen) -> Iterator[Hypothesis]:
         return
     half = seen.output.shape[-1]
     for kind, text, value in (
-        ("rotation-interleaved", "every second place, from the first on", x[..., ::2]),
-        ("rotation-interleaved", "every second place, from the second on", x[..., 1::2]),
-        ("halves-exchanged", "the first half", x[..., :half]),
-        ("halves-exchanged", "the second half", x[..., half:]),
+        ("rotation-interleaved", "takes every second element, from the first on,", x[..., ::2]),
+        ("rotation-interleaved", "takes every second element, from the second on,", x[..., 1::2]),
+        ("halves-exchanged", "takes the first half", x[..., :half]),
+        ("halves-exchanged", "takes the second half", x[..., half:]),
     ):
         yield Hypothesis(kind, f"{text} of the axis", value, simplicity=2)
 
@@ -130,13 +132,14 @@ def _rotation_form(
 def _whole(x: Values, cosine: Values, sine: Values, halves: bool) -> Iterator[Hypothesis]:
     form, other = (_by_halves, _neighbours) if halves else (_neighbours, _by_halves)
     width = x.shape[-1]
-    text = "the rotation the other way"
+    text = "rotates in the opposite direction"
     yield Hypothesis("rotation-sign", text, x * cosine - form(x) * sine, simplicity=3)
-    text = "no rotation"
+    text = "does not rotate its input"
     yield Hypothesis("rotation-missing", text, x, simplicity=3)
-    text = "with sine and cosine exchanged"
+    text = "swaps sine and cosine"
     yield Hypothesis("sine-cosine-exchanged", text, x * sine + form(x) * cosine, simplicity=2)
-    text = f"a rotation of {'neighbours, not of halves' if halves else 'halves, not of neighbours'}"
+    pairs = ("neighboring elements", "halves")
+    text = f"rotates {pairs[not halves]} instead of {pairs[halves]}"
     kind = "rotation-interleaved" if halves else "rotation-by-halves"
     yield Hypothesis(kind, text, x * cosine + other(x) * sine, simplicity=1)
     if cosine.shape[-1] == width:
@@ -146,14 +149,14 @@ def _whole(x: Values, cosine: Values, sine: Values, halves: bool) -> Iterator[Hy
     part = x[..., : width // 2]
     tables = [t[..., : width // 2] for t in (cosine, sine)]
     half[..., : width // 2] = part * tables[0] + form(part) * tables[1]
-    text = "a rotation of half its width"
+    text = "rotates only half of its width"
     yield Hypothesis("rotation-half", text, half, simplicity=1)
     turn = _one_place(cosine, sine)
     if turn is None:
         return
     for by, turned in (("later", turn), ("earlier", np.conj(turn))):
         moved = (cosine + 1j * sine) * turned
-        text = f"a rotation by the positions one {by}"
+        text = f"rotates by the angles of one position {by}"
         value = x * moved.real + form(x) * moved.imag
         yield Hypothesis("position-offset", text, value, simplicity=2)
 
@@ -197,5 +200,5 @@ def _tables(seen: Seen) -> Iterator[Hypothesis]:
         lead + a for a in range(table.ndim) if table.shape[a] < agreed.shape[lead + a]
     )
     signs = np.sign(agreed.sum(axes, keepdims=True))
-    text = "a product with the sine where the cosine belongs, or the reverse"
+    text = "multiplies by the sine instead of the cosine, or the reverse"
     yield Hypothesis("sine-cosine-exchanged", text, value * signs, simplicity=1)

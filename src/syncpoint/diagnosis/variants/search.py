@@ -103,8 +103,8 @@ def as_said(experiment: RegionExperiment, theirs: Op) -> list[Explained]:
             if not made or value is None or value.shape != experiment.target.shape:
                 continue
             words = ", ".join(f"{n} {v} instead of {op.attributes[n]}" for n, v in other.items())
-            after = f"give {theirs.key} in the target the {' and '.join(other)} of the reference's"
-            hypothesis = Hypothesis("attributes", f"the same with {words}", made[0], next=after)
+            after = f"set {' and '.join(other)} of {theirs.key} in the target as in the reference"
+            hypothesis = Hypothesis("attributes", f"has {words}", made[0], next=after)
             scored = scale.scored(op, hypothesis, value)
             if scored is not None and (scored.whole or scored.share >= _SHARE):
                 return [scored]

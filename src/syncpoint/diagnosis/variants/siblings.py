@@ -16,6 +16,6 @@ def siblings(seen: Seen) -> Iterable[Hypothesis]:
             made = seen.again({edge: value})
             if made is None:
                 continue
-            text = f"with {other.op}{f':{other.index}' if other.index else ''} in place of"
-            text += f" {edge.op}{f':{edge.index}' if edge.index else ''}: parts are exchanged"
+            text = f"reads {other.op}{f':{other.index}' if other.index else ''} instead of"
+            text += f" {edge.op}{f':{edge.index}' if edge.index else ''}: the parts are swapped"
             yield Hypothesis("parts-exchanged", text, made, simplicity=2)

@@ -52,22 +52,22 @@ def softmaxes(seen: Seen) -> Iterable[Hypothesis]:
         if other != axis % x.ndim and x.shape[other] > 1:
             yield Hypothesis(
                 "softmax-axis",
-                f"its {'log-' if logarithm else ''}softmax over axis {other} instead of"
+                f"applies its {'log-' if logarithm else ''}softmax over axis {other} instead of"
                 f" {axis % x.ndim}",
                 own(x, other),
                 simplicity=2,
             )
     if logarithm:
-        text = "a softmax without the logarithm"
+        text = "computes a softmax instead of a log-softmax"
         yield Hypothesis("softmax-instead", text, softmax(x, axis), simplicity=2)
     else:
-        text = "the logarithm of its softmax"
+        text = "computes a log-softmax instead of a softmax"
         yield Hypothesis("log-softmax-instead", text, log_softmax(x, axis), simplicity=2)
-        text = "a softmax with 1 more in the denominator"
+        text = "adds 1 to the denominator of its softmax"
         yield Hypothesis("softmax-plus-one", text, softmax(x, axis, 1.0), simplicity=2)
-        text = "exponentials that are not divided by their sum"
+        text = "does not divide its exponentials by their sum"
         yield Hypothesis("softmax-not-divided", text, np.exp(x), simplicity=1)
     found = solved(seen, lambda scale: own(scale * x, axis), _SCALES, _SCALES)
     if found is not None and abs(found.number - 1) > 1e-3:
-        text = f"the softmax of scores that are {plain(found.number)} times as large"
+        text = f"multiplies its scores by {plain(found.number)} before the softmax"
         yield Hypothesis("softmax-scale", text, found.value, simplicity=1)

@@ -9,7 +9,11 @@ import numpy as np
 
 from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen, variant_with_settings
 
-_MODES = {"replicate": "its edge repeated", "reflect": "a mirror image", "circular": "the far side"}
+_MODES = {
+    "replicate": "the repeated edge",
+    "reflect": "a mirror image",
+    "circular": "values of the opposite edge",
+}
 
 
 def windows(seen: Seen) -> Iterable[Hypothesis]:
@@ -31,7 +35,7 @@ def windows(seen: Seen) -> Iterable[Hypothesis]:
         # Windows that begin one later: the same borders read from another start.
         late = [(a - 1, b + 1) if s > 1 else (a, b) for (a, b), s in zip(pads, stride, strict=True)]
         yield from variant_with_settings(
-            seen, "stride-offset", "windows that begin one element later", 1, pads=late
+            seen, "stride-offset", "starts its windows one element later", 1, pads=late
         )
     dilation = [int(d) for d in settings["dilation"]]
     if any(d > 1 for d in dilation):
@@ -41,13 +45,13 @@ def windows(seen: Seen) -> Iterable[Hypothesis]:
         for kind, text, given in (
             (
                 "dilation-ignored",
-                "no dilation, with borders that keep the size",
+                f"ignores its dilation {dilation} and pads to keep its size",
                 [(a - m // 2, b - (m - m // 2)) for (a, b), m in zip(pads, more, strict=True)],
             ),
-            ("dilation-ignored", "no dilation", pads),
+            ("dilation-ignored", f"ignores its dilation {dilation}", pads),
             (
                 "dilation-ignored",
-                "no dilation, all windows from the start",
+                f"ignores its dilation {dilation} and starts all windows at the first element",
                 [(a, b - m) for (a, b), m in zip(pads, more, strict=True)],
             ),
         ):
@@ -69,20 +73,26 @@ def _borders(pads: list[tuple[int, int]]) -> Iterator[tuple[str, str, list[tuple
         return
     back = [(a + b, 0) for a, b in pads]
     front = [(0, a + b) for a, b in pads]
-    yield "padding-side", "all its padding in front (top, left)", back
-    yield "padding-side", "all its padding behind (bottom, right)", front
+    own = "on both sides" if all(a == b for a, b in pads) else f"{pads} (start, end)"
+    said = f"; the reference pads {own}"
+    yield "padding-side", f"pads only at the start (left, top){said}", back
+    yield "padding-side", f"pads only at the end (right, bottom){said}", front
     if any(a != b for a, b in pads):
         yield (
             "padding-side",
-            "the odd element of its padding on the other side",
+            f"swaps the padding of start and end{said}",
             [(b, a) for a, b in pads],
         )
     later = [(a - 1, b + 1) if a else (a, b) for a, b in pads]
     sooner = [(a + 1, b - 1) if b else (a, b) for a, b in pads]
-    yield "padding-side", "one element of its padding behind instead of in front", later
-    yield "padding-side", "one element of its padding in front instead of behind", sooner
+    yield "padding-side", f"pads one element less at the start and one more at the end{said}", later
+    yield (
+        "padding-side",
+        f"pads one element more at the start and one less at the end{said}",
+        sooner,
+    )
     if len(pads) == 2 and pads[0] != pads[1]:
-        yield "padding-axes", "its paddings of height and width exchanged", pads[::-1]
+        yield "padding-axes", "swaps the padding of height and width", pads[::-1]
 
 
 def _conv(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
@@ -91,20 +101,26 @@ def _conv(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
     if any(a or b for a, b in pads):
         for mode, what in _MODES.items():
             yield from variant_with_settings(
-                seen, "padding-mode", f"{what} in its padding", 2, mode=mode
+                seen,
+                "padding-mode",
+                f"pads with {what} (mode {mode}) instead of {settings.get('mode', 'zeros')}",
+                2,
+                mode=mode,
             )
     groups = int(settings["groups"])
     if groups > 1 and seen.output.shape[1] > groups:
         out, channels = seen.output, seen.output.shape[1]
         apart = out.reshape(out.shape[0], groups, channels // groups, *out.shape[2:])
         value = np.swapaxes(apart, 1, 2).reshape(out.shape)
-        yield Hypothesis("groups-interleaved", "the channels of its groups interleaved", value)
+        yield Hypothesis(
+            "groups-interleaved", "interleaves the output channels of its groups", value
+        )
     if groups > 1 and seen.wants("groups-misread"):
         x = seen.bound.arrays[0]
         parts = x.reshape(x.shape[0], -1, groups, *x.shape[2:])
         other = seen.ran(seen.bound.on(np.swapaxes(parts, 1, 2).reshape(x.shape)))
         if other is not None:
-            text = "its groups over interleaved input channels"
+            text = "assigns interleaved input channels to its groups"
             yield Hypothesis("groups-misread", text, other)
 
 
@@ -113,25 +129,32 @@ def _pool(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
     settings = seen.bound.settings
     bordered = any(a or b for a, b in pads) or settings["ceil"]
     other = "avg" if settings["kind"] == "max" else "max"
-    names = {"avg": "the mean of each window", "max": "the greatest of each window"}
-    yield from variant_with_settings(seen, "pool-kind", f"{names[other]} instead", 1, kind=other)
-    ceil = "down" if settings["ceil"] else "up"
-    text = f"its size rounded {ceil}"
+    names = {"avg": "mean", "max": "maximum"}
+    text = f"returns the {names[other]} of each window instead of the {names[settings['kind']]}"
+    yield from variant_with_settings(seen, "pool-kind", text, 1, kind=other)
+    rounding = "down instead of up" if settings["ceil"] else "up instead of down"
+    text = f"rounds its output size {rounding} (ceil_mode)"
     yield from variant_with_settings(seen, "pool-ceil-mode", text, 1, ceil=not settings["ceil"])
     if settings["kind"] == "max":
         if bordered:
-            text = "0 in its padding instead of -inf"
+            text = "pads with 0 instead of -inf"
             yield from variant_with_settings(seen, "pool-pad-value", text, 2, border=0.0)
         return
     size = prod(settings["kernel"])
     if bordered:
         counted = settings["include_pad"]
-        text = "means that leave out the padding" if counted else "means that count the padding"
+        text = (
+            "leaves the padding out of its means (count_include_pad is True in the reference)"
+            if counted
+            else "counts the padding in its means (count_include_pad is False in the reference)"
+        )
         changed = {"include_pad": not counted, "divisor": None}
         yield from variant_with_settings(seen, "pool-count-include-pad", text, 2, **changed)
-        text = f"sums divided by {size} everywhere"
+        text = f"divides every sum by {size}, the size of a whole window"
         yield from variant_with_settings(seen, "pool-divisor", text, 1, divisor=float(size))
-    yield from variant_with_settings(seen, "pool-sum", "sums instead of means", 1, divisor=1.0)
+    yield from variant_with_settings(
+        seen, "pool-sum", "returns sums instead of means", 1, divisor=1.0
+    )
 
 
 def _whole(seen: Seen) -> Iterator[Hypothesis]:
@@ -139,12 +162,22 @@ def _whole(seen: Seen) -> Iterator[Hypothesis]:
     assert seen.bound is not None
     if seen.bound.settings.get("kind") == "avg":
         yield from variant_with_settings(
-            seen, "pool-kind", "the greatest of each window instead", 1, kind="max"
+            seen,
+            "pool-kind",
+            "returns the maximum of each window instead of the mean",
+            1,
+            kind="max",
         )
         x = seen.bound.arrays[0]
         size = x[0, 0].size / max(seen.output[0, 0].size, 1) if x.ndim > 2 else 1.0
-        yield Hypothesis("pool-sum", "sums instead of means", seen.output * size, simplicity=1)
+        yield Hypothesis(
+            "pool-sum", "returns sums instead of means", seen.output * size, simplicity=1
+        )
     else:
         yield from variant_with_settings(
-            seen, "pool-kind", "the mean of each window instead", 1, kind="avg"
+            seen,
+            "pool-kind",
+            "returns the mean of each window instead of the maximum",
+            1,
+            kind="avg",
         )

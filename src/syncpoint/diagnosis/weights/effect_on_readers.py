@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, proof
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change
 from syncpoint.diagnosis.weights.recorded_parameters import reference_parameters_behind
 from syncpoint.run.model import Edge, Role
 
@@ -63,10 +63,10 @@ def _proof(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, s
             given[edge] = ours
         elif one is row:
             return None
-    alone = proof(experiment, dict([next(iter(given.items()))]))
+    alone = prove_change(experiment, dict([next(iter(given.items()))]))
     if alone is None or alone.explains or len(given) < 2:
         return (alone, row.reference.label) if alone is not None else None
-    together = proof(experiment, given)
+    together = prove_change(experiment, given)
     if together is None or not together.explains:
         return alone, row.reference.label
     return together, " and ".join(str(edge.op) for edge in given)

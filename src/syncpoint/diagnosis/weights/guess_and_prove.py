@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.diagnosis.budget import real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, against, proof
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
 from syncpoint.diagnosis.weights.relations import Relation, distance, integers, likeness, related
@@ -54,7 +54,7 @@ def hidden(case: Case, experiment: RegionExperiment, edges: list[Edge]) -> Hidde
                 return None
             if guess.kind == "scaled" and drops:
                 continue
-            found = proof(experiment, {edge: guess.made})
+            found = prove_change(experiment, {edge: guess.made})
             if found is not None and found.exact:
                 # Scaling a weight and scaling the result are one and the same to the numbers.
                 doubtful = guess.kind == "scaled"
@@ -74,7 +74,7 @@ def _guesses(
                 swapped = np.swapaxes(weight, a, b)
                 if weight.shape[a] == 1 or weight.shape[b] == 1:
                     continue
-                words = f"has axes {a} and {b} exchanged"
+                words = f"has axes {a} and {b} swapped"
                 yield Relation("transposed", words, swapped.reshape(weight.shape))
                 back = np.swapaxes(weight.reshape(swapped.shape), a, b)
                 if swapped.shape != weight.shape:
@@ -88,7 +88,9 @@ def _guesses(
             with np.errstate(over="ignore"):
                 rounded = weight.astype(dtype.numpy).astype(np.float64)
             if np.isfinite(rounded).all() and (rounded != weight).any():
-                yield Relation("rounded", f"is rounded to {dtype.long_name}", rounded)
+                yield Relation(
+                    "rounded", f"is the reference's rounded to {dtype.long_name}", rounded
+                )
         yield from integers(weight)
     yield from _reordered(experiment, edge, weight)
     factor = _factor(experiment, edge, weight)
@@ -97,7 +99,7 @@ def _guesses(
             if weight.ndim >= 2:
                 yield Relation("zeroed", "is zero everywhere", np.zeros_like(weight))
         else:
-            words = f"is {factor:.5g} times the reference's"
+            words = f"is the reference's multiplied by {factor:.5g}"
             yield Relation("scaled", words, factor * weight)
     yield from _others(case, edge, weight)
 
@@ -118,7 +120,7 @@ def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iter
         if order is None or (order == np.arange(len(order))).all():
             continue
         moved = int((order != np.arange(len(order))).sum())
-        words = f"has {moved} of {len(order)} slices of axis 0 in another order"
+        words = f"has {moved} of {len(order)} rows in another order"
         yield Relation("permuted", words, weight[order])
 
 
@@ -195,7 +197,7 @@ def _solved(experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
             continue
         relation = related(weight, found.weight, found.floor)
         relation = relation or related(weight, found.weight, max(1e-3, found.floor))
-        shown = proof(experiment, {found.edge: found.weight})
+        shown = prove_change(experiment, {found.edge: found.weight})
         if shown is None or not shown.explains:
             continue
         # Any linear op can be written as another weight: without a relation that a person can
@@ -217,7 +219,7 @@ def _bias(experiment: RegionExperiment, found: Effective, edges: list[Edge]) -> 
         made = bias + found.added
         if not np.abs(made).max() > 1e-3 * np.abs(bias).max():
             return None
-        shown = proof(experiment, {edge: made})
+        shown = prove_change(experiment, {edge: made})
         if shown is not None and shown.explains:
             relation = related(bias, made, 1e-3)
             kind = relation.kind if relation is not None else "changed"
@@ -242,7 +244,7 @@ def unpaired(
             continue
         for edge in edges:
             for form in _forms(experiment, edge, mine):
-                proven = against(experiment, experiment.fed({edge: form}))
+                proven = prove_result(experiment, experiment.fed({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven
     return None

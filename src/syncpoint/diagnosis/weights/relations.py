@@ -84,7 +84,7 @@ def _relations(reference: Values, target: Values, floor: float) -> Iterator[Rela
         yield from _rounded(reference)
         factor = _factor(reference, target)
         if factor:
-            words = f"is {factor:.6g} times the reference's"
+            words = f"is the reference's multiplied by {factor:.6g}"
             yield Relation("scaled", words, factor * reference)
     yield from _reordered(reference, target)
     if reference.shape == target.shape:
@@ -120,7 +120,7 @@ def integers(reference: Values) -> Iterator[Relation]:
             if not (step > 0).all():
                 continue
             made = np.clip(np.rint(reference / step), -levels - 1, levels) * step
-            each = " for each slice of its first axis" if axis == 0 else ""
+            each = ", with one scale for each index of axis 0" if axis == 0 else ""
             bits = 8 if levels > 8 else 4
             yield Relation(
                 "rounded", f"is the reference's rounded to {bits}-bit integers{each}", made
@@ -134,13 +134,13 @@ def _reordered(reference: Values, target: Values) -> Iterator[Relation]:
         for a, b in pairs[::-1]:
             swapped = np.swapaxes(reference, a, b)
             if swapped.shape == target.shape:
-                words = f"has axes {a} and {b} exchanged"
+                words = f"has axes {a} and {b} swapped"
                 yield Relation("transposed", words, swapped)
             elif swapped.size == target.size and reference.shape == target.shape:
-                words = f"has the elements of the reference's with axes {a} and {b} exchanged"
+                words = f"is the reference's with axes {a} and {b} swapped, in the same shape"
                 yield Relation("transposed", words, swapped.reshape(target.shape))
                 back = np.swapaxes(reference.reshape(swapped.shape), a, b)
-                words = f"has the elements of the reference's read with axes {a} and {b} exchanged"
+                words = f"is the reference's read with axes {a} and {b} swapped"
                 yield Relation("transposed", words, back)
     if reference.shape == target.shape:
         for axis in range(reference.ndim):
@@ -178,8 +178,8 @@ def _permuted(reference: Values, target: Values) -> Iterator[Relation]:
             continue
         first = moved[0]
         words = (
-            f"has {len(moved)} of {len(order)} slices of axis {axis} in another order"
-            f" (at {first} stands {order[first]})"
+            f"has {len(moved)} of {len(order)} {_name_slices(axis, reference.ndim)} in another"
+            f" order (index {first} holds the reference's index {order[first]})"
         )
         yield Relation("permuted", words, np.take(reference, order, axis))
 
@@ -194,12 +194,26 @@ def _scaled_by_slice(reference: Values, target: Values) -> Iterator[Relation]:
         square = np.square(reference).sum(over, keepdims=True)
         inner = (reference * target).sum(over, keepdims=True)
         factors = np.divide(inner, square, out=np.ones_like(inner), where=square > 0)
-        off = int((np.abs(factors - 1) > 1e-4).sum())
-        words = (
-            f"has {off} of {factors.size} slices of axis {axis} scaled,"
-            f" by {factors.min():.4g} to {factors.max():.4g}"
-        )
+        off = np.flatnonzero(np.abs(factors - 1) > 1e-4)
+        scales = factors.reshape(-1)[off]
+        rows = _name_slices(axis, reference.ndim)
+        if len(off) == 1:
+            words = (
+                f"has {rows[:-1] if reference.ndim == 2 else rows} {off[0]} multiplied by"
+                f" {scales[0]:.4g}; the other {factors.size - 1} are equal"
+            )
+        else:
+            least, most = (scales.min(), scales.max()) if len(off) else (1.0, 1.0)
+            words = (
+                f"has {len(off)} of {factors.size} {rows} multiplied by factors from"
+                f" {least:.4g} to {most:.4g}"
+            )
         yield Relation("scaled", words, factors * reference)
+
+
+def _name_slices(axis: int, rank: int) -> str:
+    """Name the slices of an axis: rows and columns of a matrix, else slices."""
+    return ("rows", "columns")[axis] if rank == 2 else f"axis-{axis} slices"
 
 
 def _shifted(reference: Values, target: Values) -> Iterator[Relation]:
@@ -220,16 +234,19 @@ def _in_places(reference: Values, target: Values, floor: float) -> Iterator[Rela
             continue
         if 0 < len(hit) <= max(1, _FEW * reference.shape[axis]):
             places = ", ".join(str(i) for i in hit[:4]) + (" ..." if len(hit) > 4 else "")
-            zero = " and zero there" if not np.take(target, hit, axis).any() else ""
+            zero = "is zero" if not np.take(target, hit, axis).any() else "differs"
             words = (
-                f"differs in {len(hit)} of {reference.shape[axis]} slices of axis {axis}"
-                f" ({places}) alone{zero}"
+                f"{zero} in {len(hit)} of {reference.shape[axis]} slices of axis {axis}"
+                f" (index {places}); the rest is equal"
             )
             yield Relation("changed", words, np.where(off, target, reference), exact=False)
             return
     if 0 < count <= _FEW * reference.size:
         at = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
-        words = f"differs in {count:,} of {reference.size:,} elements alone, the first at {at}"
+        words = (
+            f"differs in {count:,} of {reference.size:,} elements (first at {at}); the rest is"
+            " equal"
+        )
         yield Relation("changed", words, np.where(off, target, reference), exact=False)
 
 
@@ -238,6 +255,6 @@ def likeness(reference: Values, target: Values) -> str:
     gap = distance(target, reference)
     norms = float(np.linalg.norm(reference.ravel())) * float(np.linalg.norm(target.ravel()))
     if not norms or not np.isfinite(norms):
-        return "differs everywhere"
+        return "differs from the reference's everywhere"
     cosine = float(np.vdot(reference, target)) / norms
-    return f"differs by {of_norm(gap)} (cosine {cosine:.4f})"
+    return f"differs by {of_norm(gap)} (cosine similarity {cosine:.4f})"

@@ -59,9 +59,9 @@ class FoldReview:
         undecided = []
         for target, reference in doubtful_pairs:
             distance = self.work.layouts.find_best_view(target, reference)[0]
-            if distance <= self.fingerprints.tolerance or not self._are_informative(
-                target, reference
-            ):
+            if distance <= self.fingerprints.tolerance:
+                continue
+            if not self._are_informative(target, reference):
                 continue
             is_moved = self._move_downstream(target, reference, distance)
             if is_moved is None:
@@ -85,9 +85,9 @@ class FoldReview:
         ):
             if self.target.class_of(target) not in ("conv", "matmul", "add"):
                 continue
-            if not self._are_informative(target, reference) or self.fingerprints.are_equal(
-                target, reference
-            ):
+            if not self._are_informative(target, reference):
+                continue
+            if self.fingerprints.are_equal(target, reference):
                 continue
             if self.is_downstream_equal(target):
                 self.work.unpair(target)
@@ -99,17 +99,11 @@ class FoldReview:
 
     def _is_doubtful(self, target: Slot, reference: Slot) -> bool:
         """Whether the partner of a pair may be wrong; the values of other pairs are not read."""
-        target_class, reference_class = (
-            self.target.class_of(target),
-            self.reference.class_of(reference),
-        )
         if self.work.evidence_kind(target) is EvidenceKind.MAP:
             return False
-        if (
-            target_class != reference_class
-            or "fused" in self._type(target)
-            or "skip" in self._type(target)
-        ):
+        if self.target.class_of(target) != self.reference.class_of(reference):
+            return True
+        if "fused" in self._type(target) or "skip" in self._type(target):
             return True
         if self._is_by_structure(target):
             return True
@@ -129,9 +123,8 @@ class FoldReview:
         return any(slot in self.work.to_target for slot in self.reference.outputs(position))
 
     def _are_informative(self, target: Slot, reference: Slot) -> bool:
-        return self.fingerprints.is_informative(
-            TARGET, target
-        ) and self.fingerprints.is_informative(REFERENCE, reference)
+        slots = (target, reference)
+        return all(self.fingerprints.is_informative(side, slot) for side, slot in enumerate(slots))
 
     def _downstream_folds(self, reference: Slot) -> Iterator[_Fold]:
         """The tensors downstream of the reference that an op may absorb."""
@@ -161,9 +154,8 @@ class FoldReview:
             fold_distance = self.work.layouts.find_best_view(target, fold.slot)[0]
             if fold_distance > self.fingerprints.tolerance or MARGIN * fold_distance > distance:
                 continue
-            is_known_fold = self.target.class_of(target) in ("conv", "matmul") or self._is_norm(
-                fold
-            )
+            is_product = self.target.class_of(target) in ("conv", "matmul")
+            is_known_fold = is_product or self._is_norm(fold)
             is_free = self.work.is_free(REFERENCE, fold.slot)
             # If only the graph position supports the pair, an op that can be folded into weights is
             # as good a candidate. A missing activation is not, even if the values are equal.
@@ -268,9 +260,9 @@ class FoldReview:
             if not outputs:
                 return None
             slot = outputs[0]
-            dequantized = self.target.classes[reader] != "quantize"
+            is_dequantized = self.target.classes[reader] != "quantize"
             if (
-                dequantized
+                is_dequantized
                 and self.work.is_free(TARGET, slot)
                 and self.fingerprints.are_equal(slot, reference)
             ):
@@ -322,10 +314,9 @@ class FoldReview:
         return False
 
     def _has_more_inputs(self, target: Slot, reference: Slot) -> bool:
-        positions = self.target.position[target.op], self.reference.position[reference.op]
-        return len(self.target.ops[positions[0]].inputs) > len(
-            self.reference.ops[positions[1]].inputs
-        )
+        target_op = self.target.ops[self.target.position[target.op]]
+        reference_op = self.reference.ops[self.reference.position[reference.op]]
+        return len(target_op.inputs) > len(reference_op.inputs)
 
     def is_downstream_equal(self, target: Slot) -> bool:
         """Whether there are sync points downstream and the next ones hold equal values."""

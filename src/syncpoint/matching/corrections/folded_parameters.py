@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncpoint.matching.graph import Graph
+from syncpoint.matching.graph import SlotGraph
 from syncpoint.matching.op_kinds import AFFINE
 from syncpoint.matching.protocol import SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
@@ -43,7 +43,7 @@ def unpair_folded_parameters(work: Workspace) -> None:
     work.refresh()
 
 
-def _read_parameters(graph: Graph, op: Op) -> Iterator[OpKey]:
+def _read_parameters(graph: SlotGraph, op: Op) -> Iterator[OpKey]:
     """The parameters of an op, also behind casts and transpositions of constants."""
     waiting = list(op.inputs)
     for _ in range(_MAX_OPS):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import from_numpy
@@ -71,23 +71,20 @@ def _find_moved_bias(
 ) -> tuple[int, NDArray[Any]] | None:
     """The position of the op that adds a constant to a bare product, and the reference's bias."""
     target_graph, reference_graph = work.graphs
-    position, reference_position = (
-        target_graph.position.get(target.op, -1),
-        reference_graph.position.get(reference.op, -1),
-    )
-    if (
-        position < 0
-        or reference_position < 0
-        or {target_graph.classes[position], reference_graph.classes[reference_position]}
-        - set(_PRODUCTS)
-    ):
+    position = target_graph.position.get(target.op, -1)
+    reference_position = reference_graph.position.get(reference.op, -1)
+    if position < 0 or reference_position < 0:
+        return None
+    if target_graph.classes[position] not in _PRODUCTS:
+        return None
+    if reference_graph.classes[reference_position] not in _PRODUCTS:
         return None
     adding_positions = _find_adding_ops(target_graph, target)
-    if (
-        not adding_positions
-        or not all(target_graph.has_other_origin(position, i) for i in adding_positions)
-        or _read_bias(target_graph, position) is not None
-    ):
+    if not adding_positions:
+        return None
+    if not all(target_graph.has_other_origin(position, i) for i in adding_positions):
+        return None
+    if _read_bias(target_graph, position) is not None:
         return None
     bias = _read_bias(reference_graph, reference_position)
     if bias is None:
@@ -105,7 +102,7 @@ def _find_moved_bias(
     return (exact or adding_positions)[0], bias
 
 
-def _find_adding_ops(graph: Graph, slot: Slot) -> list[int]:
+def _find_adding_ops(graph: SlotGraph, slot: Slot) -> list[int]:
     """The ops that read a slot, if all of them add or subtract a constant. A later constant may
     have been merged with the bias in one of several readers."""
     readers = graph.consumers.get(slot, [])
@@ -113,7 +110,7 @@ def _find_adding_ops(graph: Graph, slot: Slot) -> list[int]:
     return list(readers) if all_add else []
 
 
-def _read_bias(graph: Graph, position: int) -> NDArray[Any] | None:
+def _read_bias(graph: SlotGraph, position: int) -> NDArray[Any] | None:
     """The bias of a product: its 1-D parameter."""
     inputs = graph.ops[position].inputs
     for edge in inputs if len(inputs) > 2 else ():
@@ -124,14 +121,14 @@ def _read_bias(graph: Graph, position: int) -> NDArray[Any] | None:
     return None
 
 
-def _read_constant(graph: Graph, position: int) -> NDArray[Any] | None:
+def _read_constant(graph: SlotGraph, position: int) -> NDArray[Any] | None:
     edges = [e for e in graph.ops[position].inputs if e.role is Role.PARAMETER]
     if len(edges) != 1:
         return None
     return _read_values(graph, TensorKey(edges[0].op, edges[0].role, edges[0].index))
 
 
-def _read_values(graph: Graph, key: TensorKey) -> NDArray[Any] | None:
+def _read_values(graph: SlotGraph, key: TensorKey) -> NDArray[Any] | None:
     tensor = graph.side.run.tensor(key)
     if tensor is None or tensor.kept is not Kept.VALUES or tensor.quantization is not None:
         return None

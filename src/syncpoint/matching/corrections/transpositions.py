@@ -8,7 +8,7 @@ follows from the recorded axes, never from values alone.
 from __future__ import annotations
 
 from syncpoint.matching.evidence.downstream_agreement import is_downstream_equal
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.views import View
@@ -37,9 +37,8 @@ def pair_merged_transpositions(work: Workspace) -> None:
             view = _view_between(order, source[1]) if source is not None else None
             if view is None or target in work.to_reference:
                 continue
-            if work.fingerprints.are_equal(target, slot, view) and is_downstream_equal(
-                work, target
-            ):
+            is_equal = work.fingerprints.are_equal(target, slot, view)
+            if is_equal and is_downstream_equal(work, target):
                 candidates.append((target, view))
         if len(candidates) == 1:
             target, view = candidates[0]
@@ -74,31 +73,24 @@ def _unpair_wrong_axes(work: Workspace) -> None:
     equal through the view between those axes."""
     target_graph, reference_graph = work.graphs
     for target, reference in list(work.to_reference.items()):
-        if (
-            target_graph.class_of(target) != "transpose"
-            or reference_graph.class_of(reference) != "transpose"
-        ):
+        classes = target_graph.class_of(target), reference_graph.class_of(reference)
+        if classes != ("transpose", "transpose"):
             continue
         if work.view(target) or work.evidence_kind(target) is EvidenceKind.MAP:
             continue
         target_source = _trace_to_paired(target_graph, target, work.to_reference)
         reference_source = _trace_to_paired(reference_graph, reference, work.to_target)
-        if (
-            target_source is None
-            or reference_source is None
-            or work.to_reference[target_source[0]] != reference_source[0]
+        if target_source is None or reference_source is None:
+            continue
+        if work.to_reference[target_source[0]] != reference_source[0] or work.view(
+            target_source[0]
         ):
             continue
-        view = (
-            None
-            if work.view(target_source[0])
-            else _view_between(target_source[1], reference_source[1])
-        )
+        view = _view_between(target_source[1], reference_source[1])
         if not view or work.fingerprints.are_equal(target, reference):
             continue
-        if work.fingerprints.are_equal(target, reference, view) and is_downstream_equal(
-            work, target
-        ):
+        is_equal = work.fingerprints.are_equal(target, reference, view)
+        if is_equal and is_downstream_equal(work, target):
             work.unpair(target)
 
 
@@ -114,7 +106,7 @@ def _unpaired_transpositions(work: Workspace, side: int) -> list[Slot]:
 
 
 def _trace_to_paired(
-    graph: Graph, slot: Slot, paired: dict[Slot, Slot]
+    graph: SlotGraph, slot: Slot, paired: dict[Slot, Slot]
 ) -> tuple[Slot, tuple[int, ...]] | None:
     """The paired tensor before consecutive transpositions, and their combined axes."""
     rank = len(graph.shape(slot) or ())

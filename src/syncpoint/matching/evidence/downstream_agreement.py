@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 _MAX_OPS = 24
@@ -26,7 +26,7 @@ def _is_equal_or_unknown(work: Workspace, target: Slot) -> bool:
     return work.layouts.find_best_view(target, reference)[0] <= work.fingerprints.tolerance
 
 
-def _next_paired_slots(work: Workspace, graph: Graph, slot: Slot) -> Iterator[Slot]:
+def _next_paired_slots(work: Workspace, graph: SlotGraph, slot: Slot) -> Iterator[Slot]:
     waiting = list(graph.consumers.get(slot, ()))
     visited: set[int] = set()
     while waiting and len(visited) < _MAX_OPS:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Container
 
 from syncpoint.matching.corrections.moved_biases import find_slot_with_bias
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
@@ -160,7 +160,7 @@ def _find_equal_piece(work: Workspace, target: LoweredOp, reference: Slot) -> li
     return equal_pieces[0] if len(equal_pieces) == 1 else None
 
 
-def _split_pieces(graph: Graph, positions: list[int]) -> list[list[int]]:
+def _split_pieces(graph: SlotGraph, positions: list[int]) -> list[list[int]]:
     """Split a lowered op in two if its later ops depend on the earlier ones only through others."""
     span = positions[-1] - positions[0]
     if len(positions) < 3 or span < len(positions) or span > _MAX_SPAN_OPS:
@@ -222,14 +222,14 @@ def _pair_several_outputs(
         _explain_inner(work, reference, target.positions, outputs)
 
 
-def _outputs_leaving(graph: Graph, lowered: LoweredOp) -> list[Slot]:
+def _outputs_leaving(graph: SlotGraph, lowered: LoweredOp) -> list[Slot]:
     """The outputs of a lowered op that are read outside of it, or by no op."""
     group = set(lowered.positions)
     slots = (slot for position in lowered.positions for slot in graph.outputs(position))
     return [slot for slot in slots if _is_read_outside(graph, slot, group)]
 
 
-def _is_read_outside(graph: Graph, slot: Slot, group: set[int]) -> bool:
+def _is_read_outside(graph: SlotGraph, slot: Slot, group: set[int]) -> bool:
     """Whether a slot is read outside of a group of ops, or by no op."""
     readers = graph.consumers.get(slot)
     return not readers or any(reader not in group for reader in readers)
@@ -246,7 +246,7 @@ def _sort_by_number(slots: list[Slot]) -> list[Slot]:
 
 
 def _outputs_before_bias(
-    graph: Graph, position: int, target: LoweredOp, reference: LoweredOp
+    graph: SlotGraph, position: int, target: LoweredOp, reference: LoweredOp
 ) -> list[Slot]:
     """The slots of a product before its bias, and their copies, if an op that reads them has the
     same origin and adds the bias. Empty if no such op follows."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.matching.fingerprints import choose_by_margin
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.matchers.output_ops import pair_by_model_output
 from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
@@ -39,7 +39,7 @@ class StructureMatcher:
         return ()
 
 
-def _with_bias(graph: Graph, slot: Slot) -> Slot:
+def _with_bias(graph: SlotGraph, slot: Slot) -> Slot:
     """The slot with the bias of a product, if another op adds it; else the slot itself."""
     position = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
     return next(iter(graph.results(position)), slot) if position in graph.completed else slot
@@ -107,7 +107,7 @@ class EdgeWalk:
             slot = graph.root(graph.reads[position][0])
         return slot
 
-    def _readers_by_root(self, graph: Graph) -> dict[Slot, list[int]]:
+    def _readers_by_root(self, graph: SlotGraph) -> dict[Slot, list[int]]:
         side = self.graphs.index(graph)
         readers: dict[Slot, list[int]] = {}
         for position, reads in enumerate(graph.reads):
@@ -134,11 +134,9 @@ class EdgeWalk:
     def _file(self, side: int, position: int) -> None:
         """File an op under its inputs once all of them are paired."""
         graph = self.graphs[side]
-        if (
-            position in self._filed[side]
-            or not graph.live[position]
-            or position in graph.completing
-        ):
+        if position in self._filed[side] or position in graph.completing:
+            return
+        if not graph.live[position]:
             return
         labels = [self._labels[side].get(self.root(side, slot)) for slot in graph.reads[position]]
         if None in labels:
@@ -231,30 +229,22 @@ class EdgeWalk:
             self.graphs[TARGET].ops[target].key, self.graphs[REFERENCE].ops[reference].key
         ):
             return False
-        target_slots, reference_slots = (
-            self.graphs[TARGET].results(target),
-            self.graphs[REFERENCE].results(reference),
-        )
+        target_graph, reference_graph = self.graphs
         kind = EvidenceKind.STRUCTURE
-        has_paired = False
-        if (
-            target in self.graphs[TARGET].completed
-            and reference in self.graphs[REFERENCE].completed
-        ):
+        if target in target_graph.completed and reference in reference_graph.completed:
             # Both sides have the product without bias: it is a pair of its own.
-            inner = [
-                graph.outputs(position)[:1]
-                for graph, position in zip(self.graphs, (target, reference), strict=True)
-            ]
-            for slot, reference_slot in zip(*inner, strict=False):
-                self.work.pair(slot, reference_slot, evidence, confidence, kind=kind)
-        for slot in target_slots:
-            reference_slot = next((s for s in reference_slots if s.index == slot.index), None)
-            if reference_slot is not None and self.work.pair(
-                slot, reference_slot, evidence, confidence, kind=kind
-            ):
+            products = target_graph.outputs(target)[:1], reference_graph.outputs(reference)[:1]
+            for target_slot, reference_slot in zip(*products, strict=False):
+                self.work.pair(target_slot, reference_slot, evidence, confidence, kind=kind)
+        has_paired = False
+        by_index = {slot.index: slot for slot in reversed(reference_graph.results(reference))}
+        for slot in target_graph.results(target):
+            partner = by_index.get(slot.index)
+            if partner is None:
+                continue
+            if self.work.pair(slot, partner, evidence, confidence, kind=kind):
                 has_paired = True
-                self._label_pair(slot, reference_slot)
+                self._label_pair(slot, partner)
         return has_paired
 
     def _pair_inputs(self) -> bool:
@@ -262,51 +252,38 @@ class EdgeWalk:
         has_paired = False
         target_graph, reference_graph = self.graphs
         for target, reference in list(self.work.to_reference.items()):
-            target_position, reference_position = (
-                target_graph.position.get(target.op, -1),
-                reference_graph.position.get(reference.op, -1),
-            )
-            if (
-                target_position < 0
-                or reference_position < 0
-                or target_graph.classes[target_position]
-                != reference_graph.classes[reference_position]
-            ):
-                continue
-            if len(target_graph.reads[target_position]) != len(
-                reference_graph.reads[reference_position]
-            ):
-                continue
-            input_roots = [
-                (self.root(TARGET, target_slot), self.root(REFERENCE, reference_slot))
-                for target_slot, reference_slot in zip(
-                    target_graph.reads[target_position],
-                    reference_graph.reads[reference_position],
-                    strict=True,
-                )
-            ]
-            unlabeled = [roots for roots in input_roots if self._is_unlabeled(*roots)]
-            if target_graph.classes[target_position] in COMMUTATIVE and len(unlabeled) != 1:
-                continue
-            for target_slot, reference_slot in (
-                (_with_bias(target_graph, target_slot), _with_bias(reference_graph, reference_slot))
-                for target_slot, reference_slot in unlabeled
-            ):
-                if not (
-                    self.work.is_free(TARGET, target_slot)
-                    and self.work.is_free(REFERENCE, reference_slot)
-                ):
+            for roots in self._unlabeled_inputs(target, reference):
+                slot = _with_bias(target_graph, roots[0])
+                other = _with_bias(reference_graph, roots[1])
+                if target_graph.kind_of(slot) != reference_graph.kind_of(other):
                     continue
-                if target_graph.kind_of(target_slot) != reference_graph.kind_of(
-                    reference_slot
-                ) or target_graph.count(target_slot) != reference_graph.count(reference_slot):
+                if target_graph.count(slot) != reference_graph.count(other):
                     continue
-                if self.work.pair(
-                    target_slot, reference_slot, "same kind, read by paired ops", 0.8
-                ):
-                    self._label_pair(target_slot, reference_slot)
+                if self.work.pair(slot, other, "same kind, read by paired ops", 0.8):
+                    self._label_pair(slot, other)
                     has_paired = True
         return has_paired
+
+    def _unlabeled_inputs(self, target: Slot, reference: Slot) -> list[tuple[Slot, Slot]]:
+        """The roots of the inputs of two paired ops of one class, where neither has a label."""
+        target_graph, reference_graph = self.graphs
+        target_position = target_graph.position.get(target.op, -1)
+        reference_position = reference_graph.position.get(reference.op, -1)
+        if target_position < 0 or reference_position < 0:
+            return []
+        kind = target_graph.classes[target_position]
+        target_reads = target_graph.reads[target_position]
+        reference_reads = reference_graph.reads[reference_position]
+        if kind != reference_graph.classes[reference_position]:
+            return []
+        if len(target_reads) != len(reference_reads):
+            return []
+        roots = [
+            (self.root(TARGET, slot), self.root(REFERENCE, other))
+            for slot, other in zip(target_reads, reference_reads, strict=True)
+        ]
+        unlabeled = [pair for pair in roots if self._is_unlabeled(*pair)]
+        return [] if kind in COMMUTATIVE and len(unlabeled) != 1 else unlabeled
 
     def _match_by_parameters(
         self, targets: list[int], references: list[int]

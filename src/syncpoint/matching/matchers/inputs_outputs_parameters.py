@@ -21,36 +21,36 @@ class BoundaryMatcher:
             target = [t for t in matching.target.others if t.key.role is role]
             reference = [t for t in matching.reference.others if t.key.role is role]
             if role in (Role.PARAMETER, Role.STATE):
-                yield from _by_inner_name(target, reference, role)
+                yield from _pair_by_inner_name(target, reference, role)
             if role is Role.MODEL_OUTPUT:
-                yield from _by_path(target, reference)
+                yield from _pair_by_path(target, reference)
             else:
-                yield from _by_name(target, reference, role)
+                yield from _pair_by_name(target, reference, role)
             if role is Role.PARAMETER:
                 continue
             free_targets, free_references = _free_tensors(matching, target, reference)
             if role is Role.STATE:
-                yield from _by_exported_name(free_targets, free_references)
+                yield from _pair_by_exported_name(free_targets, free_references)
                 free_targets, free_references = _free_tensors(matching, target, reference)
-            yield from _by_position(free_targets, free_references, role)
+            yield from _pair_by_position(free_targets, free_references, role)
 
 
-def _by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
+def _pair_by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
     by_name = {(str(r.key.op), r.key.index, r.key.part): r for r in reference}
-    if len(_constants(target)) != len(_constants(reference)):
+    if len(_numbered_constants(target)) != len(_numbered_constants(reference)):
         # Constants are numbered: one more or less shifts all names.
-        target = [t for t in target if t not in _constants(target)]
+        target = [t for t in target if t not in _numbered_constants(target)]
     for tensor in target:
         partner = by_name.get((str(tensor.key.op), tensor.key.index, tensor.key.part))
         if partner is not None:
             yield SyncPoint(tensor.key, partner.key, f"{role} of the same name", confidence=1.0)
 
 
-def _by_inner_name(
+def _pair_by_inner_name(
     target: list[Tensor], reference: list[Tensor], role: Role
 ) -> Iterator[SyncPoint]:
     """Pair tensors of the same shape by name without the prefix of a wrapper on one side."""
-    constants = {t.key for t in (*_constants(target), *_constants(reference))}
+    constants = {t.key for t in (*_numbered_constants(target), *_numbered_constants(reference))}
     by_name = {(r.key.op.op, r.key.index, r.key.part): r for r in reference}
     names = unwrap_names(
         {t.key.op.op for t in target if t.key not in constants},
@@ -69,13 +69,14 @@ def _by_inner_name(
 def _free_tensors(
     matching: Matching, target: list[Tensor], reference: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors of both sides that are not paired yet."""
     return (
         [t for t in target if matching.free_target(t.key)],
         [r for r in reference if matching.free_reference(r.key)],
     )
 
 
-def _by_exported_name(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
+def _pair_by_exported_name(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
     """Pair states if one side has the buffer names of torch.export: `b_layers_0_cache` is
     `layers.0.cache`."""
     by_name: dict[tuple[str, int, Part], list[Tensor]] = {}
@@ -92,11 +93,12 @@ def _by_exported_name(target: list[Tensor], reference: list[Tensor]) -> Iterator
                 break
 
 
-def _constants(tensors: list[Tensor]) -> list[Tensor]:
+def _numbered_constants(tensors: list[Tensor]) -> list[Tensor]:
+    """The constants that torch.export names by number."""
     return [t for t in tensors if t.key.op.op.startswith(("lifted_tensor_", "_tensor_constant"))]
 
 
-def _by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
+def _pair_by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
     """Pair model outputs by their path, such as `out["logits"]`."""
     by_path = {(r.name, r.key.part): r for r in reference if r.name}
     for tensor in target:
@@ -107,7 +109,9 @@ def _by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoin
             )
 
 
-def _by_position(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
+def _pair_by_position(
+    target: list[Tensor], reference: list[Tensor], role: Role
+) -> Iterator[SyncPoint]:
     """Pair by position if both sides have as many tensors: one more or less would shift them all.
     States must also have the same shapes in the same order, since many are alike."""
     parts = {t.key.part for t in target} & {r.key.part for r in reference}

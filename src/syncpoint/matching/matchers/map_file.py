@@ -80,7 +80,7 @@ class MapFile:
         """Read a map from plain data."""
         if not isinstance(content, dict):
             raise FormatError(
-                f"{where} must be a mapping with the keys {_list_text(_KEYS)}, not a"
+                f"{where} must be a mapping with the keys {_list_text(_KEYS)}, but is of type"
                 f" {type(content).__name__}",
                 cure=_CURE,
             )
@@ -181,15 +181,15 @@ class MapMatcher:
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
         """Refuse ignored tensors first, so that no later matcher pairs them."""
         for side, run in (("target", matching.target), ("reference", matching.reference)):
-            self._ignore(matching, side, run)
+            self._refuse_ignored(matching, side, run)
         for axis_names in self.map_file.dims:
             _name_axes(getattr(matching, axis_names.side), axis_names)
         for pin in self.map_file.pins:
-            yield from self._pin(matching, pin)
+            yield from self._pair_pinned(matching, pin)
 
-    def _ignore(self, matching: Matching, side: str, run: Side) -> None:
+    def _refuse_ignored(self, matching: Matching, side: str, run: Side) -> None:
         for op in run.ops:
-            names = _names(op)
+            names = _names_of(op)
             pattern = next(
                 (p for p in self.map_file.ignore if any(p.fullmatch(n) for n in names)), None
             )
@@ -199,10 +199,10 @@ class MapMatcher:
                 reason = Reason(ReasonCode.EXCLUDED, f"ignored by {pattern.pattern!r}")
                 matching.refuse(side, tensor.key, reason)
 
-    def _pin(self, matching: Matching, pin: Pin) -> Iterator[SyncPoint]:
+    def _pair_pinned(self, matching: Matching, pin: Pin) -> Iterator[SyncPoint]:
         has_target = False
-        for target, name in _targets(matching.target, pin):
-            reference = _find(matching.reference, name)
+        for target, name in _find_targets(matching.target, pin):
+            reference = _find_op(matching.reference, name)
             if reference is None:
                 raise InputError(
                     f"the map pins {pin.target!r} to {name!r}, but the reference has no op or"
@@ -226,10 +226,10 @@ def _name_axes(side: Side, axis_names: AxisNames) -> None:
     ops = {op.key: op for op in side.run.ops}
     has_match = False
 
-    def with_names(tensor: Tensor) -> Tensor:
+    def name_axes(tensor: Tensor) -> Tensor:
         nonlocal has_match
         op = ops.get(tensor.key.op)
-        names = {tensor.key.op.op, tensor.name} | (_names(op) if op is not None else set())
+        names = {tensor.key.op.op, tensor.name} | (_names_of(op) if op is not None else set())
         if len(tensor.shape) != len(axis_names.dims.axes):
             return tensor
         if not any(axis_names.pattern.fullmatch(name) for name in names):
@@ -238,36 +238,37 @@ def _name_axes(side: Side, axis_names: AxisNames) -> None:
         axis_names.dims.check(tensor.shape)
         return tensor if tensor.layout else replace_fields(tensor, layout=str(axis_names.dims))
 
-    side.outputs = {key: [with_names(t) for t in tensors] for key, tensors in side.outputs.items()}
-    side.others = [with_names(tensor) for tensor in side.others]
+    side.outputs = {key: [name_axes(t) for t in tensors] for key, tensors in side.outputs.items()}
+    side.others = [name_axes(tensor) for tensor in side.others]
     if not has_match:
         raise InputError(
             f"the map names the axes {str(axis_names.dims)!r}, but no tensor of the"
-            f" {axis_names.side} matches {axis_names.pattern.pattern!r} and has as many axes",
+            f" {axis_names.side} matches {axis_names.pattern.pattern!r} and has"
+            f" {len(axis_names.dims.axes)} axes",
             cure=_INSPECT_CURE,
         )
 
 
-def _names(op: Op) -> set[str]:
+def _names_of(op: Op) -> set[str]:
     """The names by which a map may refer to an op."""
     return {op.key.op, str(op.key)} | ({op.module} if op.module else set())
 
 
-def _targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
+def _find_targets(side: Side, pin: Pin) -> Iterator[tuple[OpKey, str]]:
     if pin.pattern is None:
-        key = _find(side, pin.target)
+        key = _find_op(side, pin.target)
         if key is not None:
             yield key, pin.reference
         return
     for op in side.ops:
-        for name in sorted(_names(op)):
+        for name in sorted(_names_of(op)):
             name_match = pin.pattern.fullmatch(name)
             if name_match:
                 yield op.key, pin.pattern.expand(name_match, pin.reference)
                 break
 
 
-def _find(side: Side, name: str) -> OpKey | None:
+def _find_op(side: Side, name: str) -> OpKey | None:
     """The op of that name; for the name of a module, the last op that the module executed."""
     by_name = [op.key for op in side.ops if name in (op.key.op, str(op.key))]
     if by_name:

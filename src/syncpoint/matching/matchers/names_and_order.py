@@ -245,20 +245,13 @@ def _drop_conflicting_names(
 ) -> tuple[Pairs, _OpsBySide]:
     """Drop pairs of dumps by order that their names contradict: `act_1` with `act_0` while the
     other side has an `act_1` too."""
-    target_keys, reference_keys = (
-        {op.reference_key for op in target},
-        {op.reference_key for op in reference},
-    )
+    target_keys = {op.reference_key for op in target}
+    reference_keys = {op.reference_key for op in reference}
     consistent, doubtful = [], (set[OpKey](), set[OpKey]())
     for t, r in pairs:
-        reference_key = t.reference_key, r.reference_key
-        has_namesake = reference_key[0] in reference_keys or reference_key[1] in target_keys
-        if (
-            not t.has_type
-            and not r.has_type
-            and reference_key[0] != reference_key[1]
-            and has_namesake
-        ):
+        has_namesake = t.reference_key in reference_keys or r.reference_key in target_keys
+        has_types = t.has_type or r.has_type
+        if not has_types and t.reference_key != r.reference_key and has_namesake:
             doubtful[0].add(t.key)
             doubtful[1].add(r.key)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from syncpoint.matching.graph import Graph, Slot
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import is_classified, op_class
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
 from syncpoint.matching.workspace import Workspace
@@ -54,7 +54,7 @@ def pair_by_model_output(work: Workspace) -> bool:
     return is_paired
 
 
-def _producer_of(graph: Graph, op: OpKey) -> tuple[Slot, str, int] | None:
+def _producer_of(graph: SlotGraph, op: OpKey) -> tuple[Slot, str, int] | None:
     """The only output of an op, the kind of op that computes it (before views; `matmul` or `conv`
     for the add of its bias), and its number of elements."""
     position = graph.position.get(op, -1)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from syncpoint.matching.evidence.lowered_ops import LoweredOp, pair_completed_op
 from syncpoint.matching.evidence.numbered_modules import find_module_names
 from syncpoint.matching.evidence.source_lines import Call, are_nested, is_located, source_call_of
-from syncpoint.matching.graph import Graph
+from syncpoint.matching.graph import SlotGraph
 from syncpoint.matching.op_kinds import class_of_name, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
@@ -75,7 +75,7 @@ class _OpsByCall:
 
 
 def _group_by_call(
-    graph: Graph, merges: bool, modules: Mapping[str, str] = MappingProxyType({})
+    graph: SlotGraph, merges: bool, modules: Mapping[str, str] = MappingProxyType({})
 ) -> dict[Call, list[LoweredOp]]:
     """Group ops by call. With `merges`, ops of one call and origin are one lowered op."""
     by_call: dict[Call, list[LoweredOp]] = {}

@@ -72,15 +72,14 @@ class ValueMatcher:
                 close, evidence, confidence = alike, "equal values, same kind and shape", 0.8
             elif margin < inf:
                 evidence = f"equal values, the next {margin:.0f}x further away"
-            if not index.is_mutual(close[0], reference) or not _operands_agree(
-                work, close[0], reference
-            ):
+            is_mutual = index.is_mutual(close[0], reference)
+            if not is_mutual or not _operands_agree(work, close[0], reference):
                 doubtful.append((close[0], reference))
                 continue
             if (close[0], reference) in index.confirmed:
                 evidence += ", on a second input too"
             pair_count += work.pair(close[0], reference, evidence, confidence)
-        for slot, other in index.denied:
+        for slot, other in index.rejected:
             _explain_ambiguous(work, TARGET, slot, _FIRST_INPUT_ONLY)
             _explain_ambiguous(work, REFERENCE, other, _FIRST_INPUT_ONLY)
         for slot, other in doubtful:
@@ -98,7 +97,6 @@ class _FingerprintIndex:
         free_slots = [_free_slots_by_size(work, side) for side in (TARGET, REFERENCE)]
         common = free_slots[0].keys() & free_slots[1].keys()
         self._cells: dict[tuple[int, ...], list[Slot]] = {}
-        self._order: list[Slot] = []
         self._samples: tuple[dict[Slot, Sample], dict[Slot, Sample]] = ({}, {})
         for side in (TARGET, REFERENCE):
             for count in common:
@@ -109,7 +107,7 @@ class _FingerprintIndex:
         for slot, sample in self._samples[TARGET].items():
             self._cells.setdefault(self._cell_of(sample), []).append(slot)
         self.confirmed: set[tuple[Slot, Slot]] = set()
-        self.denied: list[tuple[Slot, Slot]] = []
+        self.rejected: list[tuple[Slot, Slot]] = []
         """Equal on the first input, but not on the second."""
         self._candidates: dict[Slot, list[tuple[float, Slot]]] = {}
         self._candidates_of_target: dict[Slot, list[tuple[float, Slot]]] = {}
@@ -149,7 +147,7 @@ class _FingerprintIndex:
             if agrees:
                 self.confirmed.add((slot, reference))
             if agrees is False:
-                self.denied.append((slot, reference))
+                self.rejected.append((slot, reference))
             else:
                 confirmed.append((distance, slot))
         return confirmed
@@ -236,21 +234,17 @@ def _long_axes(shape: tuple[int, ...] | None) -> tuple[int, ...]:
 def _operands_agree(work: Workspace, target: Slot, reference: Slot) -> bool:
     """Whether the sources of both are not paired with others."""
     target_graph, reference_graph = work.graphs
-    positions = target_graph.position[target.op], reference_graph.position[reference.op]
-    sources = (
-        [
-            target_graph.sources_behind(positions[0], work.to_reference),
-            reference_graph.sources_behind(positions[1], work.to_target),
-        ]
-        if target_graph.has_edges and reference_graph.has_edges
-        else [None, None]
-    )
-    if sources[0] is None or sources[1] is None:
+    if not (target_graph.has_edges and reference_graph.has_edges):
         return True
-    expected_roots = {
-        reference_graph.root(work.to_reference[s]) for s in sources[0] if s in work.to_reference
-    }
-    reference_roots = {reference_graph.root(s) for s in sources[1] if s in work.to_target}
+    target_position = target_graph.position[target.op]
+    reference_position = reference_graph.position[reference.op]
+    target_sources = target_graph.sources_behind(target_position, work.to_reference)
+    reference_sources = reference_graph.sources_behind(reference_position, work.to_target)
+    if target_sources is None or reference_sources is None:
+        return True
+    partners = (work.to_reference[slot] for slot in target_sources if slot in work.to_reference)
+    expected_roots = {reference_graph.root(slot) for slot in partners}
+    reference_roots = {reference_graph.root(s) for s in reference_sources if s in work.to_target}
     return not expected_roots or not reference_roots or bool(expected_roots & reference_roots)
 
 

@@ -29,12 +29,12 @@ from syncpoint.runtimes.coreai.load_asset import (
     private_attribute,
     specialize,
 )
-from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.environment import describe_environment
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
-from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_of_step
+from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_for_step
 
 _CPU = "CPU interpreter"
 _NOT_EXERCISED = (
@@ -118,7 +118,7 @@ class CoreAISession(BaseSession):
         totals = self.totals(recorder)
         assert isinstance(totals, _StateTotals)
         if self._options["steps"]:
-            recorder = recorder_of_step(recorder)
+            recorder = recorder_for_step(recorder)
         given, notes = bind(inputs, self.inputs(), f"{self.name}:{self._function}")
         states, more = self._initial(given, totals)
         for note in (*notes, *more, *self._notes()):
@@ -129,7 +129,7 @@ class CoreAISession(BaseSession):
             options={**self._options, "function": self._function},
             device=self._device,
             fusion="as-executed",
-            environment=environment_with(**{"coreai-core": version("coreai-core")}),
+            environment=describe_environment(**{"coreai-core": version("coreai-core")}),
         )
         fed = {name: given[name] for name in given if name not in states}
         record_inputs(recorder, fed, states, frozenset(given))

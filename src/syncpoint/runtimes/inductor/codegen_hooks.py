@@ -1,10 +1,10 @@
-"""Makes inductor's generated code show every buffer it keeps, without changing what it fuses.
+"""Patches inductor's code generation so that the code shows every buffer, with unchanged fusion.
 
-PyTorch has a hook for intermediate values (`generate_intermediate_hooks`), but on the CPU it is
-emitted for few extern kernels only. The lines that call it are added here where the wrapper code
-of any kernel is written: they come after the kernel's own call, so that neither fusion nor memory
-planning sees them. These places are private to torch, so they are looked for before they are
-used; what does not exist in another version is said, with the ways around it.
+PyTorch has a hook for intermediate values (`generate_intermediate_hooks`), but on the CPU only few
+extern kernels call it. Here each kernel gets such a call in the wrapper code, after its own call,
+so that neither fusion nor memory planning changes. The patched functions are private to torch. So
+they are checked before use; a version without them is refused with a message that names the
+alternatives.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from torch.fx import GraphModule, Node
 
 from syncpoint.errors import Unsupported
 
-_FALLBACK = "use --set backend=aot_eager, or --set fusion=unfused, which need none of it"
+_FALLBACK_CURE = "use --set backend=aot_eager or --set fusion=unfused"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """A piece of memory that generated code keeps."""
+    """A buffer in memory that generated code writes."""
 
     name: str
     kernel: str
     """The function that wrote it: `cpp_fused_relu_view_4`, `extern_kernels.addmm`."""
     origin: str
-    """The node whose value it holds as inductor says; "" where it says none."""
+    """The node whose value it holds, according to inductor; "" where unknown."""
     origins: tuple[str, ...]
-    """Nodes that went into its value, also those that other kernels computed."""
+    """Nodes that contribute to its value, also those that other kernels compute."""
     computes: tuple[str, ...]
-    """Nodes that its kernel computes, as far as inductor says."""
+    """Nodes that its kernel computes, according to inductor."""
     reads: tuple[str, ...]
     """Buffers and graph inputs that its kernel reads."""
 
 
 @dataclass
-class Generated:
-    """What is known of one graph after it was compiled."""
+class GeneratedGraph:
+    """One graph after compilation: the lowered graph and its buffers."""
 
     module: GraphModule | None = None
     """The graph that was lowered, after all passes."""
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
 
-class Emitter:
-    """Adds the calls while code is generated, and keeps what they stand for."""
+class HookEmitter:
+    """Adds hook calls while code is generated, and stores the buffers they show."""
 
     def __init__(self) -> None:
-        self.generated = Generated()
+        self.generated = GeneratedGraph()
 
     def emit(
         self,
@@ -63,115 +63,121 @@ class Emitter:
         reads: tuple[str, ...],
         writes: tuple[str, ...] = (),
     ) -> None:
-        """Add a call that shows `name`, after the line that fills it. `writes` are all buffers
-        of a fused kernel, those too that live in it alone."""
+        """Add a call that shows the buffer `name`, after the line that fills it.
+
+        `writes` are all buffers of a fused kernel, with those that exist only inside it.
+        """
         from torch._inductor.virtualized import V
 
         graph: Any = V.graph
         if self.generated.module is None:
             self.generated.module = graph.module
         elif self.generated.module is not graph.module:
-            return  # a sub-graph: its buffers have names of their own
+            return  # a sub-graph, whose buffers have other names
         buffer = graph.try_get_buffer(name)
         origin = buffer.get_origin_node() if buffer is not None else None
-        inside = {n for written in writes for n in _origins(graph.try_get_buffer(written))}
-        ordered = {node.name: i for i, node in enumerate(graph.module.graph.nodes)}
+        computed_names = {
+            n for written in writes for n in _origin_names(graph.try_get_buffer(written))
+        }
+        position_by_name = {node.name: i for i, node in enumerate(graph.module.graph.nodes)}
 
         def in_order(names: Iterable[str]) -> tuple[str, ...]:
-            return tuple(sorted(names, key=lambda n: ordered.get(n, -1)))
+            return tuple(sorted(names, key=lambda n: position_by_name.get(n, -1)))
 
         self.generated.buffers[name] = Buffer(
             name=name,
             kernel=kernel,
             origin=origin.name if isinstance(origin, Node) else "",
-            origins=in_order(_origins(buffer)),
-            computes=in_order(inside),
+            origins=in_order(_origin_names(buffer)),
+            computes=in_order(computed_names),
             reads=reads,
         )
         wrapper.writeline(f"run_intermediate_hooks({name!r}, {name})")
 
 
 @contextlib.contextmanager
-def emitting(emitter: Emitter) -> Iterator[None]:
-    """While this is open, what inductor generates shows its buffers to the intermediate hook."""
+def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
+    """Patch inductor: code generated in this context shows its buffers to the hook."""
     from torch._inductor.codegen import cpp, cpp_template_kernel, wrapper
     from torch._inductor.ir import Layout, MutationLayoutSHOULDREMOVE
 
     python_wrapper = wrapper.PythonWrapperCodegen
 
-    def fused(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_fused_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_kernel(self: Any, wrapper: Any, kernel_name: str, *more: Any) -> Any:
             result = original(self, wrapper, kernel_name, *more)
-            reads, writes = _reads(self.args), _writes(self.args)
-            for name in _filled(self.args):
+            reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
+            for name in _find_filled_buffers(self.args):
                 emitter.emit(wrapper, name, kernel_name, reads, writes)
             return result
 
         return call_kernel
 
-    def template(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_template_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_kernel(self: Any, name: str, node: Any) -> Any:
             from torch._inductor.virtualized import V
 
             result = original(self, name, node)
-            for out in _filled(self.args):
-                reads, writes = _reads(self.args), _writes(self.args)
+            for out in _find_filled_buffers(self.args):
+                reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
                 emitter.emit(V.graph.wrapper_code, out, name, reads, writes)
             return result
 
         return call_kernel
 
-    def out(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_extern_out(original: Callable[..., Any]) -> Callable[..., Any]:
         def helper(self: Any, kernel: str, out: str, *more: Any, **named: Any) -> Any:
             from torch._inductor.virtualized import V
 
             result = original(self, kernel, out, *more, **named)
-            emitter.emit(self, out, kernel, _names_read(V.graph.try_get_buffer(out)))
+            emitter.emit(self, out, kernel, _find_extern_reads(V.graph.try_get_buffer(out)))
             return result
 
         return helper
 
-    def alloc(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_extern_alloc(original: Callable[..., Any]) -> Callable[..., Any]:
         def helper(self: Any, extern_kernel: Any, args: Any) -> Any:
             result = original(self, extern_kernel, args)
             layout = extern_kernel.layout
             writes_elsewhere = isinstance(layout, MutationLayoutSHOULDREMOVE)
             if isinstance(layout, Layout) and not writes_elsewhere:
                 kernel = str(extern_kernel.get_kernel_name())
-                emitter.emit(self, extern_kernel.get_name(), kernel, _names_read(extern_kernel))
+                emitter.emit(
+                    self, extern_kernel.get_name(), kernel, _find_extern_reads(extern_kernel)
+                )
             return result
 
         return helper
 
-    def several(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_multi_output(original: Callable[..., Any]) -> Callable[..., Any]:
         def multi_output(self: Any, node: Any) -> Any:
             result = original(self, node)
             maker = node.inputs[0]
             if isinstance(node.layout, Layout) and hasattr(maker, "get_kernel_name"):
                 kernel = str(maker.get_kernel_name())
-                emitter.emit(self, node.get_name(), kernel, _names_read(maker))
+                emitter.emit(self, node.get_name(), kernel, _find_extern_reads(maker))
             return result
 
         return multi_output
 
-    places: list[tuple[type, str, Callable[..., Any]]] = [
-        (cpp.KernelGroup, "call_kernel", fused),
-        (cpp_template_kernel.CppTemplateKernel, "call_kernel", template),
-        (python_wrapper, "_generate_extern_kernel_out_helper", out),
-        (python_wrapper, "_generate_extern_kernel_alloc_helper", alloc),
-        (python_wrapper, "codegen_multi_output", several),
+    patches: list[tuple[type, str, Callable[..., Any]]] = [
+        (cpp.KernelGroup, "call_kernel", wrap_fused_kernel),
+        (cpp_template_kernel.CppTemplateKernel, "call_kernel", wrap_template_kernel),
+        (python_wrapper, "_generate_extern_kernel_out_helper", wrap_extern_out),
+        (python_wrapper, "_generate_extern_kernel_alloc_helper", wrap_extern_alloc),
+        (python_wrapper, "codegen_multi_output", wrap_multi_output),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     try:
-        for owner, name, wrap in places:
+        for owner, name, wrap in patches:
             setattr(owner, name, wrap(getattr(owner, name)))
         yield
     finally:
-        for owner, name, original in before:
+        for owner, name, original in originals:
             setattr(owner, name, original)
 
 
-_PLACES = (
+_REQUIRED_INTERNALS = (
     ("torch._inductor.codegen.cpp", "KernelGroup.call_kernel", ("wrapper", "kernel_name")),
     (
         "torch._inductor.codegen.cpp_template_kernel",
@@ -196,77 +202,80 @@ _PLACES = (
     ("torch._inductor.compile_fx", "compile_fx", ("model_", "example_inputs_", "inner_compile")),
     ("torch._inductor.compile_fx", "compile_fx_inner", ()),
 )
-"""Where in torch something is taken hold of, and what its parameters must begin with."""
+"""Functions of torch that the capture uses, and the first parameters they must have."""
 
 
-def probe() -> None:
-    """Raise if this torch is not made as the capture of compiled code needs it."""
+def check_torch_internals() -> None:
+    """Raise Unsupported if this torch lacks what the capture of compiled code needs."""
     import importlib
 
-    # Its modules import each other in circles; this one is a way in.
+    # The modules import each other in circles; importing this one first works.
     importlib.import_module("torch._inductor.compile_fx")
-    for module, path, parameters in _PLACES:
+    for module, path, parameters in _REQUIRED_INTERNALS:
         try:
-            found: Any = importlib.import_module(module)
+            target: Any = importlib.import_module(module)
             for name in path.split("."):
-                found = getattr(found, name)
+                target = getattr(target, name)
         except (ImportError, AttributeError):
-            raise _unlike(f"no {module}.{path}") from None
+            raise _unsupported_torch(f"no {module}.{path}") from None
         if not parameters:
             continue
-        known = [p for p in inspect.signature(found).parameters if p != "self"]
-        if tuple(known[: len(parameters)]) != parameters:
-            raise _unlike(f"{module}.{path} takes {', '.join(known)}")
+        parameter_names = [p for p in inspect.signature(target).parameters if p != "self"]
+        if tuple(parameter_names[: len(parameters)]) != parameters:
+            raise _unsupported_torch(f"{module}.{path} takes {', '.join(parameter_names)}")
 
 
-def _unlike(found: str) -> Unsupported:
+def _unsupported_torch(difference: str) -> Unsupported:
     return Unsupported(
-        "a torch whose inductor can be watched, such as 2.13",
-        f"torch {torch.__version__}: {found}",
-        _FALLBACK,
+        f"the inductor of torch {torch.__version__} cannot be watched, as that of 2.13 can:"
+        f" {difference}",
+        cure=_FALLBACK_CURE,
     )
 
 
-def _filled(args: Any) -> list[str]:
-    """The buffers that a fused kernel leaves behind. One that was to be written in place and lives
-    in the kernel alone is not written: its memory still holds what was there before."""
+def _find_filled_buffers(args: Any) -> list[str]:
+    """The buffers that exist after a fused kernel.
+
+    A buffer that was to be written in place and exists only inside the kernel is not written: its
+    memory still holds the old value.
+    """
     from torch._inductor.virtualized import V
 
     graph: Any = V.graph
-    gone = {*graph.removed_buffers, *graph.inplaced_to_remove}
-    return [name for name in args.live_output_buffers() if name not in gone]
+    removed_names = {*graph.removed_buffers, *graph.inplaced_to_remove}
+    return [name for name in args.live_output_buffers() if name not in removed_names]
 
 
-def _reads(args: Any) -> tuple[str, ...]:
-    """The buffers and graph inputs that a fused kernel is given, written ones included."""
-    found = dict.fromkeys(args.input_buffers)
+def _find_read_buffers(args: Any) -> tuple[str, ...]:
+    """The buffers and graph inputs that a fused kernel reads, with those written in place."""
+    names = dict.fromkeys(args.input_buffers)
     for inplaced in args.inplace_buffers.values():
-        names = getattr(inplaced, "other_names", None)
-        if names:
-            found[names[0]] = None
-    return tuple(found)
+        inplaced_names = getattr(inplaced, "other_names", None)
+        if inplaced_names:
+            names[inplaced_names[0]] = None
+    return tuple(names)
 
 
-def _writes(args: Any) -> tuple[str, ...]:
-    """All buffers that a fused kernel fills, those too that never leave it."""
-    found = dict.fromkeys(args.output_buffers)
+def _find_written_buffers(args: Any) -> tuple[str, ...]:
+    """All buffers that a fused kernel fills, with those that exist only inside it."""
+    names = dict.fromkeys(args.output_buffers)
     for inplaced in args.inplace_buffers.values():
-        found.update(dict.fromkeys(getattr(inplaced, "other_names", ())[1:]))
-    return tuple(found)
+        names.update(dict.fromkeys(getattr(inplaced, "other_names", ())[1:]))
+    return tuple(names)
 
 
-def _origins(buffer: Any) -> set[str]:
+def _origin_names(buffer: Any) -> set[str]:
     return {node.name for node in getattr(buffer, "origins", None) or ()}
 
 
-def _names_read(kernel: Any) -> tuple[str, ...]:
-    """The buffers and graph inputs that an extern kernel is given."""
-    found: dict[str, None] = {}
-    waiting = list(getattr(kernel, "inputs", None) or ())
-    for value in waiting:
+def _find_extern_reads(kernel: Any) -> tuple[str, ...]:
+    """The buffers and graph inputs that an extern kernel reads."""
+    names: dict[str, None] = {}
+    pending = list(getattr(kernel, "inputs", None) or ())
+    for value in pending:
         if isinstance(value, (list, tuple)):
-            waiting.extend(value)
+            pending.extend(value)
         else:
             with contextlib.suppress(AttributeError, NotImplementedError):
-                found[value.get_name()] = None
-    return tuple(found)
+                names[value.get_name()] = None
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""A model compiled by torch.compile, with its graphs at hand."""
+"""Compiles a model with torch.compile and gives access to its compiled graphs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,33 @@ from torch import nn
 from torch.fx import GraphModule
 
 from syncpoint.errors import Unsupported
-from syncpoint.runtimes.inductor.codegen_hooks import Emitter, Generated, emitting, probe
-from syncpoint.runtimes.inductor.config import inductor_config
+from syncpoint.runtimes.inductor.codegen_hooks import (
+    GeneratedGraph,
+    HookEmitter,
+    check_torch_internals,
+    emit_hooks,
+)
+from syncpoint.runtimes.inductor.config import parse_inductor_config
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.silence import silence_torch
 
 
 class CompiledGraph:
-    """One graph that dynamo cut out of the model, in the place of its compiled code."""
+    """One graph of the model, called in place of its compiled code."""
 
-    _boxed_call = True  # torch hands the inputs over in a list, and lets go of them
+    _boxed_call = True  # torch passes the inputs in a list, so that they can be freed
 
     def __init__(
         self,
         owner: Compilation,
-        generated: Generated,
+        generated: GeneratedGraph,
         code: Callable[[list[Any]], Any],
-        wanted: int | None,
+        output_count: int | None,
     ) -> None:
         self._owner = owner
         self.generated = generated
         self.code = code
-        self._wanted = wanted
+        self._output_count = output_count
 
     @property
     def module(self) -> GraphModule:
@@ -42,88 +47,88 @@ class CompiledGraph:
         assert self.generated.module is not None
         return self.generated.module
 
-    def plain(self, inputs: list[Any]) -> Tree:
-        """Run the code; gives what the graph gives, whatever the code gives on top."""
+    def run_plain(self, inputs: list[Any]) -> Tree:
+        """Run the code and return the outputs of the graph, without extra outputs."""
         results = self.code(inputs)
-        return results if self._wanted is None else results[: self._wanted]
+        return results if self._output_count is None else results[: self._output_count]
 
     def __call__(self, inputs: list[Any]) -> Tree:
-        """Called by the code that torch made around it."""
-        return self._owner.called(self, inputs)
+        """Run the graph; called by the code that torch generated around it."""
+        return self._owner.on_graph_call(self, inputs)
 
 
 class Listener(Protocol):
-    """Follows one execution of a compiled model."""
+    """Listens to one execution of a compiled model."""
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """What the model is called with."""
+        """Called with the inputs of the model before it runs."""
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """A graph is called; gives its results."""
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+        """Called instead of a graph; returns the outputs of the graph."""
 
 
 class Compilation:
-    """The compiled form of a model. Every call of one of its graphs can be listened to."""
+    """The compiled form of a model; a listener can follow each call of its graphs."""
 
     _latest: ClassVar[int] = 0
 
     def __init__(self, model: nn.Module, options: Mapping[str, Any]) -> None:
         self.graphs: list[CompiledGraph] = []
-        """Those that were called when nobody listened, in that order."""
+        """Graphs that were called in the run without a listener, in that order."""
         self._listener: Listener | None = None
         self._options = options
         self._model = model
-        # torch gives up on code that it compiled too often, and then runs it uncompiled.
+        # After too many recompilations torch runs code uncompiled; a reset prevents that.
         torch._dynamo.reset()
         Compilation._latest += 1
         self._number = Compilation._latest
-        self.plain = self._compile(*self._usual())
-        """The model as a user would compile it, nothing added."""
-        self._watched = self._compile(self._watching())
+        self.plain = self._compile(*self._plain_backend())
+        """The model as a user would compile it, without hooks."""
+        self._watched = self._compile(self._watched_backend())
 
     @property
-    def valid(self) -> bool:
-        """False once another was made: torch then forgets this one's code."""
+    def is_valid(self) -> bool:
+        """False once a later compilation exists: torch has dropped the code of this one."""
         return self._number == Compilation._latest
 
     def run(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], listener: Listener | None
     ) -> Tree:
-        """Execute; each graph that is called is handed to the listener, which gives its results."""
+        """Run the model; each call of a graph goes to the listener, which returns its outputs."""
         self._listener = listener
         if listener is None:
             self.graphs.clear()
         if listener is not None:
             listener.begin(args, kwargs)
         try:
-            with _caches_off():
+            with _disable_caches():
                 return self._watched(*args, **kwargs)
         finally:
             self._listener = None
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """A graph is called by the code around it."""
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+        """Run a graph that the code around it calls, or pass it to the listener."""
         if self._listener is None:
             if graph not in self.graphs:
                 self.graphs.append(graph)
-            return graph.plain(inputs)
-        return self._listener.called(graph, inputs)
+            return graph.run_plain(inputs)
+        return self._listener.on_graph_call(graph, inputs)
 
-    def _usual(self) -> tuple[Any, dict[str, Any] | None]:
+    def _plain_backend(self) -> tuple[Any, dict[str, Any] | None]:
         backend = self._options["backend"]
-        return backend, inductor_config(self._options) if backend == "inductor" else None
+        return backend, parse_inductor_config(self._options) if backend == "inductor" else None
 
-    def _watching(self) -> Callable[..., Any]:
+    def _watched_backend(self) -> Callable[..., Any]:
         if self._options["backend"] == "aot_eager":
-            return self._op_by_op
+            return self._compile_op_by_op
         from torch._inductor.compile_fx import compile_fx
 
-        inner: Any = self._unfused
+        inner: Any = self._compile_unfused
         if self._options["fusion"] != "unfused":
-            probe()
-            inner = self._inner
+            check_torch_internals()
+            inner = self._compile_watched
         return partial(
-            compile_fx, inner_compile=inner, config_patches=inductor_config(self._options)
+            compile_fx, inner_compile=inner, config_patches=parse_inductor_config(self._options)
         )
 
     def _compile(self, backend: Any, options: dict[str, Any] | None = None) -> Callable[..., Any]:
@@ -133,30 +138,33 @@ class Compilation:
             self._model, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options
         )
 
-    def _inner(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
+    def _compile_watched(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx_inner
 
         if config.cpp_wrapper:
-            raise Unsupported("a wrapper in Python", "cpp_wrapper=true", "leave cpp_wrapper out")
-        emitter = Emitter()
-        with emitting(emitter):
+            raise Unsupported(
+                "compiled code with cpp_wrapper=true cannot be watched",
+                cure="leave cpp_wrapper out",
+            )
+        emitter = HookEmitter()
+        with emit_hooks(emitter):
             code = compile_fx_inner(module, examples, **more)
         if emitter.generated.module is None:
-            emitter.generated.module = module  # nothing was computed
-        return self._keep(emitter.generated, code)
+            emitter.generated.module = module  # the graph computes nothing
+        return self._wrap_code(emitter.generated, code)
 
-    def _unfused(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
-        """Every op becomes a result of the graph, and so gets memory of its own."""
+    def _compile_unfused(self, module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
+        """Compile with every op as an output of the graph, so that each has its own memory."""
         from torch._inductor.compile_fx import compile_fx_inner
 
-        wide = _all_outputs(module)
+        widened = _output_all_nodes(module)
         more.pop("static_input_idxs", None)
-        code = compile_fx_inner(wide, examples, **more)
+        code = compile_fx_inner(widened, examples, **more)
         last = next(iter(reversed(module.graph.nodes)))
-        return self._keep(Generated(module), code, len(last.args[0]))
+        return self._wrap_code(GeneratedGraph(module), code, len(last.args[0]))
 
-    def _op_by_op(self, module: GraphModule, examples: Any, **more: Any) -> Any:
+    def _compile_op_by_op(self, module: GraphModule, examples: Any, **more: Any) -> Any:
         from torch._dynamo.backends.debugging import aot_eager
 
         def compiler(module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
@@ -165,18 +173,18 @@ class Compilation:
                 inputs.clear()
                 return module.forward(*given)
 
-            return self._keep(Generated(module), code)
+            return self._wrap_code(GeneratedGraph(module), code)
 
         return aot_eager(module, examples, fw_compiler=compiler)
 
-    def _keep(
-        self, generated: Generated, code: Callable[..., Any], wanted: int | None = None
+    def _wrap_code(
+        self, generated: GeneratedGraph, code: Callable[..., Any], output_count: int | None = None
     ) -> CompiledGraph:
-        return CompiledGraph(self, generated, code, wanted)
+        return CompiledGraph(self, generated, code, output_count)
 
 
-def tensor_nodes(module: GraphModule) -> list[Any]:
-    """The ops of a graph that give one tensor, in order."""
+def find_tensor_nodes(module: GraphModule) -> list[Any]:
+    """The ops of a graph that return one tensor, in order."""
     return [
         node
         for node in module.graph.nodes
@@ -184,18 +192,18 @@ def tensor_nodes(module: GraphModule) -> list[Any]:
     ]
 
 
-def _all_outputs(module: GraphModule) -> GraphModule:
-    wide = copy.deepcopy(module)
-    last = next(iter(reversed(wide.graph.nodes)))
-    extra = tensor_nodes(wide)
+def _output_all_nodes(module: GraphModule) -> GraphModule:
+    widened = copy.deepcopy(module)
+    last = next(iter(reversed(widened.graph.nodes)))
+    extra = find_tensor_nodes(widened)
     last.args = ((*last.args[0], *extra),)
-    wide.recompile()
-    return wide
+    widened.recompile()
+    return widened
 
 
 @contextlib.contextmanager
-def _caches_off() -> Iterator[None]:
-    """Cached code would not show its buffers, and ours is not for others."""
+def _disable_caches() -> Iterator[None]:
+    """Disable the caches of torch: cached code has no hooks, and ours must not be cached."""
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 

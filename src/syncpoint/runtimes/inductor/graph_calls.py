@@ -13,22 +13,26 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
-from syncpoint.runtimes.inductor.graph import Given, graph_input, program_of
+from syncpoint.runtimes.inductor.graph import (
+    PlaceholderSource,
+    graph_input_edge,
+    make_graph_program,
+)
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.evaluate import Evaluator
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator
+from syncpoint.runtimes.torch.program import TorchProgram
 from syncpoint.runtimes.torch.tree_paths import input_path
 
 
 @dataclass(frozen=True)
-class Watched:
-    """The model whose execution is followed."""
+class WatchedModel:
+    """The model whose execution is watched."""
 
     model: nn.Module
     names: tuple[str, ...]
-    """Of what it takes by position."""
+    """Names of its positional inputs."""
     compilation: Compilation
-    evaluator: Evaluator
+    evaluator: TorchEvaluator
 
 
 @dataclass(frozen=True)
@@ -37,30 +41,30 @@ class GraphCall:
 
     graph: CompiledGraph
     inputs: list[Any]
-    """As the compiled code takes them, which may empty the list."""
-    program: Program
-    given: Mapping[str, Given]
-    """What each placeholder stands for, in their order."""
+    """The list that the compiled code takes; it may empty the list."""
+    program: TorchProgram
+    sources: Mapping[str, PlaceholderSource]
+    """The source of each placeholder, in order."""
 
-    def arguments(self) -> Iterator[tuple[Given, Any]]:
-        """What each placeholder stands for, with its value."""
-        return zip(self.given.values(), self.inputs, strict=True)
+    def arguments(self) -> Iterator[tuple[PlaceholderSource, Any]]:
+        """The source of each placeholder, with its value."""
+        return zip(self.sources.values(), self.inputs, strict=True)
 
 
-class Watch:
-    """Follows one execution: tells the graphs apart, and what each of them is given."""
+class GraphWatch:
+    """Watches one execution: names each call of a graph and finds the sources of its inputs."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchedModel) -> None:
         self.watched = watched
-        self.programs: dict[str, Program] = {}
-        """Of the graphs in the order they were called."""
-        self._several = len(watched.compilation.graphs) > 1
-        self._calls: Counter[CompiledGraph] = Counter()
+        self.programs: dict[str, TorchProgram] = {}
+        """Programs of the graphs, by name of the call, in the order of the calls."""
+        self._has_several_graphs = len(watched.compilation.graphs) > 1
+        self._call_counts: Counter[CompiledGraph] = Counter()
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
         self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """What the model is called with."""
+        """Register the parameters and the inputs of the model."""
         model = self.watched.model
         for source in (model.named_parameters, model.named_buffers):
             for name, tensor in source():
@@ -69,42 +73,43 @@ class Watch:
             if isinstance(value, torch.Tensor):
                 self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
 
-    def called(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
-        """Learn what the graph is given, then run it."""
-        label = self._label(graph)
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+        """Find the sources of the inputs, then run the graph."""
+        label = self._name_call(graph)
         names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
-        given = {n: self._given(n, v, label) for n, v in zip(names, inputs, strict=True)}
-        program = program_of(graph.module, inputs, given, label)
+        sources = {n: self._find_source(n, v, label) for n, v in zip(names, inputs, strict=True)}
+        program = make_graph_program(graph.module, inputs, sources, label)
         self.programs[label] = program
-        return self.execute(GraphCall(graph, inputs, program, given))
+        return self.execute(GraphCall(graph, inputs, program, sources))
 
     def execute(self, call: GraphCall) -> Tree:
-        """Run the graph; gives its results."""
-        return call.graph.plain(call.inputs)
+        """Run the graph and return its outputs."""
+        return call.graph.run_plain(call.inputs)
 
-    def _label(self, graph: CompiledGraph) -> str:
-        """What this call of the graph is known by: nothing where it is the only one. A graph
-        that is called again has ops of the same names, and inputs of its own."""
-        calls = self._calls[graph]
-        number = list(self._calls).index(graph) if calls else len(self._calls)
-        self._calls[graph] += 1
+    def _name_call(self, graph: CompiledGraph) -> str:
+        """The name of this call; "" where the model has one graph that is called once."""
+        calls = self._call_counts[graph]
+        number = list(self._call_counts).index(graph) if calls else len(self._call_counts)
+        self._call_counts[graph] += 1
         if calls:
             return f"graph{number}.{calls}"
-        return f"graph{number}" if self._several or number else ""
+        return f"graph{number}" if self._has_several_graphs or number else ""
 
-    def _given(self, name: str, value: Any, label: str) -> Given:
-        """What a placeholder stands for."""
+    def _find_source(self, name: str, value: Any, label: str) -> PlaceholderSource:
+        """The source of a placeholder: a parameter, a model input, or an input of the graph."""
         if not isinstance(value, torch.Tensor):
-            return Given(None)
-        found = self._parameters.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape and value.numel():
-            return Given(Edge(OpKey(found[0]), role=Role.PARAMETER))
-        found = self._inputs.get(value.data_ptr())
-        if found is not None and found[1].shape == value.shape:
-            return Given(Edge(OpKey(found[0]), role=Role.MODEL_INPUT), found[0])
-        return Given(graph_input(name, label))
+            return PlaceholderSource(None)
+        named_tensor = self._parameters.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape and value.numel():
+            return PlaceholderSource(Edge(OpKey(named_tensor[0]), role=Role.PARAMETER))
+        named_tensor = self._inputs.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape:
+            return PlaceholderSource(
+                Edge(OpKey(named_tensor[0]), role=Role.MODEL_INPUT), named_tensor[0]
+            )
+        return PlaceholderSource(graph_input_edge(name, label))
 
 
-def place(value: torch.Tensor) -> int:
-    """Where a tensor's memory begins."""
+def storage_address(value: torch.Tensor) -> int:
+    """The address of the memory of a tensor."""
     return value.untyped_storage().data_ptr()

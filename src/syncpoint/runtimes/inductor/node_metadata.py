@@ -11,8 +11,8 @@ from syncpoint.run.model import Edge, Op, Role
 from syncpoint.runtimes.inductor.codegen_hooks import Buffer
 from syncpoint.runtimes.inductor.compile import CompiledGraph
 from syncpoint.runtimes.inductor.graph import aten
-from syncpoint.runtimes.torch.node_metadata import frames, module_of
-from syncpoint.runtimes.torch.program import Program
+from syncpoint.runtimes.torch.node_metadata import find_module, find_source_frames
+from syncpoint.runtimes.torch.program import TorchProgram
 
 _VIEWS = {
     aten.view.default,
@@ -26,91 +26,101 @@ _VIEWS = {
     aten.alias.default,
     aten.detach.default,
 }
-"""Ops that change neither values nor their order, expanding by nothing included."""
+"""Ops that change neither values nor their order; expand counts if it adds no elements."""
 
 
-def computed(program: Program, name: str) -> Edge | None:
-    """The op whose value a node has: itself, or the one behind a chain of views."""
-    named = {node.name: node for node in program.graph.nodes}
-    node = named.get(name)
+def find_computed_edge(program: TorchProgram, name: str) -> Edge | None:
+    """The edge of the op whose value a node has: itself, or the op behind a chain of views."""
+    node_by_name = {node.name: node for node in program.graph.nodes}
+    node = node_by_name.get(name)
     while node is not None and node.target in _VIEWS:
-        before = node.args[0]
-        assert isinstance(before, Node)
-        value, wider = before.meta.get("val"), node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or not isinstance(wider, torch.Tensor):
+        source = node.args[0]
+        assert isinstance(source, Node)
+        source_value, view_value = source.meta.get("val"), node.meta.get("val")
+        if not isinstance(source_value, torch.Tensor) or not isinstance(view_value, torch.Tensor):
             break
-        if value.numel() != wider.numel():
+        if source_value.numel() != view_value.numel():
             break
-        node = before
-    return None if node is None else program.edges.of(node)
+        node = source
+    return None if node is None else program.edges.edge_of(node)
 
 
-def completed(program: Program) -> dict[str, str]:
-    """Node -> the op of the model it completes, where it does. Of the nodes that one op was
-    decomposed into, the last that computes anything has its value; the others are inside."""
-    last: dict[tuple[Any, ...], Node] = {}
+def find_completed_ops(program: TorchProgram) -> dict[str, str]:
+    """Node -> the op of the model that it completes.
+
+    Of the nodes that one op was decomposed into, the last computing one has the value of the op;
+    the others are inside the op.
+    """
+    last_nodes: dict[tuple[Any, ...], Node] = {}
     for node in program.graph.nodes:
         original = node.meta.get("original_aten")
         if node.op != "call_function" or original is None or node.target in _VIEWS:
             continue
         made_from = tuple(source.name for source in node.meta.get("from_node") or ())[:1]
         call = (str(original), made_from, node.meta.get("seq_nr"), node.meta.get("stack_trace"))
-        last[call] = node
-    return {node.name: str(node.meta["original_aten"]) for node in last.values()}
+        last_nodes[call] = node
+    return {node.name: str(node.meta["original_aten"]) for node in last_nodes.values()}
 
 
 class BufferDescriber:
-    """What a buffer is to the graph it was compiled from."""
+    """Describes buffers as ops of the graph they were compiled from."""
 
-    def __init__(self, program: Program, graph: CompiledGraph) -> None:
+    def __init__(self, program: TorchProgram, graph: CompiledGraph) -> None:
         self._program = program
         self._nodes = {node.name: node for node in program.graph.nodes}
-        origins = (computed(program, b.origin) for b in graph.generated.buffers.values())
-        self._own = {edge.op.op for edge in origins if edge is not None}
-        self._completed = completed(program)
+        origins = (find_computed_edge(program, b.origin) for b in graph.generated.buffers.values())
+        self._buffer_ops = {edge.op.op for edge in origins if edge is not None}
+        self._completed = find_completed_ops(program)
 
-    def op(self, buffer: Buffer, value: torch.Tensor, reads: tuple[Edge, ...]) -> Op:
+    def describe_buffer(self, buffer: Buffer, value: torch.Tensor, inputs: tuple[Edge, ...]) -> Op:
         """The op that stands for a buffer in the run."""
-        key = self._program.edges.key(buffer.name)
+        key = self._program.edges.op_key(buffer.name)
         attributes: dict[str, Any] = {"kernel": buffer.kernel}
-        made = self._made(buffer, value)
-        kind = buffer.kernel
-        if made is not None:
-            attributes |= {"value_of": made.op.op, "output": made.index}
-            # What is inside an op of the model must not be taken for an op of its own kind.
-            kind = self._completed.get(made.op.op, buffer.kernel)
-        hidden = [n for n in buffer.computes if n not in self._own]
-        if hidden:
-            attributes["computes"] = hidden
+        held_edge = self._find_held_op(buffer, value)
+        op_type = buffer.kernel
+        if held_edge is not None:
+            attributes |= {"value_of": held_edge.op.op, "output": held_edge.index}
+            # A node inside an op of the model must not look like an op of its own type.
+            op_type = self._completed.get(held_edge.op.op, buffer.kernel)
+        hidden_nodes = [n for n in buffer.computes if n not in self._buffer_ops]
+        if hidden_nodes:
+            attributes["computes"] = hidden_nodes
         node = self._nodes.get(buffer.origin) or next(
             (self._nodes[n] for n in reversed(buffer.origins) if n in self._nodes), None
         )
         if node is None:
-            return Op(key, kind, reads, attributes=attributes)
-        module, module_type = module_of(node)
+            return Op(key, op_type, inputs, attributes=attributes)
+        module, module_type = find_module(node)
         return Op(
             key,
-            kind,
-            reads,
+            op_type,
+            inputs,
             attributes=attributes,
             module=module,
             module_type=module_type,
-            source=frames(node),
+            source=find_source_frames(node),
         )
 
-    def _made(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
-        """The op whose value the buffer holds. Inductor's word is taken only where number of
-        elements and type agree: partial sums and the like carry the node of the whole."""
-        made = computed(self._program, buffer.origin)
-        if made is None or made.role is not Role.OUTPUT:
+    def _find_held_op(self, buffer: Buffer, value: torch.Tensor) -> Edge | None:
+        """The op whose value the buffer holds.
+
+        The node that inductor names is used only if element count and dtype agree: a partial sum
+        carries the node of the full sum.
+        """
+        held_edge = find_computed_edge(self._program, buffer.origin)
+        if held_edge is None or held_edge.role is not Role.OUTPUT:
             return None
-        expected = self._program.expected(made)
-        if expected is None or expected.dtype != value.dtype or not _same_count(expected, value):
+        expected = self._program.expected_tensor(held_edge)
+        if (
+            expected is None
+            or expected.dtype != value.dtype
+            or not _has_same_count(expected, value)
+        ):
             return None
-        return made
+        return held_edge
 
 
-def _same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
+def _has_same_count(expected: torch.Tensor, value: torch.Tensor) -> bool:
     if any(type(n) is not int for n in expected.shape):
         return True
     return expected.numel() == value.numel()

@@ -1,4 +1,4 @@
-"""Executions of a compiled model in which buffers get other values than its kernels computed."""
+"""Replays a compiled model with buffers replaced by other values."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ import torch
 
 from syncpoint.run.model import Edge, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.inductor.capture import Buffers
-from syncpoint.runtimes.inductor.graph_calls import GraphCall, Watch, Watched
+from syncpoint.runtimes.inductor.capture import BufferCapture
+from syncpoint.runtimes.inductor.graph_calls import GraphCall, GraphWatch, WatchedModel
 from syncpoint.runtimes.protocol import Array, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_torch
 
 
-class Replay(Buffers):
-    """Buffers that get other values as soon as they are recorded."""
+class BufferReplay(BufferCapture):
+    """A capture in which each buffer is recorded and then replaced."""
 
-    def __init__(self, watched: Watched, recorder: Recorder, value: Replacement) -> None:
+    def __init__(self, watched: WatchedModel, recorder: Recorder, value: Replacement) -> None:
         super().__init__(watched, recorder)
         self._value = value
 
-    def recorded(self, edge: Edge, value: torch.Tensor) -> None:
-        """Put a value into the live buffer, before any later kernel reads it."""
-        super().recorded(edge, value)
+    def on_buffer_recorded(self, edge: Edge, value: torch.Tensor) -> None:
+        """Overwrite the live buffer before a later kernel reads it."""
+        super().on_buffer_recorded(edge, value)
         key = TensorKey(edge.op, edge.role, edge.index, self.recorder.part)
-        wanted = self._value(key, tuple(value.shape))
-        if wanted is not None:
-            put(value, wanted)
+        new_value = self._value(key, tuple(value.shape))
+        if new_value is not None:
+            overwrite(value, new_value)
 
 
-class Replacing(Watch):
-    """An execution in which one buffer holds another value."""
+class ValueReplacement(GraphWatch):
+    """An execution in which one buffer is replaced."""
 
-    def __init__(self, watched: Watched, key: TensorKey | None, value: Array | None) -> None:
+    def __init__(self, watched: WatchedModel, key: TensorKey | None, value: Array | None) -> None:
         super().__init__(watched)
         self._key = key
-        self._value = value
+        self._new_value = value
 
     def execute(self, call: GraphCall) -> Tree:
-        """Run one graph."""
+        """Run one graph with the buffer replaced."""
         from torch._inductor.hooks import intermediate_hook
 
-        def seen(name: str, value: Any) -> None:
-            here = self._key is not None and call.program.edges.key(name) == self._key.op
-            if here and self._value is not None:
-                put(value, self._value)
+        def replace_buffer(name: str, value: Any) -> None:
+            is_target = self._key is not None and call.program.edges.op_key(name) == self._key.op
+            if is_target and self._new_value is not None:
+                overwrite(value, self._new_value)
 
-        with intermediate_hook(seen):
+        with intermediate_hook(replace_buffer):
             return call.graph.code(call.inputs)
 
 
-def put(live: torch.Tensor, wanted: Array) -> None:
-    """Overwrite a live tensor."""
-    made = to_torch(np.ascontiguousarray(wanted)).to(live.dtype)
-    live.copy_(made.reshape(live.shape))
+def overwrite(live: torch.Tensor, new_value: Array) -> None:
+    """Overwrite a live tensor with a new value."""
+    tensor = to_torch(np.ascontiguousarray(new_value)).to(live.dtype)
+    live.copy_(tensor.reshape(live.shape))

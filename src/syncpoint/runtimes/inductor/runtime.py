@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 
 class InductorRuntime(TorchRuntime):
-    """Captures an nn.Module that is compiled by torch.compile. It comes after the runtime torch,
-    which accepts the same models, and so is only taken where it is named."""
+    """Captures an nn.Module that is compiled by torch.compile.
+
+    It must be chosen by name: the runtime torch accepts the same models and comes first.
+    """
 
     name = "inductor"
     extra = "torch"
     fused_types: tuple[str, ...] = ()
-    fusion_advice = "run with kernels=eager, or keep it from being fused by inductor's config"
+    fusion_advice = "run with kernels=eager, or prevent the fusion in the option config"
     uncompiled = TorchRuntime.name
     shared_options = ("dtype", "device", "mode", "seed", "threads")
     _compiles = True
@@ -36,26 +38,26 @@ class InductorRuntime(TorchRuntime):
                 "backend",
                 str,
                 "inductor",
-                "what compiles the graph: inductor, or aot_eager, which runs it op by op",
+                "compiler of the graph: inductor, or aot_eager, which runs it op by op",
                 ("inductor", "aot_eager"),
             ),
             Option(
                 "fusion",
                 str,
                 "as-executed",
-                "as-executed shows the buffers that the compiled code keeps; unfused makes every"
-                " op a result of the graph, which changes what is fused",
+                "as-executed records the buffers of the compiled code; unfused makes every op an"
+                " output of the graph, which changes the fusion",
                 ("as-executed", "unfused"),
             ),
             Option(
                 "kernels",
                 str,
                 "compiled",
-                "compiled, or eager: the ops of the compiled graph, run one by one uncompiled",
+                "compiled, or eager: runs the ops of the compiled graph one by one uncompiled",
                 ("compiled", "eager"),
             ),
             Option("compile_mode", str, "default", "mode of torch.compile, such as max-autotune"),
-            Option("fullgraph", bool, False, "whether a graph break is an error"),
+            Option("fullgraph", bool, False, "treat a graph break as an error"),
             Option("dynamic", str, "auto", "dynamic shapes", ("auto", "true", "false")),
             Option(
                 "config",
@@ -67,18 +69,18 @@ class InductorRuntime(TorchRuntime):
         )
 
     def open(self, model: object, options: Mapping[str, Any]) -> InductorSession:
-        """Load the model; the one given is left as it was."""
+        """Load the model; the given one is not changed."""
         if self.version() is None:
             raise MissingExtra("torch", self.extra, "the runtime inductor")
         from syncpoint.runtimes.inductor.session import InductorSession
-        from syncpoint.runtimes.torch.load_model import subject_of
+        from syncpoint.runtimes.torch.load_model import load_model
 
         defaults = {option.name: option.default for option in self.options()}
         settings = {**defaults, **options}
-        return InductorSession(subject_of(model, settings), settings)
+        return InductorSession(load_model(model, settings), settings)
 
     def can_replace_values(self, options: Mapping[str, Any]) -> bool:
-        """Whether inductor compiles: aot_eager has no buffers of its own."""
+        """Whether the backend is inductor: aot_eager has no buffers."""
         return bool(options.get("backend", self.name) == self.name)
 
     def load_repro(self, path: str) -> Repro | None:
@@ -88,5 +90,5 @@ class InductorRuntime(TorchRuntime):
         return load_repro(path) if is_repro(path) else None
 
     def unfused_options(self) -> Mapping[str, Any]:
-        """The ops of the compiled graph, by eager kernels."""
+        """Options that run the ops of the compiled graph with eager kernels."""
         return {"kernels": "eager"}

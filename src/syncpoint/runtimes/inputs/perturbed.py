@@ -1,4 +1,4 @@
-"""Another input like the first: same shapes, same types, same range, other numbers."""
+"""Makes a second input from the first: same shapes, types and range, other numbers."""
 
 from __future__ import annotations
 
@@ -13,65 +13,79 @@ from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.runtimes.protocol import Array, Inputs, Tree
 
 _SEED = 20
-_NOISE = 0.1
-_SAME = 2e-2
-"""Relative difference up to which arrays of both sides are the same input, in two precisions."""
+_NOISE_PER_STD = 0.1
+_MAX_RELATIVE_DIFFERENCE = 2e-2
+"""Arrays of the two sides that differ by less are one input in two precisions."""
 
 
-def second_inputs(
+def perturb_inputs(
     target: Sequence[Inputs], reference: Sequence[Inputs], signs: bool
 ) -> tuple[list[Inputs], list[Inputs]]:
-    """Other inputs for both sides, the same for both. With `signs` numbers change sign as well,
-    which models that were made for one range of numbers may not bear."""
+    """Make a second input, the same for both sides.
+
+    With `signs` numbers change sign as well; models made for one range of numbers may fail."""
     if len(target) != len(reference):
-        raise InputError("the same inputs on both sides", "other numbers of samples")
-    mine, theirs = [], []
-    for one, other in zip(target, reference, strict=True):
-        known = _leaves([*other.args, *other.kwargs.values()])
-        theirs.append(_mapped(other, partial(changed, signs=signs)))
-        mine.append(_mapped(one, partial(_twin, known=known, signs=signs)))
-    return mine, theirs
+        raise InputError(
+            f"the two sides have {len(target)} and {len(reference)} samples",
+            cure="give both sides the same inputs",
+        )
+    target_inputs, reference_inputs = [], []
+    for target_sample, reference_sample in zip(target, reference, strict=True):
+        reference_arrays = _find_arrays([*reference_sample.args, *reference_sample.kwargs.values()])
+        reference_inputs.append(_map_arrays(reference_sample, partial(perturb_array, signs=signs)))
+        target_inputs.append(
+            _map_arrays(
+                target_sample,
+                partial(_perturb_like, reference_arrays=reference_arrays, signs=signs),
+            )
+        )
+    return target_inputs, reference_inputs
 
 
-def changed(array: Array, signs: bool) -> Array:
-    """The numbers shuffled and, if they are real, moved. Masks, bools, single integers and what
-    is not finite stay: many a model breaks on other ones."""
+def perturb_array(array: Array, signs: bool) -> Array:
+    """Shuffle the numbers and add noise to floats.
+
+    Masks, bools, single integers and non-finite values stay: many models fail on other ones."""
     kind = from_numpy(array.dtype).kind
     generator = np.random.default_rng(_SEED)
     if kind is Kind.INT:
         return generator.permutation(array.reshape(-1)).reshape(array.shape)
     if kind is not Kind.FLOAT or not array.size:
         return array
-    wide = array.astype(np.float64)
-    if not np.isfinite(wide).all() or np.isin(wide, (0, 1)).all():
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all() or np.isin(values, (0, 1)).all():
         return array
     if array.size == 1:
-        return (1.25 * wide).astype(array.dtype)
-    low, high = wide.min(), wide.max()
-    moved = generator.permutation(wide.reshape(-1)).reshape(array.shape)
-    moved = moved + _NOISE * (wide.std() or abs(high)) * generator.standard_normal(array.shape)
-    moved = np.clip(moved, low, high)
+        return (1.25 * values).astype(array.dtype)
+    low, high = values.min(), values.max()
+    perturbed = generator.permutation(values.reshape(-1)).reshape(array.shape)
+    scale = _NOISE_PER_STD * (values.std() or abs(high))
+    perturbed = perturbed + scale * generator.standard_normal(array.shape)
+    perturbed = np.clip(perturbed, low, high)
     if signs:
-        moved = moved * generator.choice((-1.0, 1.0), array.shape)
-    return np.asarray(moved.astype(array.dtype))
+        perturbed = perturbed * generator.choice((-1.0, 1.0), array.shape)
+    return np.asarray(perturbed.astype(array.dtype))
 
 
-def _twin(array: Array, known: list[Array], signs: bool) -> Array:
-    """What a side gets for an array that the other side has too, perhaps in another type."""
-    for other in known:
-        if other.shape == array.shape and _same(array, other):
-            return np.asarray(changed(other, signs).astype(array.dtype))
-    raise InputError("the same inputs on both sides", f"an input of {list(array.shape)} on one")
+def _perturb_like(array: Array, reference_arrays: list[Array], signs: bool) -> Array:
+    """Perturb an array as the reference perturbs the same input, perhaps in another type."""
+    for other in reference_arrays:
+        if other.shape == array.shape and _is_same_input(array, other):
+            return np.asarray(perturb_array(other, signs).astype(array.dtype))
+    raise InputError(
+        f"an input of shape {list(array.shape)} is on one side only",
+        cure="give both sides the same inputs",
+    )
 
 
-def _same(mine: Array, theirs: Array) -> bool:
-    a, b = mine.astype(np.float64), theirs.astype(np.float64)
+def _is_same_input(array: Array, reference: Array) -> bool:
+    a, b = array.astype(np.float64), reference.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= _SAME * np.abs(b)
-    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+        is_close = np.abs(a - b) <= _MAX_RELATIVE_DIFFERENCE * np.abs(b)
+    return bool((is_close | (a == b) | (np.isnan(a) & np.isnan(b))).all())
 
 
-def _mapped(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
+def _map_arrays(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
     def walk(value: Tree) -> Tree:
         if isinstance(value, Mapping):
             return {key: walk(inner) for key, inner in value.items()}
@@ -84,9 +98,11 @@ def _mapped(inputs: Inputs, change: Callable[[Array], Array]) -> Inputs:
     )
 
 
-def _leaves(value: Any) -> list[Array]:
+def _find_arrays(value: Any) -> list[Array]:
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, tuple | list) else []
+    return (
+        [leaf for v in value for leaf in _find_arrays(v)] if isinstance(value, tuple | list) else []
+    )

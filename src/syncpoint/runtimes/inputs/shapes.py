@@ -11,58 +11,72 @@ from syncpoint.runtimes.protocol import InputSpec
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What `--shape` says of one input."""
+class InputShape:
+    """Shape and element type of one input, as `--shape` gives them."""
 
     dims: tuple[int, ...]
     dtype: str = "f32"
 
 
-def parse_shape(text: str) -> tuple[str, Shape]:
-    """`ids=1,16:i64` as a name and a shape; without a name the input is meant by position."""
-    name, _, rest = text.rpartition("=")
-    numbers, _, kind = rest.partition(":")
+def parse_shape(text: str) -> tuple[str, InputShape]:
+    """Parse `ids=1,16:i64` to a name and a shape; the name is "" where there is none."""
+    name, _, dims_and_type = text.rpartition("=")
+    numbers, _, dtype_text = dims_and_type.partition(":")
     try:
         dims = tuple(int(n) for n in numbers.split(",")) if numbers.strip() else ()
     except ValueError:
         dims = (-1,)
     if any(n < 0 for n in dims):
-        raise InputError("a shape such as x=1,3,224,224 or ids=1,16:i64", repr(text))
-    return name.strip(), Shape(dims, parse_dtype(kind).name if kind else "f32")
+        raise InputError(
+            f"{text!r} is not a shape",
+            cure="write it as x=1,3,224,224 or ids=1,16:i64",
+        )
+    return name.strip(), InputShape(dims, parse_dtype(dtype_text).name if dtype_text else "f32")
 
 
-def shapes_by_name(
-    shapes: Mapping[str, Shape], declared: Sequence[InputSpec], required: Sequence[str]
-) -> dict[str, Shape]:
-    """The shapes of the user, one without a name for the first input that has none, then those
-    that the model declares in full."""
-    wanted = dict(shapes)
-    nameless = wanted.pop("", None)
-    if nameless is not None:
-        free = [name for name in required if name not in wanted]
-        wanted[free[0] if free else "0"] = nameless
+def resolve_shapes(
+    shapes: Mapping[str, InputShape], declared: Sequence[InputSpec], required: Sequence[str]
+) -> dict[str, InputShape]:
+    """The shapes of the user, then those that the model declares in full.
+
+    A shape without a name is for the first required input without a shape."""
+    shape_by_name = dict(shapes)
+    unnamed_shape = shape_by_name.pop("", None)
+    if unnamed_shape is not None:
+        names_without_shape = [name for name in required if name not in shape_by_name]
+        shape_by_name[names_without_shape[0] if names_without_shape else "0"] = unnamed_shape
     for spec in declared:
-        if spec.name not in wanted and spec.shape is not None and min(spec.shape, default=0) >= 0:
-            wanted[spec.name] = Shape(spec.shape, spec.dtype or "f32")
-    return wanted
+        if (
+            spec.name not in shape_by_name
+            and spec.shape is not None
+            and min(spec.shape, default=0) >= 0
+        ):
+            shape_by_name[spec.name] = InputShape(spec.shape, spec.dtype or "f32")
+    return shape_by_name
 
 
-def refuse_missing_shapes(kind: str, wanted: Mapping[str, Shape], required: Sequence[str]) -> None:
-    """Raise NoShape where an input of the model has no shape, unless the user named as many."""
-    missing = [name for name in required if name not in wanted]
-    unnamed = bool(wanted) and not set(wanted) & set(required) and len(wanted) == len(required)
-    if not wanted or (missing and not unnamed):
-        lacking = missing[0] if missing else "NAME"
+def refuse_missing_shapes(
+    kind: str, shape_by_name: Mapping[str, InputShape], required: Sequence[str]
+) -> None:
+    """Raise NoShape where a required input has no shape, unless the count of shapes fits."""
+    missing = [name for name in required if name not in shape_by_name]
+    fits_by_count = (
+        bool(shape_by_name)
+        and not set(shape_by_name) & set(required)
+        and len(shape_by_name) == len(required)
+    )
+    if not shape_by_name or (missing and not fits_by_count):
+        example_name = missing[0] if missing else "NAME"
         raise NoShape(
             f"a shape for each input to make {kind} values",
             f"none for {', '.join(missing) or 'any'}",
-            f"{lacking}=1,3,224,224",
+            f"{example_name}=1,3,224,224",
         )
 
 
-def as_shapes(given: Mapping[str, Shape | tuple[int, ...]] | None) -> dict[str, Shape]:
+def to_shapes(shapes: Mapping[str, InputShape | tuple[int, ...]] | None) -> dict[str, InputShape]:
     """The shapes of the user by name; plain tuples get the default type."""
     return {
-        name: shape if isinstance(shape, Shape) else Shape(tuple(shape))
-        for name, shape in (given or {}).items()
+        name: shape if isinstance(shape, InputShape) else InputShape(tuple(shape))
+        for name, shape in (shapes or {}).items()
     }

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.onnx.element_types import NAMES
-from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
+from syncpoint.runtimes.parse_stack_trace import parse_frames, strip_call_number
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
@@ -53,7 +53,7 @@ def said(node: ir.Node) -> Said:
     scopes, classes = _names(found.get(_SCOPES, "")), _names(found.get(_CLASSES, ""))
     return Said(
         scopes[-1] if scopes else "",
-        without_call(scopes[-2]) if len(scopes) > 1 else "",
+        strip_call_number(scopes[-2]) if len(scopes) > 1 else "",
         classes[-2].rpartition(".")[2] if len(classes) > 1 else "",
         _frames(found.get(_STACK, "")),
         found.get(_RULE, ""),
@@ -120,7 +120,7 @@ def _names(text: str) -> list[str]:
 
 def _frames(text: str) -> tuple[Frame, ...]:
     """The user's lines, innermost last; torch's own where there are none."""
-    found = frames_in(text)
+    found = parse_frames(text)
     return tuple([f for f in found if not _TORCH.search(f.file)] or found)
 
 

@@ -19,7 +19,7 @@ import onnxruntime as ort
 from syncpoint.errors import CaptureError, SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.environment import environment_with
+from syncpoint.runtimes.environment import describe_environment
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
@@ -91,7 +91,7 @@ class OnnxSession(BaseSession):
             options=self._options,
             device="+".join(self._captured.get_providers()),
             fusion=self._options["fusion"],
-            environment=environment_with(onnxruntime=ort.__version__, onnx=onnx.__version__),
+            environment=describe_environment(onnxruntime=ort.__version__, onnx=onnx.__version__),
         )
         for note in notes:
             recorder.note(note)

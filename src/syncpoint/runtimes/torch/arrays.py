@@ -1,4 +1,4 @@
-"""Tensors of torch <-> NumPy arrays, bit for bit; bf16 and fp8 as views, never through f32."""
+"""Converts torch tensors to NumPy arrays and back, bit for bit; bf16 and fp8 as views."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.dtypes import parse_dtype as named
 from syncpoint.runtimes.protocol import Array, Tree
 
-_NAMES: dict[torch.dtype, str] = {
+_NAME_BY_DTYPE: dict[torch.dtype, str] = {
     getattr(torch, dtype.long_name): dtype.name for dtype in DTYPES.values() if not dtype.packed
 }
-_TORCH = {name: dtype for dtype, name in _NAMES.items()} | {"i4": torch.int8, "u4": torch.uint8}
+_DTYPE_BY_NAME = {name: dtype for dtype, name in _NAME_BY_DTYPE.items()} | {
+    "i4": torch.int8,
+    "u4": torch.uint8,
+}
 
-_DISGUISES: dict[torch.dtype, tuple[torch.dtype, np.dtype[np.generic]]] = {
+_INTEGER_VIEWS: dict[torch.dtype, tuple[torch.dtype, np.dtype[np.generic]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
 }
-"""What NumPy alone does not know crosses over as integers of the same size."""
+"""Dtypes unknown to NumPy are converted as integers of the same size."""
 
-_ALIGNMENT = 64
-"""What torch's own allocator gives; BLAS may round differently on memory aligned otherwise."""
+_ALIGNMENT_BYTES = 64
+"""The alignment of torch's own allocator; BLAS may round differently with another one."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of an element type; torch's own where we have none."""
-    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+    return _NAME_BY_DTYPE.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(name: str) -> torch.dtype:
     """The element type of torch that we call `name`."""
-    return _TORCH[named(name).name]
+    return _DTYPE_BY_NAME[named(name).name]
 
 
-def complex_of(dtype: torch.dtype) -> torch.dtype:
-    """The complex type whose parts are as wide as `dtype`, or the nearest wider one."""
+def complex_dtype_of(dtype: torch.dtype) -> torch.dtype:
+    """The complex dtype whose parts are as wide as `dtype`, or the next wider one."""
     return torch.complex128 if dtype == torch.float64 else torch.complex64
 
 
@@ -49,7 +52,7 @@ def is_float_name(name: str) -> bool:
 
 def to_numpy(tensor: torch.Tensor) -> Array:
     """The values of a tensor; shares memory where the tensor is dense and on the CPU."""
-    # Each of these costs as much as a small op, even where it has nothing to do.
+    # Each of these calls costs as much as a small op, even where it changes nothing.
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.layout is not torch.strided:
@@ -62,19 +65,20 @@ def to_numpy(tensor: torch.Tensor) -> Array:
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
-    if tensor.dtype in _DISGUISES:
-        plain, dtype = _DISGUISES[tensor.dtype]
-        found: Array = tensor.view(plain).numpy().view(dtype)
-        return found
-    if tensor.dtype not in _NAMES:
+    if tensor.dtype in _INTEGER_VIEWS:
+        integer_dtype, numpy_dtype = _INTEGER_VIEWS[tensor.dtype]
+        array: Array = tensor.view(integer_dtype).numpy().view(numpy_dtype)
+        return array
+    if tensor.dtype not in _NAME_BY_DTYPE:
         raise Unsupported(
-            f"an element type among {', '.join(_NAMES.values())}", dtype_name(tensor.dtype)
+            f"tensors of {dtype_name(tensor.dtype)} cannot be recorded",
+            cure=f"convert to one of: {', '.join(_NAME_BY_DTYPE.values())}",
         )
     return tensor.numpy()
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """A tensor of these values; shares the array's memory only where that is safe."""
+    """A tensor of these values; shares the memory of the array only where that is safe."""
     if array.dtype in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)):
         array = array.astype(np.int8 if array.dtype == np.dtype(ml_dtypes.int4) else np.uint8)
     if not array.dtype.isnative:
@@ -82,35 +86,32 @@ def to_torch(array: Array) -> torch.Tensor:
     if not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, order="C")
     tensor: torch.Tensor
-    for disguised, (plain, dtype) in _DISGUISES.items():
+    for torch_type, (integer_type, dtype) in _INTEGER_VIEWS.items():
         if array.dtype == dtype:
-            integer = np.int16 if plain is torch.int16 else np.uint8
-            tensor = torch.from_numpy(array.view(integer)).view(disguised)
+            integer = np.int16 if integer_type is torch.int16 else np.uint8
+            tensor = torch.from_numpy(array.view(integer)).view(torch_type)
             break
     else:
         tensor = torch.from_numpy(array)
-    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
+    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT_BYTES else tensor
 
 
-def form_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """A tensor without values that has the type, shape and strides of this one.
-
-    None for what has no strides.
-    """
+def to_meta_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A meta tensor with the dtype, shape and strides of this one; None where it has no strides."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+def has_same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and bytes."""
-    if left.dtype != right.dtype or left.shape != right.shape:
+    if first.dtype != second.dtype or first.shape != second.shape:
         return False
-    a, b = (np.ascontiguousarray(to_numpy(t)).reshape(-1).view(np.uint8) for t in (left, right))
+    a, b = (np.ascontiguousarray(to_numpy(t)).reshape(-1).view(np.uint8) for t in (first, second))
     return bool(np.array_equal(a, b))
 
 
-def describe(value: object) -> str:
+def describe_value(value: object) -> str:
     """`f32[2, 3]` for a tensor, else the value itself; for messages."""
     if isinstance(value, torch.Tensor):
         return f"{dtype_name(value.dtype)}{list(value.shape)}"
@@ -121,8 +122,8 @@ def describe(value: object) -> str:
     )
 
 
-def cloned(value: Tree) -> Tree:
-    """A tensor with memory of its own; everything else as it is."""
+def clone_tensor(value: Tree) -> Tree:
+    """A copy of a tensor; any other value as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 

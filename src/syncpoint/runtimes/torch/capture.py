@@ -1,4 +1,4 @@
-"""Runs a program node by node and tells the recorder of every op and tensor."""
+"""Captures a program node by node: records every op and tensor while it runs."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from torch.utils import _pytree as pytree
 from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.edges import Edges, model_input, state_before
-from syncpoint.runtimes.torch.evaluate import Evaluator
+from syncpoint.runtimes.torch.edges import Edges, model_input_edge, state_edge_before
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.ledger import Ledger
-from syncpoint.runtimes.torch.load_model import Subject
-from syncpoint.runtimes.torch.model_errors import OpFailed, place_of, raised
-from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attributes
-from syncpoint.runtimes.torch.program import AMBIGUOUS, Observed, Plan, Program
-from syncpoint.runtimes.torch.steps import Loop
+from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_errors import OpFailure, describe_op_location, make_model_error
+from syncpoint.runtimes.torch.node_metadata import AUTOCAST, collect_attributes
+from syncpoint.runtimes.torch.program import AMBIGUOUS, NodePlan, Observations, TorchProgram
+from syncpoint.runtimes.torch.steps import StepLoop
 
 
-class Capture(Interpreter):
-    """Executes one graph; values are let go as soon as nobody reads them any more."""
+class NodeCapture(Interpreter):
+    """Executes one graph; a value is freed after its last reader."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        program: Program,
+        ledger: CaptureLedger,
+        program: TorchProgram,
         module: GraphModule,
         edges: Edges,
         path: str = "",
         iteration: int = 0,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """`attributes` are what the get_attr nodes fetch where it is not what the program says."""
+        """`attributes` replace the values that the get_attr nodes of the program fetch."""
         super().__init__(module)
         self.extra_traceback = False
         self._ledger = ledger
@@ -46,241 +46,256 @@ class Capture(Interpreter):
         self._edges = edges
         self._path = path
         self._iteration = iteration
-        self._outer: dict[Node, Edge | None] = {}
-        """Placeholders of a sub-graph -> the tensors of the graph around it."""
-        self._keys: dict[str, OpKey] = {}
-        """Ops of this graph so far; in a sub-graph a key has a path and a round."""
+        self._outer_edges: dict[Node, Edge | None] = {}
+        """Placeholders of a sub-graph -> edges of the graph around it."""
+        self._op_keys: dict[str, OpKey] = {}
+        """Ops of this graph so far; in a sub-graph a key has a path and an iteration."""
         self._as_planned = not path
-        """Whether every op so far has the key that its plan says, so that edges need no look."""
-        self._attributes = program.attributes if attributes is None else attributes
-        self.written: dict[str, torch.Tensor] = {}
-        """By name: what the buffers hold that the graph writes to."""
-        self.results: tuple[Edge | None, ...] = ()
-        """What the flattened outputs are known by, once the graph has run."""
+        """Whether every op so far has the key of its plan, so that edges need no lookup."""
+        self._attribute_values = program.attributes if attributes is None else attributes
+        self.written_buffers: dict[str, torch.Tensor] = {}
+        """New values of the buffers that the graph writes to, by name."""
+        self.result_edges: tuple[Edge | None, ...] = ()
+        """Edges of the flattened outputs, after the graph has run."""
 
-    def bind(self, operands: tuple[Any, ...]) -> None:
-        """Say which tensors the placeholders of a sub-graph stand for."""
-        formal = [n for n in self.module.graph.nodes if n.op == "placeholder"]  # type: ignore[union-attr]
-        for node, value in zip(formal, operands, strict=False):
-            known = isinstance(value, torch.Tensor) and value in self._ledger.made
-            self._outer[node] = self._ledger.made[value] if known else None
+    def bind_placeholders(self, operands: tuple[Any, ...]) -> None:
+        """Bind the placeholders of a sub-graph to the edges of its operands."""
+        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]  # type: ignore[union-attr]
+        for node, value in zip(placeholders, operands, strict=False):
+            is_known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+            self._outer_edges[node] = self._ledger.edge_by_tensor[value] if is_known else None
 
     def run_node(self, n: Node) -> Tree:
         """Execute a node; an op is recorded before it runs, its outputs right after."""
         if n.op == "output":
-            self.results = tuple(
-                self._edge(leaf) if isinstance(leaf, Node) else None for leaf in _leaves(n.args[0])
+            self.result_edges = tuple(
+                self._find_edge(leaf) if isinstance(leaf, Node) else None
+                for leaf in _leaves(n.args[0])
             )
             return super().run_node(n)
         if n.op == "get_attr" and not self._path:
-            return self._attributes[str(n.target)]
+            return self._attribute_values[str(n.target)]
         if n.op != "call_function":
             return super().run_node(n)
-        plan = self._program.plan(n)
-        if not plan.computes:
+        plan = self._program.plan_of(n)
+        if not plan.is_op:
             is_check = isinstance(n.target, torch._ops.OpOverload)
-            return None if is_check else self._call(n)
-        if n.target is torch.ops.aten.copy_.default and self._writes_back(n):
+            return None if is_check else self._call_node(n)
+        if n.target is torch.ops.aten.copy_.default and self._record_write_back(n):
             return None
-        if plan.may_nest and any(isinstance(self.env.get(f), GraphModule) for f in plan.fetched):
+        if plan.may_have_subgraphs and any(
+            isinstance(self.env.get(f), GraphModule) for f in plan.attribute_nodes
+        ):
             self._as_planned = False
-            return self._sub_graphs(n, plan)
-        reads = self._reads(plan)
-        key = self._ledger.op(self._describe(n, plan, reads))
-        self._keys[n.name] = key
+            return self._run_with_subgraphs(n, plan)
+        inputs = self._find_inputs(plan)
+        key = self._ledger.record_op(self._describe_op(n, plan, inputs))
+        self._op_keys[n.name] = key
         self._as_planned = self._as_planned and key is plan.op.key
         try:
             context = n.meta.get(AUTOCAST)
             if context is None:
-                result = self._call(n)
+                output = self._call_node(n)
             else:
                 with torch.autocast(
                     context[0], dtype=context[1], enabled=context[2], cache_enabled=False
                 ):
-                    result = self._call(n)
+                    output = self._call_node(n)
         except Exception as error:
-            raise OpFailed(replace(plan.op, key=key)) from error
-        self._record(n, key, result, reads)
-        return self._handed_on(key, result)
+            raise OpFailure(replace(plan.op, key=key)) from error
+        self._record_output(n, key, output, inputs)
+        return self._replace_output(key, output)
 
-    def _handed_on(self, key: OpKey, result: Tree) -> Tree:
-        """What those that read the op's result are given."""
-        return result
+    def _replace_output(self, key: OpKey, output: Tree) -> Tree:
+        """The value that later ops read; a subclass may replace it."""
+        return output
 
-    def _call(self, node: Node) -> Tree:
-        # What the interpreter does around a call, for tracebacks, costs as much as a small op.
+    def _call_node(self, node: Node) -> Tree:
+        # The interpreter's own call costs as much as a small op, because of its tracebacks.
         args = map_arg(node.args, self.env.__getitem__)
         kwargs = map_arg(node.kwargs, self.env.__getitem__) if node.kwargs else {}
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
-    def _edge(self, node: Node) -> Edge | None:
-        if node in self._outer:
-            return self._outer[node]
-        edge = self._edges.of(node)
+    def _find_edge(self, node: Node) -> Edge | None:
+        if node in self._outer_edges:
+            return self._outer_edges[node]
+        edge = self._edges.edge_of(node)
         if edge is None or edge.role is not Role.OUTPUT:
             return edge
-        if edge.op.op in self._keys:
-            return Edge(self._keys[edge.op.op], edge.index)
-        # What an op with sub-graphs gives back is known by the op inside that made it.
+        if edge.op.op in self._op_keys:
+            return Edge(self._op_keys[edge.op.op], edge.index)
+        # The output of an op with sub-graphs has the edge of the inner op that computed it.
         value = self.env.get(node)
-        known = isinstance(value, torch.Tensor) and value in self._ledger.made
-        return self._ledger.made[value] if known else None
+        is_known = isinstance(value, torch.Tensor) and value in self._ledger.edge_by_tensor
+        return self._ledger.edge_by_tensor[value] if is_known else None
 
-    def _record(self, node: Node, key: OpKey, result: Tree, reads: tuple[Edge, ...]) -> None:
-        if isinstance(result, torch.Tensor):
-            self._ledger.results(key, (result,), reads)
+    def _record_output(
+        self, node: Node, key: OpKey, output: Tree, inputs: tuple[Edge, ...]
+    ) -> None:
+        if isinstance(output, torch.Tensor):
+            self._ledger.record_outputs(key, (output,), inputs)
             return
-        leaves = pytree.tree_leaves(result)
-        self._ledger.results(key, leaves, reads)
+        leaves = pytree.tree_leaves(output)
+        self._ledger.record_outputs(key, leaves, inputs)
         if not any(isinstance(value, torch.Tensor) for value in leaves):
-            known = self._ledger.observed.scalars
-            agreed = node.name not in known or known[node.name] == result
-            known[node.name] = result if agreed else AMBIGUOUS
+            scalars = self._ledger.observed.scalars
+            is_same = node.name not in scalars or scalars[node.name] == output
+            scalars[node.name] = output if is_same else AMBIGUOUS
 
-    def _reads(self, plan: Plan) -> tuple[Edge, ...]:
+    def _find_inputs(self, plan: NodePlan) -> tuple[Edge, ...]:
         if self._as_planned:
             return plan.op.inputs
-        return tuple(e for e in (self._edge(node) for node in plan.tensors) if e is not None)
+        return tuple(
+            e for e in (self._find_edge(node) for node in plan.tensor_nodes) if e is not None
+        )
 
-    def _describe(self, node: Node, plan: Plan, reads: tuple[Edge, ...]) -> Op:
-        if plan.fixed and not self._path and (reads is plan.op.inputs or reads == plan.op.inputs):
+    def _describe_op(self, node: Node, plan: NodePlan, inputs: tuple[Edge, ...]) -> Op:
+        if (
+            plan.has_fixed_attributes
+            and not self._path
+            and (inputs is plan.op.inputs or inputs == plan.op.inputs)
+        ):
             return plan.op
-        # Sizes and the like are other numbers in every run.
-        found = attributes(node, lambda n: self.env.get(n, n))
-        key = replace(self._edges.key(node.name), path=self._path, iteration=self._iteration)
-        return replace(plan.op, key=key, inputs=reads, attributes=found)
+        # Numbers such as sizes differ from run to run.
+        attributes = collect_attributes(node, lambda n: self.env.get(n, n))
+        key = replace(self._edges.op_key(node.name), path=self._path, iteration=self._iteration)
+        return replace(plan.op, key=key, inputs=inputs, attributes=attributes)
 
-    def _writes_back(self, node: Node) -> bool:
-        """A write to a buffer or an input at the end of a functional graph.
+    def _record_write_back(self, node: Node) -> bool:
+        """Record a write to a buffer or an input at the end of a functional graph.
 
-        The new state is recorded; the write is not done, since capture leaves the model as is.
+        The new state is recorded, but not written: a capture leaves the model as it is.
         """
         target = node.args[0]
         assert isinstance(target, Node)
         if target.op not in ("get_attr", "placeholder"):
             return False
-        edge = self._edge(target)
+        edge = self._find_edge(target)
         value = self.env.get(node.args[1])  # type: ignore[arg-type]
         if edge is not None and isinstance(value, torch.Tensor):
-            made_by = self._edge(node.args[1])  # type: ignore[arg-type]
+            made_by = self._find_edge(node.args[1])  # type: ignore[arg-type]
             if edge.role is Role.STATE:
-                value = self.written[edge.op.op] = _as_held(value, self.env[target])
-            self._ledger.state(edge.op.op, made_by, value)
+                value = self.written_buffers[edge.op.op] = _convert_to_buffer(
+                    value, self.env[target]
+                )
+            self._ledger.record_state(edge.op.op, made_by, value)
         return True
 
-    def _sub_graphs(self, node: Node, plan: Plan) -> Tree:
-        """Run an op that has graphs as arguments (cond, while_loop), recording what is inside."""
+    def _run_with_subgraphs(self, node: Node, plan: NodePlan) -> Tree:
+        """Run an op with sub-graphs (cond, while_loop) and record the ops inside."""
 
-        def recorded(name: str, module: GraphModule) -> Callable[..., Any]:
+        def recording_call(name: str, module: GraphModule) -> Callable[..., Any]:
             def call(*operands: Tree) -> Tree:
                 path = "/".join(p for p in (self._path, f"{node.name}.{name}") if p)
-                round_ = self._ledger.rounds[path]
-                self._ledger.rounds[path] += 1
+                iteration = self._ledger.call_counts[path]
+                self._ledger.call_counts[path] += 1
                 edges = Edges({}, self._edges.graph)
-                inner = Capture(self._ledger, self._program, module, edges, path, round_)
-                inner.bind(operands)
+                inner = NodeCapture(self._ledger, self._program, module, edges, path, iteration)
+                inner.bind_placeholders(operands)
                 return inner.run(*operands, enable_io_processing=False)
 
             return call
 
-        def swapped(value: Tree) -> Tree:
+        def replace_graph(value: Tree) -> Tree:
             if not isinstance(value, Node):
                 return value
-            found = self.env[value]
-            return recorded(value.name, found) if isinstance(found, GraphModule) else found
+            graph = self.env[value]
+            return recording_call(value.name, graph) if isinstance(graph, GraphModule) else graph
 
-        args = pytree.tree_map(swapped, node.args)
-        kwargs = pytree.tree_map(swapped, node.kwargs)
-        result = node.target(*args, **kwargs)  # type: ignore[operator]
-        fresh = [
+        args = pytree.tree_map(replace_graph, node.args)
+        kwargs = pytree.tree_map(replace_graph, node.kwargs)
+        output = node.target(*args, **kwargs)  # type: ignore[operator]
+        new_tensors = [
             v
-            for v in pytree.tree_leaves(result)
-            if isinstance(v, torch.Tensor) and v not in self._ledger.made
+            for v in pytree.tree_leaves(output)
+            if isinstance(v, torch.Tensor) and v not in self._ledger.edge_by_tensor
         ]
-        if fresh:
-            reads = self._reads(plan)
-            key = self._ledger.op(self._describe(node, plan, reads))
-            self._keys[node.name] = key
-            self._record(node, key, result, reads)
-        return result
+        if new_tensors:
+            inputs = self._find_inputs(plan)
+            key = self._ledger.record_op(self._describe_op(node, plan, inputs))
+            self._op_keys[node.name] = key
+            self._record_output(node, key, output, inputs)
+        return output
 
 
 def record_program(
-    program: Program,
-    ledger: Ledger,
+    program: TorchProgram,
+    ledger: CaptureLedger,
     leaves: Sequence[Any],
     states: Mapping[str, torch.Tensor],
-    kind: Callable[..., Capture] = Capture,
+    kind: Callable[..., NodeCapture] = NodeCapture,
 ) -> tuple[list[Any], Mapping[str, torch.Tensor]]:
-    """Record one execution of a program: what it is given, node by node, and its outputs.
+    """Record one execution of a program: its inputs, its ops and its outputs.
 
-    `leaves` are the flattened inputs, `states` what the buffers hold after the step before. Gives
-    the flattened outputs, and by name what the buffers hold that the program wrote to.
+    `leaves` are the flattened inputs, `states` the buffers after the step before. Returns the
+    flattened outputs, and the buffers that the program wrote to, by name.
     """
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input(name), value, name=path)
+            ledger.record_tensor(model_input_edge(name), value, name=path)
     for edge, value in program.parameters():
-        ledger.parameter(edge, value)
-    held = program.started(states)
-    for target, value in held.items():
-        name = program.edges.name(target)
+        ledger.record_parameter(edge, value)
+    attributes = program.attributes_at_start(states)
+    for target, value in attributes.items():
+        name = program.edges.parameter_name(target)
         if name in program.states:
-            ledger.tensor(state_before(name), value)
+            ledger.record_tensor(state_edge_before(name), value)
     assert program.module is not None
-    capture = kind(ledger, program, program.module, program.edges, attributes=held)
+    capture = kind(ledger, program, program.module, program.edges, attributes=attributes)
     outputs = pytree.tree_leaves(capture.run(*leaves, enable_io_processing=False))
     for position, value in enumerate(outputs):
-        made_by = capture.results[position]
+        made_by = capture.result_edges[position]
         if isinstance(value, torch.Tensor) and made_by is not None:
-            ledger.model_output(made_by, position, value, program.outputs[position])
-    return outputs, capture.written
+            ledger.record_model_output(made_by, position, value, program.outputs[position])
+    return outputs, capture.written_buffers
 
 
 def record_by_nodes(
-    program: Program,
-    ledger: Ledger,
-    subject: Subject,
-    loop: Loop | None,
+    program: TorchProgram,
+    ledger: CaptureLedger,
+    loaded_model: LoadedModel,
+    loop: StepLoop | None,
     inputs: tuple[Args, Kwargs],
     seed: int,
-    kind: Callable[..., Capture] = Capture,
+    kind: Callable[..., NodeCapture] = NodeCapture,
 ) -> list[Any]:
     """Record a program, or its next step in a loop, node by node.
 
-    Gives the flattened outputs. An op that raises becomes the error of the model.
+    Returns the flattened outputs. An op that raises becomes an error of the model.
     """
     torch.manual_seed(seed)
     states = {} if loop is None else loop.states
     try:
         outputs, written = record_program(program, ledger, pytree.tree_leaves(inputs), states, kind)
-    except OpFailed as failed:
+    except OpFailure as failed:
         cause = failed.__cause__
         assert isinstance(cause, Exception)
-        raise raised(subject, cause, *inputs, place_of(failed.op)) from cause
+        raise make_model_error(
+            loaded_model, cause, *inputs, describe_op_location(failed.op)
+        ) from cause
     if loop is not None:
         loop.states.update(written)
     return outputs
 
 
 def record_in_float64(
-    program: Program, evaluator: Evaluator, leaves: Sequence[Any], recorder: Recorder
+    program: TorchProgram, evaluator: TorchEvaluator, leaves: Sequence[Any], recorder: Recorder
 ) -> None:
     """Record one execution of a program with all floating-point arithmetic in float64."""
-    ledger = Ledger(Observed(), recorder)
+    ledger = CaptureLedger(Observations(), recorder)
     input_values = {}
     for (name, path), value in zip(program.placeholders, leaves, strict=True):
         if isinstance(value, torch.Tensor):
-            ledger.tensor(model_input(name), value, name=path)
-            input_values[model_input(name)] = value
-    outputs = evaluator.run_all(program, input_values, ledger)
+            ledger.record_tensor(model_input_edge(name), value, name=path)
+            input_values[model_input_edge(name)] = value
+    outputs = evaluator.evaluate_all(program, input_values, ledger)
     for position, (edge, value) in enumerate(outputs):
         if edge is not None and isinstance(value, torch.Tensor):
-            ledger.model_output(edge, position, value, program.outputs[position])
+            ledger.record_model_output(edge, position, value, program.outputs[position])
 
 
-def _as_held(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """A value in the type and layout of the buffer it is written to."""
+def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """A value in the dtype and layout of the buffer it is written to."""
     return torch.empty_like(buffer).copy_(value)
 
 

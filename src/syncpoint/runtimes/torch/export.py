@@ -1,9 +1,8 @@
-"""A model through torch.export, as one flat FX graph that is free of mutation.
+"""Exports a model with torch.export to one flat FX graph without in-place ops.
 
-torch.export gives the graph with file:line and module path on every node. Regions under
-`no_grad` and `autocast` come as sub-graphs; they are unfolded here, and a node that ran under
-autocast remembers so. A graph that writes in place is functionalised first, so that a recorded
-input is never the value from before a later write.
+torch.export gives every node its file:line and module path. Regions under `no_grad` and
+`autocast` are sub-graphs; they are unfolded here, and a node under autocast is marked. A graph
+with in-place ops is functionalised first, so that no later write changes a recorded input.
 """
 
 from __future__ import annotations
@@ -19,80 +18,85 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.edges import Edges
-from syncpoint.runtimes.torch.in_place_writes import mutates
-from syncpoint.runtimes.torch.model_tensors import identity, named_tensors
-from syncpoint.runtimes.torch.node_metadata import AUTOCAST, attribute, frames, is_op
-from syncpoint.runtimes.torch.program import Observed, Program
+from syncpoint.runtimes.torch.in_place_writes import is_in_place
+from syncpoint.runtimes.torch.model_tensors import named_tensors, tensor_identity
+from syncpoint.runtimes.torch.node_metadata import (
+    AUTOCAST,
+    fetch_attribute,
+    find_source_frames,
+    is_op,
+)
+from syncpoint.runtimes.torch.program import Observations, TorchProgram
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 
-def export(
+def export_program(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     names: tuple[str, ...],
     strict: bool = False,
-) -> Program:
-    """The program of a model for these inputs; `names` are its parameters' names by position."""
+) -> TorchProgram:
+    """The program of a model for these inputs; `names` are the positional parameters."""
     with silence_torch():
         exported = torch.export.export(model, args, kwargs, strict=strict)
-    return program_of(exported, (args, kwargs), names, named_tensors(model))
+    return make_program(exported, (args, kwargs), names, named_tensors(model))
 
 
-def program_of(
+def make_program(
     exported: ExportedProgram,
-    given: Tree,
+    inputs: Tree,
     names: tuple[str, ...],
     tensors: Iterable[tuple[str, torch.Tensor]],
-) -> Program:
+) -> TorchProgram:
     """The program of an exported model.
 
-    `given` is (args, kwargs) or anything of the same structure; `tensors` are the parameters
-    and buffers in the order in which the model has them, for what is there under two names.
+    `inputs` is (args, kwargs) or anything of the same structure. `tensors` are the parameters and
+    buffers in the order of the model: a tensor with several names gets the first one.
     """
     notes: list[str] = []
     with silence_torch():
         originals: dict[str, tuple[str, ...]] = {}
-        if any(mutates(node) for node in _all_nodes(exported.graph_module)):
-            before = [node for node in _all_nodes(exported.graph_module) if is_op(node)]
+        if any(is_in_place(node) for node in _iterate_nodes(exported.graph_module)):
+            nodes_before = [node for node in _iterate_nodes(exported.graph_module) if is_op(node)]
             exported = exported.run_decompositions({})
-            originals = _trace_back(before, exported.graph_module)
+            originals = _map_to_originals(nodes_before, exported.graph_module)
             notes.append("in-place ops were made functional before capture")
-        module = _flat(exported.module(check_guards=False))
-    leaves_with_paths, _ = pytree.tree_flatten_with_path(given)
-    inputs = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        module = _flatten_graph(exported.module(check_guards=False))
+    leaves_with_paths, _ = pytree.tree_flatten_with_path(inputs)
+    input_names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     paths = [input_path(path, names) for path, _ in leaves_with_paths]
-    assert len(inputs) == len(paths), (inputs, paths)
-    fetched = {
-        str(node.target): attribute(module, str(node.target))
+    assert len(input_names) == len(paths), (input_names, paths)
+    attributes = {
+        str(node.target): fetch_attribute(module, str(node.target))
         for node in module.graph.nodes
         if node.op == "get_attr"
     }
-    return Program(
+    return TorchProgram(
         graph=module.graph,
-        edges=Edges(_parameter_names(tensors, fetched)),
-        attributes=fetched,
-        placeholders=tuple(zip(inputs, paths, strict=True)),
+        edges=Edges(_parameter_names(tensors, attributes)),
+        attributes=attributes,
+        placeholders=tuple(zip(input_names, paths, strict=True)),
         outputs=output_paths(exported.call_spec.out_spec),
         originals=originals,
         notes=tuple(notes),
         module=module,
-        observed=Observed(keeps_forms=bool(exported.range_constraints)),
+        observed=Observations(keeps_meta_tensors=bool(exported.range_constraints)),
     )
 
 
-def _all_nodes(module: torch.nn.Module) -> Iterator[Node]:
+def _iterate_nodes(module: torch.nn.Module) -> Iterator[Node]:
     for inner in module.modules():
         if isinstance(inner, GraphModule):
             yield from inner.graph.nodes
 
 
-def _flat(module: GraphModule) -> GraphModule:
-    """The same graph with the sub-graphs of `no_grad` and `autocast` unfolded into it."""
+def _flatten_graph(module: GraphModule) -> GraphModule:
+    """A copy of the graph with the sub-graphs of `no_grad` and `autocast` unfolded into it."""
     graph = Graph()
-    result = _unfold(graph, module, module, "", {}, None)
-    graph.output(result)
+    outputs = _unfold(graph, module, module, "", {}, None)
+    graph.output(outputs)
     graph.eliminate_dead_code(lambda node: node.op != "get_attr" or bool(node.users))
     flat = GraphModule(module, graph)
     return flat
@@ -106,7 +110,7 @@ def _unfold(
     env: dict[Node, Any],
     autocast: tuple[Any, ...] | None,
 ) -> Tree:
-    """Copy the nodes of `owner` to the end of `graph`; gives what its output node returns."""
+    """Copy the nodes of `owner` to the end of `graph`; returns the outputs of `owner`."""
     hops = torch.ops.higher_order
     for node in owner.graph.nodes:
         if node in env:
@@ -119,14 +123,16 @@ def _unfold(
             hops.wrap_with_set_grad_enabled,
             hops.wrap_with_autocast,
         ):
-            split = 1 if node.target is hops.wrap_with_set_grad_enabled else 4
-            context = autocast if split == 1 else tuple(node.args[:4])
-            inner_name = str(node.args[split].target)
-            inner = attribute(owner, inner_name)
-            operands = [env[a] if isinstance(a, Node) else a for a in node.args[split + 1 :]]
-            formal = [n for n in inner.graph.nodes if n.op == "placeholder"]
-            inside: dict[Node, Any] = dict(zip(formal, operands, strict=True))
-            env[node] = _unfold(graph, root, inner, f"{prefix}{inner_name}.", inside, context)
+            graph_position = 1 if node.target is hops.wrap_with_set_grad_enabled else 4
+            context = autocast if graph_position == 1 else tuple(node.args[:4])
+            inner_name = str(node.args[graph_position].target)
+            inner = fetch_attribute(owner, inner_name)
+            operands = [
+                env[a] if isinstance(a, Node) else a for a in node.args[graph_position + 1 :]
+            ]
+            inner_placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
+            inner_env: dict[Node, Any] = dict(zip(inner_placeholders, operands, strict=True))
+            env[node] = _unfold(graph, root, inner, f"{prefix}{inner_name}.", inner_env, context)
             continue
         if node.op == "call_function" and node.target is operator.getitem:
             source = env[node.args[0]]
@@ -142,42 +148,42 @@ def _unfold(
     return None
 
 
-def _trace_back(before: list[Node], after: GraphModule) -> dict[str, tuple[str, ...]]:
-    """Which nodes of the graph before functionalising each node after it was made from.
+def _map_to_originals(before: list[Node], after: GraphModule) -> dict[str, tuple[str, ...]]:
+    """Map each node after functionalisation to the nodes it was made from.
 
-    Both carry the call they come from (`torch_fn`); where one call made several nodes, the
-    nodes of the same operation, in place or not, belong together. What was unfolded from a
-    sub-graph carries nothing any more and is told by operation and order; the casts that
-    autocast put before an op get the place of that op.
+    Both carry the call they come from (`torch_fn`). Where one call made several nodes, those of
+    the same op, in place or not, belong together. Nodes that were unfolded from a sub-graph carry
+    no call; they are matched by op and order. The casts that autocast put before an op get the
+    source lines of that op.
     """
     by_call: dict[Any, list[Node]] = {}
     for node in before:
         by_call.setdefault(node.meta.get("torch_fn"), []).append(node)
     top = before[0].graph if before else None
-    inner = [node for node in before if node.graph is not top]
-    found: dict[str, tuple[str, ...]] = {}
-    homeless: list[Node] = []
+    subgraph_nodes = [node for node in before if node.graph is not top]
+    originals: dict[str, tuple[str, ...]] = {}
+    nodes_without_source: list[Node] = []
     for node in after.graph.nodes:
         if node.op != "call_function":
             continue
-        if frames(node):
-            made_by = by_call.get(node.meta.get("torch_fn"), [])
-            same = [n for n in made_by if _operation(n) == _operation(node)]
-            found[node.name] = tuple(n.name for n in same or made_by)
+        if find_source_frames(node):
+            nodes_of_call = by_call.get(node.meta.get("torch_fn"), [])
+            same_op = [n for n in nodes_of_call if _op_name(n) == _op_name(node)]
+            originals[node.name] = tuple(n.name for n in same_op or nodes_of_call)
             continue
-        homeless.append(node)
-        source = next((n for n in inner if _operation(n) == _operation(node)), None)
+        nodes_without_source.append(node)
+        source = next((n for n in subgraph_nodes if _op_name(n) == _op_name(node)), None)
         if source is not None:
-            inner.remove(source)
-            for other in homeless:
+            subgraph_nodes.remove(source)
+            for other in nodes_without_source:
                 for key in ("stack_trace", "nn_module_stack"):
                     other.meta[key] = source.meta.get(key)
-            found[node.name] = (source.name,)
-            homeless = []
-    return found
+            originals[node.name] = (source.name,)
+            nodes_without_source = []
+    return originals
 
 
-def _operation(node: Node) -> str:
+def _op_name(node: Node) -> str:
     target = node.target
     return target._schema.name.rstrip("_") if isinstance(target, torch._ops.OpOverload) else ""
 
@@ -185,11 +191,11 @@ def _operation(node: Node) -> str:
 def _parameter_names(
     tensors: Iterable[tuple[str, torch.Tensor]], attributes: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Target of a get_attr node -> the first name the model itself has for that tensor."""
-    first: dict[Any, str] = {}
+    """Target of a get_attr node -> the first name of that tensor in the model."""
+    first_names: dict[Any, str] = {}
     aliases: dict[str, str] = {}
     for name, tensor in tensors:
-        aliases[name] = first.setdefault(identity(tensor), name)
+        aliases[name] = first_names.setdefault(tensor_identity(tensor), name)
     return {
         target: aliases.get(target, target)
         for target, value in attributes.items()

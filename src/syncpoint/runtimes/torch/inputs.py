@@ -1,4 +1,4 @@
-"""The inputs of a PyTorch model: fitted to its forward, and what is said when they do not fit."""
+"""Binds inputs to the forward of a PyTorch model, and names the arguments of a call."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError
-from syncpoint.runtimes.inputs.bind_inputs import fit
+from syncpoint.runtimes.inputs.bind_inputs import fit_inputs
 from syncpoint.runtimes.protocol import Inputs, InputSpec, Tree
 from syncpoint.runtimes.torch.arrays import to_torch
-from syncpoint.runtimes.torch.load_model import Subject
+from syncpoint.runtimes.torch.load_model import LoadedModel
 from syncpoint.runtimes.torch.tree_paths import named_leaves
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def bind(subject: Subject, inputs: Inputs, specs: Sequence[InputSpec]) -> tuple[Args, Kwargs]:
-    """The arguments of forward as tensors of the right type, each with memory of its own."""
-    positional = subject.positional
-    open_ended = _open_ended(subject)
-    if len(inputs.args) > len(positional) and not open_ended[0]:
+def bind_arguments(
+    loaded_model: LoadedModel, inputs: Inputs, specs: Sequence[InputSpec]
+) -> tuple[Args, Kwargs]:
+    """The arguments of forward as tensors of the right dtype, each with its own memory."""
+    positional = loaded_model.positional
+    has_open_ends = _has_open_ends(loaded_model)
+    if len(inputs.args) > len(positional) and not has_open_ends[0]:
         raise InputError(
-            f"at most {len(positional)} inputs by position for {subject.title}",
-            f"{len(inputs.args)}",
+            f"{loaded_model.title} takes at most {len(positional)} inputs by position, not"
+            f" {len(inputs.args)}",
+            cure="leave the rest out, or give inputs by name",
         )
-    fitted = fit(inputs, specs, subject.title, open_ended)
-    seen: set[int] = set()
+    fitted_inputs = fit_inputs(inputs, specs, loaded_model.title, has_open_ends)
+    used_addresses: set[int] = set()
 
     def leaf(value: Tree) -> Tree:
         if isinstance(value, (np.ndarray, np.generic)):
@@ -41,71 +44,79 @@ def bind(subject: Subject, inputs: Inputs, specs: Sequence[InputSpec]) -> tuple[
             return value
         value = value.detach()
         moved = value.to(
-            device=subject.device, dtype=subject.dtype if value.is_floating_point() else None
+            device=loaded_model.device,
+            dtype=loaded_model.dtype if value.is_floating_point() else None,
         )
-        # Export takes one tensor given twice for one input.
-        if moved.data_ptr() in seen:
+        # torch.export treats one tensor that is passed twice as one input.
+        if moved.data_ptr() in used_addresses:
             moved = moved.clone()
-        seen.add(moved.data_ptr())
+        used_addresses.add(moved.data_ptr())
         return moved
 
-    args = pytree.tree_map(leaf, fitted.args)
-    kwargs = pytree.tree_map(leaf, dict(fitted.kwargs))
-    return _as_exported(subject, args, kwargs) if subject.exported is not None else (args, kwargs)
+    args = pytree.tree_map(leaf, fitted_inputs.args)
+    kwargs = pytree.tree_map(leaf, dict(fitted_inputs.kwargs))
+    return (
+        _match_exported_structure(loaded_model, args, kwargs)
+        if loaded_model.exported is not None
+        else (args, kwargs)
+    )
 
 
-def key_of(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
-    """What a program depends on of its inputs."""
+def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
+    """The form of the inputs that a program depends on: structure, dtypes, shapes, strides."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    return (str(spec), tuple(_form(leaf) for leaf in leaves), more)
+    return (str(spec), tuple(_leaf_signature(leaf) for leaf in leaves), more)
 
 
-def _as_exported(subject: Subject, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """The inputs in the structure that an exported program insists on."""
-    assert subject.exported is not None
-    bound = subject.signature.bind(*args, **kwargs)
-    wanted = subject.exported.call_spec.in_spec
-    leaves, found = pytree.tree_flatten((bound.args, bound.kwargs))
-    if found != wanted:
-        # A recorded run gives tuples for lists and the like.
-        names = [p for p, _ in named_leaves((bound.args, bound.kwargs), subject.positional)]
-        places = pytree.tree_unflatten(list(range(wanted.num_leaves)), wanted)
-        if names != [p for p, _ in named_leaves(places, subject.positional)]:
+def _match_exported_structure(
+    loaded_model: LoadedModel, args: Args, kwargs: Kwargs
+) -> tuple[Args, Kwargs]:
+    """The inputs in the structure that an exported program requires."""
+    assert loaded_model.exported is not None
+    bound = loaded_model.signature.bind(*args, **kwargs)
+    exported_spec = loaded_model.exported.call_spec.in_spec
+    leaves, spec = pytree.tree_flatten((bound.args, bound.kwargs))
+    if spec != exported_spec:
+        # A recorded run has tuples where the model took lists.
+        names = [p for p, _ in named_leaves((bound.args, bound.kwargs), loaded_model.positional)]
+        positions = pytree.tree_unflatten(list(range(exported_spec.num_leaves)), exported_spec)
+        if names != [p for p, _ in named_leaves(positions, loaded_model.positional)]:
             raise InputError(
-                f"inputs in the structure that {subject.title} was exported with",
-                ", ".join(names),
+                f"the inputs {', '.join(names)} are not in the structure that"
+                f" {loaded_model.title} was exported with",
+                cure="nest them as in the export",
             )
-    made: tuple[Args, Kwargs] = pytree.tree_unflatten(leaves, wanted)
-    return made
+    rebuilt: tuple[Args, Kwargs] = pytree.tree_unflatten(leaves, exported_spec)
+    return rebuilt
 
 
-def _open_ended(subject: Subject) -> tuple[bool, bool]:
-    kinds = {p.kind for p in subject.signature.parameters.values()}
+def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
+    kinds = {p.kind for p in loaded_model.signature.parameters.values()}
     return (
         inspect.Parameter.VAR_POSITIONAL in kinds,
         inspect.Parameter.VAR_KEYWORD in kinds,
     )
 
 
-def _form(leaf: Tree) -> Tree:
-    """What a program depends on of one input."""
+def _leaf_signature(leaf: Tree) -> Tree:
+    """The form of one input that a program depends on."""
     if isinstance(leaf, torch.Tensor):
         return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
     return repr(leaf)
 
 
 def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:
-    """The arguments of a call by the names that forward has for them."""
+    """The arguments of a call, by the parameter names of forward."""
     try:
         bound = inspect.signature(module.forward).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return [("args", args), *kwargs.items()]
     kinds = {p.name: p.kind for p in bound.signature.parameters.values()}
-    found: list[tuple[str, Any]] = []
+    arguments: list[tuple[str, Any]] = []
     for name, value in bound.arguments.items():
         if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-            found += value.items()
+            arguments += value.items()
         else:
             positional = kinds[name] is inspect.Parameter.VAR_POSITIONAL
-            found.append(("args" if positional else name, value))
-    return found
+            arguments.append(("args" if positional else name, value))
+    return arguments

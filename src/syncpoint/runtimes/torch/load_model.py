@@ -1,4 +1,4 @@
-"""The forms in which a PyTorch model comes: a module, an exported program, TorchScript."""
+"""Loads a PyTorch model: a module, an exported program or TorchScript."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from syncpoint.errors import CaptureError, InputError
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
-from syncpoint.runtimes.torch.environment import device_named
+from syncpoint.runtimes.torch.environment import resolve_device
 from syncpoint.runtimes.torch.live_stack import class_name
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 
-_FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
+_MODEL_FORMS = "an nn.Module, an exported program, a ScriptModule, or a function that returns one"
 
 
 @dataclass(kw_only=True)
-class Subject:
+class LoadedModel:
     """One model under one set of options."""
 
     name: str
     plain: nn.Module
-    """What the user has: what it gives is right."""
+    """The model of the user: its outputs are the right ones."""
     module: nn.Module
-    """What is captured; the same but for TorchScript, of which a copy is run."""
+    """The module that is captured: the same, except for TorchScript, where it is a copy."""
     signature: inspect.Signature
     exported: ExportedProgram | None = None
     script: ScriptSource | None = None
     dtype: torch.dtype | None = None
-    """What floating-point inputs are cast to."""
+    """The dtype that floating-point inputs are cast to."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def has_modes(self) -> bool:
-        """Whether it can be put into training and eval mode."""
+        """Whether it has a training and an eval mode."""
         return self.exported is None and all(hasattr(m, "training") for m in self.plain.modules())
 
     @property
@@ -58,129 +58,152 @@ class Subject:
 
     @property
     def title(self) -> str:
-        """How messages call it: `Linear.forward(input)`."""
+        """The name in messages: `Linear.forward(input)`."""
         text = str(self.signature).partition(" -> ")[0]
         if self.exported is not None:
             return f"{Path(self.name).name}{text}"
         return f"{class_name(self.plain)}.forward{text}"
 
 
-def subject_of(model: object, options: Mapping[str, Any]) -> Subject:
-    """What the user gave or named, adapted to the options; the given one is left as it was."""
+def load_model(model: object, options: Mapping[str, Any]) -> LoadedModel:
+    """Load a model and adapt it to the options; the given model is not changed."""
     name = str(model) if isinstance(model, str | Path) else type(model).__qualname__
-    found = _loaded(name) if isinstance(model, str | Path) else model
-    known = (nn.Module, ExportedProgram)
-    if not isinstance(found, known) and callable(found):
+    model_object = _load_named(name) if isinstance(model, str | Path) else model
+    model_types = (nn.Module, ExportedProgram)
+    if not isinstance(model_object, model_types) and callable(model_object):
         try:
-            found = found()
+            model_object = model_object()
         except Exception as error:
             raise CaptureError(
-                f"{name} to return a model", f"it raised {one_line(error)}"
+                f"{name} returned no model: it raised {one_line(error)}",
+                cure="fix the error, then try again",
             ) from error
-    if not isinstance(found, known):
-        raise InputError(f"{_FORMS} in {name}", f"a {type(found).__qualname__}")
+    if not isinstance(model_object, model_types):
+        raise InputError(
+            f"{name} is a {type(model_object).__qualname__}, not a model",
+            cure=f"give {_MODEL_FORMS}",
+        )
     dtype = torch_dtype(options["dtype"]) if options["dtype"] else None
-    device = device_named(options["device"])
-    if isinstance(found, ExportedProgram):
-        subject = _of_program(name, found, dtype, device, options)
+    device = resolve_device(options["device"])
+    if isinstance(model_object, ExportedProgram):
+        loaded = _adapt_program(name, model_object, dtype, device, options)
     else:
-        subject = _of_module(name, found, dtype, device, options)
-    subject.dtype, subject.device = dtype, device
-    return subject
+        loaded = _adapt_module(name, model_object, dtype, device, options)
+    loaded.dtype, loaded.device = dtype, device
+    return loaded
 
 
-def _loaded(name: str) -> Any:
-    """The model in a file, or the attribute that is named in code."""
+def _load_named(name: str) -> Any:
+    """Load the model in a file, or the attribute of `file.py:attribute`."""
     path = Path(name)
     if path.suffix not in (".pt2", ".pt", ".ts"):
         return load_object(name)
     if not path.is_file():
-        raise InputError(f"a {path.suffix} file", f"no file {name!r}")
-    kind = _kind_of(path)
+        raise InputError(
+            f"no such file: {name!r}",
+            cure="check the path",
+        )
+    kind = _detect_file_kind(path)
     try:
         with silence_torch():
-            return torch.export.load(name) if kind == "export" else _script(name)
+            return torch.export.load(name) if kind == "export" else _load_script(name)
     except Exception as error:
         made_by = "torch.export.save" if kind == "export" else "torch.jit.save"
-        raise InputError(f"{path.name} as {made_by} writes it", one_line(error)) from error
+        raise InputError(
+            f"cannot load {path.name}: {one_line(error)}",
+            cure=f"write it with {made_by}",
+        ) from error
 
 
-def _kind_of(path: Path) -> str:
-    """Which way of saving a model made the file, told by what is in it."""
-    inside: set[str] = set()
+def _detect_file_kind(path: Path) -> str:
+    """Detect by its content how a model file was saved: "export" or "script"."""
+    member_names: set[str] = set()
     try:
         with zipfile.ZipFile(path) as archive:
-            # In a file that lost its end another archive, stored inside it, may be found.
-            whole = min((m.header_offset for m in archive.infolist()), default=0) == 0
-            inside = {name.partition("/")[2] for name in archive.namelist() if whole}
+            # In a truncated file, zipfile may find an inner archive.
+            is_whole = min((m.header_offset for m in archive.infolist()), default=0) == 0
+            member_names = {name.partition("/")[2] for name in archive.namelist() if is_whole}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         pass
-    if any(name.startswith("models/") for name in inside):
+    if any(name.startswith("models/") for name in member_names):
         return "export"
-    if "constants.pkl" in inside and any(name.startswith("code/") for name in inside):
+    if "constants.pkl" in member_names and any(name.startswith("code/") for name in member_names):
         return "script"
-    found, cure = "neither", ""
-    if any(name.startswith("data/aotinductor/") for name in inside):
-        found, cure = "a package of AOTInductor", "name the program it was compiled from"
-    elif "data.pkl" in inside:
-        found = "what torch.save writes, weights or a pickled module"
+    reason, cure = "it is an unknown archive", "write it with torch.export.save or torch.jit.save"
+    if any(name.startswith("data/aotinductor/") for name in member_names):
+        reason, cure = "it is a package of AOTInductor", "name the program it was compiled from"
+    elif "data.pkl" in member_names:
+        reason = "it is a file of torch.save, with weights or a pickled module"
         cure = "name the code that makes the model: file.py:attribute"
-    elif not inside:
-        found = "no archive, or a broken one"
-    raise InputError(f"{path.name} to be an exported program or TorchScript", found, cure)
+    elif not member_names:
+        reason = "it is not a ZIP file, or a damaged one"
+    raise InputError(
+        f"{path.name} is neither an exported program nor TorchScript: {reason}",
+        cure=cure,
+    )
 
 
-def _of_module(
+def _adapt_module(
     name: str,
     model: nn.Module,
     dtype: torch.dtype | None,
     device: torch.device,
     options: Mapping[str, Any],
-) -> Subject:
-    scripted = isinstance(model, ScriptModule)
-    if scripted and options["capture"] == "export":
-        raise InputError("capture=auto or capture=dispatch for TorchScript", "capture=export")
+) -> LoadedModel:
+    is_script = isinstance(model, ScriptModule)
+    if is_script and options["capture"] == "export":
+        raise InputError(
+            "TorchScript cannot be captured with capture=export",
+            cure="use capture=auto or capture=dispatch",
+        )
     tensors = [*model.parameters(), *model.buffers()]
-    moves = any(t.device != device for t in tensors)
-    casts = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
-    if moves or casts:
+    must_move = any(t.device != device for t in tensors)
+    must_cast = dtype is not None and any(
+        t.is_floating_point() and t.dtype != dtype for t in tensors
+    )
+    if must_move or must_cast:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = copy.deepcopy(model).to(device=device, dtype=dtype)
         except Exception as error:
             raise CaptureError(
-                f"{name} to be copied to {options['dtype'] or device}",
-                f"it raised {one_line(error)}",
+                f"cannot copy {name} to {options['dtype'] or device}: it raised {one_line(error)}",
+                cure="leave the options dtype and device out",
             ) from error
-    if not scripted:
-        return Subject(
+    if not is_script:
+        return LoadedModel(
             name=name, plain=model, module=model, signature=inspect.signature(model.forward)
         )
     archive = io.BytesIO()
     try:
         torch.jit.save(model, archive)
         archive.seek(0)
-        # The interpreter knows the lines of an archive, so it is a loaded one that is captured.
-        again = _script(archive, device)
+        # The interpreter knows source lines only of a loaded archive, so that one is captured.
+        reloaded = _load_script(archive, device)
         archive.seek(0)
-        source = ScriptSource(archive)
+        script_source = ScriptSource(archive)
     except Exception as error:
         raise CaptureError(
-            f"{name} to be saved and loaded by torch.jit", f"it raised {one_line(error)}"
+            f"torch.jit cannot save and load {name}: it raised {one_line(error)}",
+            cure="name the code that makes the model: file.py:attribute",
         ) from error
-    return Subject(
-        name=name, plain=model, module=again, signature=_script_signature(model), script=source
+    return LoadedModel(
+        name=name,
+        plain=model,
+        module=reloaded,
+        signature=_script_signature(model),
+        script=script_source,
     )
 
 
-def _script(file: str | io.BytesIO, device: torch.device | None = None) -> nn.Module:
-    found: nn.Module = torch.jit.load(file, map_location=device)  # type: ignore[no-untyped-call]
-    return found
+def _load_script(file: str | io.BytesIO, device: torch.device | None = None) -> nn.Module:
+    script: nn.Module = torch.jit.load(file, map_location=device)  # type: ignore[no-untyped-call]
+    return script
 
 
 def _script_signature(model: nn.Module) -> inspect.Signature:
-    """The inputs as the schema of the script has them; the first is the module itself."""
+    """The inputs in the schema of the script; its first argument is the module itself."""
     parameters = [
         inspect.Parameter(
             argument.name,
@@ -196,23 +219,27 @@ def _script_signature(model: nn.Module) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def _of_program(
+def _adapt_program(
     name: str,
     program: ExportedProgram,
     dtype: torch.dtype | None,
     device: torch.device,
     options: Mapping[str, Any],
-) -> Subject:
-    """A program is fixed in its types, its mode and its ops."""
+) -> LoadedModel:
+    """Adapt an exported program, whose dtypes, mode and ops are fixed."""
     for option, fixed in (("capture", "dispatch"), ("mode", "train")):
         if options[option] == fixed:
-            raise InputError(f"an exported program without {option}={fixed}", f"{option}={fixed}")
+            raise InputError(
+                f"an exported program cannot run with {option}={fixed}",
+                cure=f"leave the option {option} out",
+            )
     floats = {t.dtype for t in program.state_dict.values() if t.is_floating_point()}
     if dtype is not None and floats and dtype not in floats:
         raise InputError(
-            f"{Path(name).name} in {options['dtype']}",
-            f"an exported program in {' and '.join(sorted(dtype_name(d) for d in floats))}",
-            f"export the model in {options['dtype']}",
+            f"{Path(name).name} is an exported program in"
+            f" {' and '.join(sorted(dtype_name(d) for d in floats))}, not in"
+            f" {options['dtype']}",
+            cure=f"export the model in {options['dtype']}",
         )
     with silence_torch():
         if any(t.device != device for t in program.state_dict.values()):
@@ -220,7 +247,7 @@ def _of_program(
 
             program = move_to_device_pass(program, device)
         module = program.module()
-    return Subject(
+    return LoadedModel(
         name=name,
         plain=module,
         module=module,
@@ -230,12 +257,14 @@ def _of_program(
 
 
 def _program_signature(program: ExportedProgram) -> inspect.Signature:
-    """Names as the exported forward had them; where the program lost them, by position."""
+    """The signature of the exported forward; inputs without a name are named by position."""
     args, kwargs = program.call_spec.in_spec.children()
     signature = program.module_call_graph[0].signature
-    known = list(getattr(signature, "forward_arg_names", None) or ())
+    argument_names = list(getattr(signature, "forward_arg_names", None) or ())
     positional = [
-        known[i] if i < len(known) and known[i].isidentifier() else f"input_{i}"
+        argument_names[i]
+        if i < len(argument_names) and argument_names[i].isidentifier()
+        else f"input_{i}"
         for i in range(args.num_children)
     ]
     parameters = [

@@ -1,9 +1,9 @@
-"""Listens to the calls of an nn.Module and of the modules inside it, and records what they give.
+"""Records the calls of an nn.Module and of the modules inside it, through forward hooks.
 
-The hooks are those torch has for all modules together, filtered by identity: the modules stay as
-they are, so that copies and pickles of them carry nothing along, and the fused encoder, which
-looks for hooks on its layers, is not switched off. Only the root, and modules that have hooks of
-the user's which may replace their outputs, get hooks of their own.
+The hooks are the global ones of torch, filtered by module identity. So the modules stay as they
+are: copies and pickles carry no hooks, and the fused encoder, which looks for hooks on its
+layers, stays on. Only the root gets hooks of its own, and so do modules with hooks of the user,
+which may replace outputs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.model import Edge, Op, OpKey, Part, Role, TensorKey
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.inputs import named_arguments
-from syncpoint.runtimes.torch.tree_paths import leaves_of
+from syncpoint.runtimes.torch.tree_paths import iterate_leaves
 
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def _never_compiled(hook: F) -> F:
-    """Inside what torch.compile traces, a hook is a break: it sees the values there are."""
+def _exclude_from_compile(hook: F) -> F:
+    """Exclude a hook from torch.compile: it causes a graph break and sees real values."""
     return cast(F, torch.compiler.disable(hook))  # type: ignore[no-untyped-call]
 
 
-class Sink(Protocol):
-    """What takes the ops and tensors: a recording."""
+class RecordingSink(Protocol):
+    """The recording that takes ops and tensors."""
 
     @property
     def lock(self) -> threading.RLock:
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether it still takes anything."""
+        """Whether it still records."""
 
     @property
     def whole(self) -> Part:
@@ -52,10 +52,10 @@ class Sink(Protocol):
         """The part of a call of the root."""
 
     def note(self, text: str) -> None:
-        """Take a remark."""
+        """Add a note."""
 
     def add_op(self, op: Op, part: Part) -> OpKey:
-        """Take an op."""
+        """Record an op."""
 
     def add_tensor(
         self,
@@ -72,82 +72,82 @@ class Sink(Protocol):
 
 
 @dataclasses.dataclass
-class _Call:
-    """One call of the root: what of it has been recorded so far."""
+class _RootCall:
+    """One call of the root, and what was recorded of it so far."""
 
     part: Part
     number: int
-    """How many calls of the root there were before it in the same part."""
-    made: WeakIdKeyDictionary = dataclasses.field(default_factory=WeakIdKeyDictionary)
-    """Live tensor -> the key it was recorded under last, and its version then."""
+    """Number of earlier calls of the root in the same part."""
+    key_by_tensor: WeakIdKeyDictionary = dataclasses.field(default_factory=WeakIdKeyDictionary)
+    """Live tensor -> the key it was last recorded under, and its version then."""
     unread: dict[OpKey, TensorKey] = dataclasses.field(default_factory=dict)
-    """Ops whose outputs no later op is known to read: a tensor that was made between modules
-    comes from some of these, or from what they read."""
+    """Ops whose outputs no later op is known to read. A tensor computed between modules comes
+    from some of these, or from their inputs."""
 
 
 class Attachment:
     """The hooks on one root module; in effect from construction until `detach`."""
 
-    def __init__(self, sink: Sink, root: Any, name: str, steps: bool) -> None:
-        _check(root)
+    def __init__(self, sink: RecordingSink, root: Any, name: str, steps: bool) -> None:
+        _check_module(root)
         self._sink = sink
         self._root: nn.Module = root
         self._name = name
         self._steps = steps
-        self._begun = 0
-        self._calls_in: Counter[Part] = Counter()
+        self._begun_calls = 0
+        self._calls_by_part: Counter[Part] = Counter()
         self._local = threading.local()
         self._paths = {id(inner): path for path, inner in root.named_modules() if path}
-        self._keep = [inner for _, inner in root.named_modules()]
+        self._modules = [inner for _, inner in root.named_modules()]
         """The modules must live as long as their ids are used."""
         self._parameters: dict[int, OpKey] | None = None
-        """By id of the tensor; known once they are recorded."""
-        self._own = {id(m) for m in self._keep if m._forward_hooks}
+        """By id of the tensor; None until they are recorded."""
+        self._hooked_ids = {id(m) for m in self._modules if m._forward_hooks}
         self._handles = [
-            nn_module.register_module_forward_hook(self._seen_by_all, with_kwargs=True),
-            root.register_forward_pre_hook(_Hook(self._entered), with_kwargs=True),
-            root.register_forward_hook(_Hook(self._left), with_kwargs=True, always_call=True),
+            nn_module.register_module_forward_hook(self._after_any_module, with_kwargs=True),
+            root.register_forward_pre_hook(_Hook(self._before_root), with_kwargs=True),
+            root.register_forward_hook(_Hook(self._after_root), with_kwargs=True, always_call=True),
         ]
-        for inner in self._keep[1:]:
-            if id(inner) in self._own:
-                hook = _Hook(self._seen)
+        for inner in self._modules[1:]:
+            if id(inner) in self._hooked_ids:
+                hook = _Hook(self._after_module)
                 self._handles.append(inner.register_forward_hook(hook, with_kwargs=True))
-        for note in _notes(self._keep):
+        for note in _list_notes(self._modules):
             sink.note(note)
 
     def detach(self) -> None:
-        """Stop listening; the modules are as they were."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
-            # torch forgets this one; left behind, compiled modules warn of hooks for ever.
+            # torch does not remove this entry; compiled modules would warn of hooks.
             nn_module._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
 
-    @_never_compiled
-    def _entered(self, module: nn.Module, args: Tree, kwargs: Tree) -> None:
-        """Before the root runs: a new step, its inputs, and once the parameters."""
+    @_exclude_from_compile
+    def _before_root(self, module: nn.Module, args: Tree, kwargs: Tree) -> None:
+        """Begin a call of the root: record its inputs and, once, the parameters."""
         if module is not self._root or not self._sink.listening or _in_backward():
             return
         with self._sink.lock:
-            part = self._sink.begin(self._begun if self._steps else None)
-            call = _Call(part, self._calls_in[part])
-            self._begun += 1
-            self._calls_in[part] += 1
+            part = self._sink.begin(self._begun_calls if self._steps else None)
+            call = _RootCall(part, self._calls_by_part[part])
+            self._begun_calls += 1
+            self._calls_by_part[part] += 1
             self._stack().append(call)
             self._local.last = call
             self._record_parameters()
             names = named_arguments(module, args, kwargs)
-            for _, path, value in (leaf for n, v in names for leaf in leaves_of(v, n)):
+            for _, path, value in (leaf for n, v in names for leaf in iterate_leaves(v, n)):
                 if isinstance(value, torch.Tensor):
                     op = OpKey(path, call.number, self._name)
                     key = self._sink.add_tensor(
                         op, value, part=part, role=Role.MODEL_INPUT, name=path
                     )
-                    self._remember(call, value, key)
+                    self._remember_key(call, value, key)
 
-    @_never_compiled
-    def _left(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
-        """After the root ran, or raised: then there is no output."""
+    @_exclude_from_compile
+    def _after_root(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+        """End a call of the root; there is no output if it raised."""
         if module is not self._root or not self._stack() or _in_backward():
             return
         call = self._stack().pop()
@@ -156,14 +156,14 @@ class Attachment:
         with self._sink.lock:
             self._record(call, module, self._name or type(module).__name__, args, kwargs, output)
 
-    @_never_compiled
-    def _seen_by_all(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
-        """After any module of the process ran."""
-        if id(module) in self._paths and id(module) not in self._own:
-            self._seen(module, args, kwargs, output)
+    @_exclude_from_compile
+    def _after_any_module(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+        """Record a module of the root; called after any module of the process ran."""
+        if id(module) in self._paths and id(module) not in self._hooked_ids:
+            self._after_module(module, args, kwargs, output)
 
-    @_never_compiled
-    def _seen(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
+    @_exclude_from_compile
+    def _after_module(self, module: nn.Module, args: Tree, kwargs: Tree, output: Tree) -> None:
         path = self._paths.get(id(module))
         if path is None or not self._sink.listening:
             return
@@ -173,126 +173,134 @@ class Attachment:
                     f"{path} ran again during the backward pass (checkpointing): not recorded"
                 )
                 return
-            self._record(self._current(), module, path, args, kwargs, output)
+            self._record(self._current_call(), module, path, args, kwargs, output)
 
-    def _current(self) -> _Call:
-        """The call that a module belongs to; one that is called from outside its root, as
-        engines do with the head, belongs to the last call of the root."""
+    def _current_call(self) -> _RootCall:
+        """The call that a module belongs to.
+
+        A module called from outside its root, as engines do with the head, belongs to the last
+        call of the root.
+        """
         stack = self._stack()
         if stack:
             return stack[-1]
-        last: _Call | None = getattr(self._local, "last", None)
+        last: _RootCall | None = getattr(self._local, "last", None)
         if last is None:
-            last = _Call(self._sink.begin(max(self._begun - 1, 0) if self._steps else None), 0)
+            last = _RootCall(
+                self._sink.begin(max(self._begun_calls - 1, 0) if self._steps else None), 0
+            )
             self._local.last = last
         return last
 
-    def _stack(self) -> list[_Call]:
+    def _stack(self) -> list[_RootCall]:
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        found: list[_Call] = self._local.stack
-        return found
+        stack: list[_RootCall] = self._local.stack
+        return stack
 
     def _record(
-        self, call: _Call, module: nn.Module, name: str, args: Tree, kwargs: Tree, output: Tree
+        self, call: _RootCall, module: nn.Module, name: str, args: Tree, kwargs: Tree, output: Tree
     ) -> None:
-        """One op, what it read and all tensors it gave."""
+        """Record one op, its inputs and all its output tensors."""
         is_root = module is self._root
-        leaves = list(leaves_of(output, "out"))
-        reads, assumed = self._reads(call, module, args, kwargs, leaves)
+        leaves = list(iterate_leaves(output, "out"))
+        inputs, assumed = self._reads(call, module, args, kwargs, leaves)
         op = Op(
             OpKey(name, graph=self._name),
-            _type_of(module),
-            reads,
+            _op_type(module),
+            inputs,
             attributes={"inputs_assumed": True} if assumed else {},
             module="" if is_root else name,
             module_type=type(module).__name__,
         )
         key = self._sink.add_op(op, call.part)
-        for edge in reads:
+        for edge in inputs:
             call.unread.pop(edge.op, None)
         role = Role.MODEL_OUTPUT if is_root else Role.OUTPUT
         for index, path, value in leaves:
             if not isinstance(value, torch.Tensor):
                 if not isinstance(value, bool | int | float | str | type(None)):
-                    kind = type(value).__qualname__
-                    self._sink.note(f"{path} of {name} is a {kind}: no tensor, not recorded")
+                    type_name = type(value).__qualname__
+                    self._sink.note(
+                        f"{path} of {name} is a {type_name}: not a tensor, not recorded"
+                    )
                 continue
-            known = self._known(call, value)
-            made = self._sink.add_tensor(
+            recorded_key = self._find_unchanged(call, value)
+            key_of_tensor = self._sink.add_tensor(
                 key,
                 value,
                 part=call.part,
                 role=role,
                 index=index,
                 name="" if path == "out" and not is_root else path,
-                alias_of="" if known is None else str(known),
+                alias_of="" if recorded_key is None else str(recorded_key),
             )
-            if made is not None and not is_root:
-                self._remember(call, value, made)
-                call.unread[key] = made
+            if key_of_tensor is not None and not is_root:
+                self._remember_key(call, value, key_of_tensor)
+                call.unread[key] = key_of_tensor
 
     def _reads(
         self,
-        call: _Call,
+        call: _RootCall,
         module: nn.Module,
         args: Tree,
         kwargs: Tree,
         leaves: list[tuple[int, str, Any]],
     ) -> tuple[tuple[Edge, ...], bool]:
-        """What an op reads, and whether that is partly assumed.
+        """The edges that an op reads, and whether some of them are assumed.
 
-        What is known is known by identity. A tensor made between modules may come from all that
-        was made before it in this call: too much rather than too little, since the precision an
-        op is judged by follows these edges. A module that has modules inside reads what they
-        gave.
+        Recorded tensors are found by identity. A tensor computed between modules may come from
+        every tensor before it in this call: it gets all these edges, since the precision that an
+        op is judged by follows them. A module with modules inside reads their outputs.
         """
-        values = [v for _, _, v in leaves_of((args, kwargs), "") if isinstance(v, torch.Tensor)]
+        values = [
+            v for _, _, v in iterate_leaves((args, kwargs), "") if isinstance(v, torch.Tensor)
+        ]
         if next(module.children(), None) is not None:
             values += [v for _, _, v in leaves if isinstance(v, torch.Tensor)]
-        found: dict[Edge, None] = {}
-        assumed = False
+        edges: dict[Edge, None] = {}
+        is_assumed = False
         for value in values:
-            known = self._known(call, value)
-            if known is None:
-                assumed = True
+            recorded_key = self._find_unchanged(call, value)
+            if recorded_key is None:
+                is_assumed = True
             else:
-                found[Edge(known.op, known.index, known.role)] = None
-        if assumed:
+                edges[Edge(recorded_key.op, recorded_key.index, recorded_key.role)] = None
+        if is_assumed:
             for key in call.unread.values():
-                found[Edge(key.op, key.index, key.role)] = None
+                edges[Edge(key.op, key.index, key.role)] = None
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
             parameter = (self._parameters or {}).get(id(tensor))
             if parameter is not None:
-                found[Edge(parameter, role=Role.PARAMETER)] = None
-        return tuple(found), assumed
+                edges[Edge(parameter, role=Role.PARAMETER)] = None
+        return tuple(edges), is_assumed
 
-    def _remember(self, call: _Call, value: torch.Tensor, key: TensorKey | None) -> None:
-        version = _version(value)
+    def _remember_key(self, call: _RootCall, value: torch.Tensor, key: TensorKey | None) -> None:
+        version = _write_version(value)
         if key is not None and version is not None:
-            call.made[value] = (key, version)
+            call.key_by_tensor[value] = (key, version)
 
-    def _known(self, call: _Call, value: torch.Tensor) -> TensorKey | None:
-        """The key of a tensor that is as it was when it was recorded."""
-        if value not in call.made:
+    def _find_unchanged(self, call: _RootCall, value: torch.Tensor) -> TensorKey | None:
+        """The key of a tensor that did not change since it was recorded."""
+        if value not in call.key_by_tensor:
             return None
-        key, version = call.made[value]
-        found: TensorKey | None = key if _version(value) == version else None
-        return found
+        key, version = call.key_by_tensor[value]
+        unchanged_key: TensorKey | None = key if _write_version(value) == version else None
+        return unchanged_key
 
     def _record_parameters(self) -> None:
         if self._parameters is not None:
             return
         self._parameters = {}
-        named = (*self._root.named_parameters(), *self._root.named_buffers())
-        for name, value in named:
+        tensors = (*self._root.named_parameters(), *self._root.named_buffers())
+        for name, value in tensors:
             key = OpKey(name, graph=self._name)
             if self._sink.add_tensor(key, value, part=self._sink.whole, role=Role.PARAMETER):
                 self._parameters[id(value)] = key
 
 
 class _Hook:
-    """A hook on one module. Copies and pickles of the module have one that does nothing."""
+    """A hook on one module; it does nothing in copies and pickles of the module."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -301,41 +309,49 @@ class _Hook:
         self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Hook, (_nothing,)
+        return _Hook, (_ignore_call,)
 
 
-def _nothing(*args: Tree) -> None:
-    """What a copied hook does."""
+def _ignore_call(*args: Tree) -> None:
+    """Ignore a call; the function of a copied hook."""
 
 
-def _check(root: object) -> None:
+def _check_module(root: object) -> None:
     if not isinstance(root, nn.Module):
-        kind = type(root).__qualname__
-        raise InputError("an nn.Module to attach to", f"a {kind}", "record its tensors by name")
+        type_name = type(root).__qualname__
+        raise InputError(
+            f"cannot attach to a {type_name}, which is not an nn.Module",
+            cure="record its tensors by name",
+        )
     for path, inner in root.named_modules():
-        compiled = getattr(inner, "_compiled_call_impl", None) is not None
-        if compiled or hasattr(inner, "_orig_mod"):
-            where = f"{path or 'it'} compiled by torch.compile, which passes over hooks"
+        is_compiled = getattr(inner, "_compiled_call_impl", None) is not None
+        if is_compiled or hasattr(inner, "_orig_mod"):
+            problem = f"{path or 'the module'} is compiled by torch.compile, which ignores hooks"
             cure = "attach to the module that was compiled, and call that one"
-            raise Unsupported("a module that runs eagerly", where, cure)
+            raise Unsupported(
+                problem,
+                cure=cure,
+            )
 
 
-def _notes(modules: list[nn.Module]) -> Iterator[str]:
+def _list_notes(modules: list[nn.Module]) -> Iterator[str]:
     if any(isinstance(inner, torch.jit.ScriptModule) for inner in modules):
-        yield "there is TorchScript in the attached module: what runs inside it is not seen"
+        yield "the attached module holds TorchScript: ops inside it are not recorded"
     if isinstance(modules[0], nn.TransformerEncoderLayer):
-        yield "recording switched off the fused path of nn.TransformerEncoderLayer"
+        yield "recording disabled the fused path of nn.TransformerEncoderLayer"
 
 
-def _type_of(module: nn.Module) -> str:
-    """torch's own modules by their name; others so that they are not taken for an op of the same
-    name, which does less: a user's `Add` may do more than add."""
+def _op_type(module: nn.Module) -> str:
+    """The class name for modules of torch, `module NAME` for others.
+
+    The prefix keeps a user's `Add`, which may do more than add, apart from the op of that name.
+    """
     kind = type(module)
     return kind.__name__ if kind.__module__.startswith("torch.nn.") else f"module {kind.__name__}"
 
 
-def _version(value: torch.Tensor) -> int | None:
-    """How often a tensor was written in place; None where torch does not count that."""
+def _write_version(value: torch.Tensor) -> int | None:
+    """Number of in-place writes to a tensor; None where torch does not count them."""
     return None if value.is_inference() else value._version
 
 

@@ -1,4 +1,4 @@
-"""What a node of an FX graph is called and does: its module, source lines, type and attributes."""
+"""Metadata of an FX node: its module, source lines, op type, arguments and attributes."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Frame, Op, OpKey
-from syncpoint.runtimes.parse_stack_trace import frames_in, without_call
+from syncpoint.runtimes.parse_stack_trace import parse_frames, strip_call_number
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import dtype_name
 
 FRAMES = "syncpoint_frames"
-"""Key in a node's meta: its source stack, where the node was recorded while the model ran."""
+"""Key in the meta of a node: its source stack, if it was recorded while the model ran."""
 _TORCH_FOLDER = str(Path(torch.__file__).parent) + "/"
-_LOCAL = re.compile(r"^(?:L\['\w+'\]|L__self__|L__fn__)")
-"""What dynamo calls the object whose code it follows."""
+_DYNAMO_LOCAL = re.compile(r"^(?:L\['\w+'\]|L__self__|L__fn__)")
+"""The prefix that dynamo gives to the traced object."""
 _GETATTR = re.compile(r"getattr\((?P<of>[^()]*), '(?P<name>[^']*)'\)")
 _ITEM = re.compile(r"\['?([^\]']*)'?\]")
 
 
-def frames(node: Node) -> tuple[Frame, ...]:
-    """The user's lines that made the node, innermost last; torch's own where there are none."""
+def find_source_frames(node: Node) -> tuple[Frame, ...]:
+    """The user's lines that made the node, innermost last; those of torch if there are none."""
     if FRAMES in node.meta:
         recorded: tuple[Frame, ...] = node.meta[FRAMES]
         return recorded
-    return of_the_user(frames_in(node.meta.get("stack_trace") or ""))
+    return select_user_frames(parse_frames(node.meta.get("stack_trace") or ""))
 
 
-def of_the_user(stack: list[Frame]) -> tuple[Frame, ...]:
-    """The frames outside torch; all of them where torch is all there is."""
-    users = [frame for frame in stack if not _is_torch(frame.file)]
+def select_user_frames(stack: list[Frame]) -> tuple[Frame, ...]:
+    """The frames outside torch; all frames where every frame is in torch."""
+    users = [frame for frame in stack if not _is_torch_file(frame.file)]
     return tuple(users or stack)
 
 
-def _is_torch(file: str) -> bool:
-    # A file may have been written on another machine.
+def _is_torch_file(file: str) -> bool:
+    # The path may come from another machine.
     return file.startswith(_TORCH_FOLDER) or "/site-packages/torch/" in file
 
 
-def ancestors(node: Node) -> tuple[str, ...]:
-    """Names of the nodes of earlier graphs that this one was made from, the nearest first."""
-    found: dict[str, None] = {}
-    waiting = list(node.meta.get("from_node") or ())
-    while waiting:
-        source = waiting.pop(0)
+def find_ancestors(node: Node) -> tuple[str, ...]:
+    """Names of the nodes of earlier graphs that this one was made from, nearest first."""
+    names: dict[str, None] = {}
+    pending = list(node.meta.get("from_node") or ())
+    while pending:
+        source = pending.pop(0)
         if getattr(source, "name", ""):
-            found[source.name] = None
-        waiting += getattr(source, "from_node", None) or ()
-    return tuple(found)
+            names[source.name] = None
+        pending += getattr(source, "from_node", None) or ()
+    return tuple(names)
 
 
-def module_of(node: Node) -> tuple[str, str]:
+def find_module(node: Node) -> tuple[str, str]:
     """Dotted path and class name of the innermost module the node was made in."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return "", ""
-    path, kind = list(stack.values())[-1]
-    name = kind if isinstance(kind, str) else kind.__qualname__
-    return _dotted(path), name.rpartition(".")[2]
+    path, class_or_name = list(stack.values())[-1]
+    name = class_or_name if isinstance(class_or_name, str) else class_or_name.__qualname__
+    return _to_dotted_path(path), name.rpartition(".")[2]
 
 
-def _dotted(path: str) -> str:
-    """`L['self'].layers[0]`, `layers.0@1` and their like, as `layers.0`."""
-    path = without_call(path)
+def _to_dotted_path(path: str) -> str:
+    """Convert paths such as `L['self'].layers[0]` and `layers.0@1` to `layers.0`."""
+    path = strip_call_number(path)
     while (changed := _GETATTR.sub(r"\g<of>.\g<name>", path)) != path:
         path = changed
-    path = _LOCAL.sub("", path).replace("._modules[", "[")
+    path = _DYNAMO_LOCAL.sub("", path).replace("._modules[", "[")
     return _ITEM.sub(r".\1", path).strip(".")
 
 
 def is_op(node: Node) -> bool:
-    """Whether the node computes something; checks that torch adds to a graph do not."""
+    """Whether the node computes something; the checks that torch adds to a graph do not."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -88,17 +88,17 @@ def is_op(node: Node) -> bool:
 
 
 def is_random(node: Node) -> bool:
-    """Whether the node draws random numbers when it runs as it stands."""
+    """Whether the node draws random numbers with its present arguments."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = dict(arguments(node))
+    argument_values = dict(list_arguments(node))
     for name in ("train", "training"):
-        if given.get(name) is False:
+        if argument_values.get(name) is False:
             return False
-    return not any(given.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
+    return not any(argument_values.get(name) == 0 for name in ("p", "dropout_p", "dropout"))
 
 
 _UNINITIALISED = frozenset(
@@ -115,12 +115,12 @@ _UNINITIALISED = frozenset(
 
 
 def is_uninitialised(node: Node) -> bool:
-    """Whether the node gives memory with whatever happens to be in it."""
+    """Whether the node returns uninitialised memory."""
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in _UNINITIALISED
 
 
-def arguments(node: Node) -> Iterator[tuple[str, Any]]:
+def list_arguments(node: Node) -> Iterator[tuple[str, Any]]:
     """Every argument of the node by name, defaults included, in the order of the schema."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
@@ -136,32 +136,32 @@ def arguments(node: Node) -> Iterator[tuple[str, Any]]:
             yield argument.name, argument.default_value
 
 
-def attributes(node: Node, value_of: Callable[[Node], Any]) -> dict[str, Any]:
-    """The non-tensor arguments by name; `value_of` gives the number a node stands for."""
+def collect_attributes(node: Node, value_of: Callable[[Node], Any]) -> dict[str, Any]:
+    """The non-tensor arguments by name; `value_of` returns the number of a scalar node."""
 
-    def known(value: Tree) -> Tree:
+    def resolve(value: Tree) -> Tree:
         return value_of(value) if isinstance(value, Node) else value
 
-    found = {}
-    for name, value in arguments(node):
+    attributes = {}
+    for name, value in list_arguments(node):
         if value is None:
             continue
-        here = pytree.tree_map(known, value)
-        leaves = [here] if isinstance(here, Node) else pytree.tree_leaves(here)
+        resolved = pytree.tree_map(resolve, value)
+        leaves = [resolved] if isinstance(resolved, Node) else pytree.tree_leaves(resolved)
         if any(not isinstance(leaf, (torch.Tensor, Node)) for leaf in leaves):
-            found[name] = json_value(here)
-    return found
+            attributes[name] = to_json_value(resolved)
+    return attributes
 
 
-def type_of(node: Node) -> str:
-    """The runtime's name of what the node does: `aten.linear.default`."""
+def op_type(node: Node) -> str:
+    """The op type as torch names it: `aten.linear.default`."""
     target = node.target
     if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
         return str(target)
     return getattr(target, "__name__", str(target))
 
 
-def json_value(value: Tree) -> Tree:
+def to_json_value(value: Tree) -> Tree:
     """A non-tensor argument as JSON; non-finite numbers become text."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
@@ -172,9 +172,9 @@ def json_value(value: Tree) -> Tree:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, torch.dtype):
         return dtype_name(value)
     if isinstance(value, (torch.Tensor, Node)):
@@ -183,7 +183,7 @@ def json_value(value: Tree) -> Tree:
 
 
 def is_tensor(node: Node) -> bool:
-    """Whether the node's value is a tensor, as far as the export knows."""
+    """Whether the value of the node is a tensor, as far as its metadata tells."""
     if node.op == "get_attr":
         return True
     value = node.meta.get("val")
@@ -191,26 +191,26 @@ def is_tensor(node: Node) -> bool:
 
 
 AUTOCAST = "syncpoint_autocast"
-"""Key in a node's meta: the arguments of the autocast it ran under."""
+"""Key in the meta of a node: the arguments of the autocast that it ran under."""
 
 
-def describe(node: Node, originals: tuple[str, ...] = ()) -> Op:
-    """An op as its node tells of it, without inputs and attributes."""
-    module, module_type = module_of(node)
+def describe_op(node: Node, originals: tuple[str, ...] = ()) -> Op:
+    """The op of a node, from its metadata, without inputs and attributes."""
+    module, module_type = find_module(node)
     return Op(
         OpKey(node.name),
-        type_of(node),
+        op_type(node),
         module=module,
         module_type=module_type,
-        source=frames(node),
-        origins=tuple(dict.fromkeys((node.name, *originals, *ancestors(node)))),
+        source=find_source_frames(node),
+        origins=tuple(dict.fromkeys((node.name, *originals, *find_ancestors(node)))),
         random=is_random(node) or is_uninitialised(node),
     )
 
 
-def attribute(module: torch.nn.Module, target: str) -> Tree:
-    """What a get_attr node fetches."""
-    found: Any = module
+def fetch_attribute(module: torch.nn.Module, target: str) -> Tree:
+    """Fetch the value of a get_attr node."""
+    value: Any = module
     for name in target.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value

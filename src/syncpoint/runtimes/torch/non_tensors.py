@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model that are not tensors: they are not recorded, but named."""
+"""Inputs and outputs of a model that are not tensors: not recorded, but noted in the run."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import torch
 
 from syncpoint.run.model import OtherOutput, Part
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.ledger import Ledger
+from syncpoint.runtimes.torch.ledger import CaptureLedger
 from syncpoint.runtimes.torch.tree_paths import named_leaves
 
-_MAX_TEXT = 200
-"""Characters that are kept of an output that is a number or a text."""
+_MAX_TEXT_CHARS = 200
+"""Maximum length of the text of an output."""
 
 
-def other_outputs(
+def describe_other_outputs(
     names: Sequence[str], values: Sequence[Any], part: Part
 ) -> dict[str, OtherOutput]:
-    """Outputs that are no tensors, as text: they are not recorded, and must not be forgotten."""
-    where = "".join(
+    """The outputs that are not tensors, as text."""
+    part_suffix = "".join(
         f"@{name}={number}"
         for name, number in (("sample", part.sample), ("step", part.step))
         if number >= 0
     )
     return {
-        f"{name}{where}": _other_output(value)
+        f"{name}{part_suffix}": _describe_other_output(value)
         for name, value in zip(names, values, strict=False)
         if value is not None and not isinstance(value, torch.Tensor)
     }
 
 
-def _other_output(value: object) -> OtherOutput:
+def _describe_other_output(value: object) -> OtherOutput:
     if isinstance(value, bool | int | float | complex | str):
-        return OtherOutput(repr(value)[:_MAX_TEXT])
+        return OtherOutput(repr(value)[:_MAX_TEXT_CHARS])
     return OtherOutput(type(value).__name__, is_opaque=True)
 
 
-def note_other_inputs(inputs: Tree, names: tuple[str, ...], ledger: Ledger) -> None:
+def note_other_inputs(inputs: Tree, names: tuple[str, ...], ledger: CaptureLedger) -> None:
     """Note each input in (args, kwargs) that is not a tensor: it is not recorded."""
     for path, value in named_leaves(inputs, names):
         if value is not None and not isinstance(value, torch.Tensor):
-            ledger.note(f"the input {path} was {value!r}: no tensor, not recorded")
+            ledger.note(f"the input {path} is not a tensor and was not recorded: {value!r}")

@@ -1,8 +1,7 @@
-"""A program node by node, on values that may be others than its predecessors gave."""
+"""Replays a program node by node, with outputs of ops replaced by other values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,34 @@ import torch
 from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
-from syncpoint.runtimes.protocol import Array, Tree
-from syncpoint.runtimes.torch.capture import Capture
-
-Value = Callable[[TensorKey, tuple[int, ...]], Array | None]
+from syncpoint.runtimes.protocol import Replacement, Tree
+from syncpoint.runtimes.torch.capture import NodeCapture
 
 
-class Replay(Capture):
-    """An execution whose values are recorded and then replaced.
+class NodeReplay(NodeCapture):
+    """A capture in which each output is recorded and then replaced.
 
-    What is inside a sub-graph keeps its own values.
+    Values inside sub-graphs are not replaced.
     """
 
-    def __init__(self, *given: Any, value: Value, part: Part, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, *capture_args: Any, value: Replacement, part: Part, **options: Any) -> None:
+        super().__init__(*capture_args, **options)
         self._value = value
         self._part = part
 
-    def _handed_on(self, key: OpKey, result: Tree) -> Tree:
-        leaves, form = pytree.tree_flatten(result)
+    def _replace_output(self, key: OpKey, output: Tree) -> Tree:
+        leaves, spec = pytree.tree_flatten(output)
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor):
                 continue
-            wanted = self._value(TensorKey(key, Role.OUTPUT, index, self._part), tuple(leaf.shape))
-            if wanted is not None:
-                # Types that NumPy has no name for pass through float32, which holds them all.
-                plain = wanted if wanted.dtype.kind in "biufc" else wanted.astype(np.float32)
-                made = torch.from_numpy(np.array(plain)).reshape(leaf.shape)
-                leaves[index] = made.to(leaf.device, leaf.dtype)
-        return pytree.tree_unflatten(leaves, form)
+            new_value = self._value(
+                TensorKey(key, Role.OUTPUT, index, self._part), tuple(leaf.shape)
+            )
+            if new_value is not None:
+                # Dtypes unknown to NumPy are converted through float32, which holds all of them.
+                array = (
+                    new_value if new_value.dtype.kind in "biufc" else new_value.astype(np.float32)
+                )
+                tensor = torch.from_numpy(np.array(array)).reshape(leaf.shape)
+                leaves[index] = tensor.to(leaf.device, leaf.dtype)
+        return pytree.tree_unflatten(leaves, spec)

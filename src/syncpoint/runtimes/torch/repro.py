@@ -1,4 +1,4 @@
-"""The files that torch writes to have a failure repeated: `repro.py` and its kin."""
+"""Loads the files that torch writes to reproduce a failure, such as `repro.py`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _ATTRIBUTES = ("mod", "load_args")
 
 
 def is_repro(path: str) -> bool:
-    """Whether a Python file is one of them: it gives `mod` and `load_args` and runs neither
-    unless it is run itself."""
+    """Whether a Python file is a repro of torch: it defines `mod` and `load_args`."""
     file = Path(path)
     if file.suffix != ".py" or not file.is_file():
         return False
@@ -25,49 +24,55 @@ def is_repro(path: str) -> bool:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError):
         return False
-    given = {
+    defined_names = {
         target.id
         for node in tree.body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    given |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    return set(_ATTRIBUTES) <= given
+    defined_names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return set(_ATTRIBUTES) <= defined_names
 
 
 def load_repro(path: str) -> Repro:
-    """The module and its arguments."""
+    """Load the module and its arguments; this executes the file."""
     from torch._dynamo.debug_utils import InputReader, NopInputReader
 
     module, load_args = (load_object(f"{path}:{name}") for name in _ATTRIBUTES)
     version = getattr(load_args, "_version", None)
     if version != 0:
-        raise InputError("load_args._version = 0", f"{version!r} in {path}")
-    folder = _save_dir(Path(path))
+        raise InputError(
+            f"{path} has load_args._version = {version!r}, not 0",
+            cure="write the repro with another version of torch",
+        )
+    folder = _find_save_dir(Path(path))
     if folder is not None and not Path(folder).is_dir():
         folder = None
-    counting = NopInputReader()
+    counting_reader = NopInputReader()
     try:
-        with warnings.catch_warnings(record=True) as said, without_log():
+        with warnings.catch_warnings(record=True) as warning_list, without_log():
             warnings.simplefilter("always")
             reader = InputReader(save_dir=folder)
-            load_args(counting)
+            load_args(counting_reader)
             load_args(reader)
     except Exception as error:
-        raise CaptureError(f"the arguments of {path}", f"it raised {one_line(error)}") from error
-    random = sum("generating random data" in str(warning.message) for warning in said)
+        raise CaptureError(
+            f"cannot load the arguments of {path}: it raised {one_line(error)}",
+            cure="run the file itself to see the error",
+        ) from error
+    random_count = sum("generating random data" in str(warning.message) for warning in warning_list)
     notes = []
-    if random:
+    if random_count:
         notes.append(
-            f"the values of {random} of {counting.total} inputs of {path} are not"
-            f" {f'in {folder}' if folder else 'kept'}: random ones were used"
+            f"the values of {random_count} of {counting_reader.total} inputs of {path} are not"
+            f" {f'in {folder}' if folder else 'saved'}: random values were used"
         )
     return Repro(module, tuple(reader.args), tuple(notes))
 
 
-def _save_dir(path: Path) -> str | None:
-    """What the file itself would give as `save_dir` when it is run."""
+def _find_save_dir(path: Path) -> str | None:
+    """The `save_dir` that the file itself uses when it is run."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "save_dir":
             value = node.value

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.runtimes.import_path import is_reference
+from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import Cutter, Option, Session
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class TorchRuntime:
             return None
 
     def accepts(self, model: object) -> bool:
-        """Whether `model` is one of PyTorch's, names one in code, or is a file that holds one."""
+        """Whether `model` is a PyTorch model, `file.py:attribute`, or a file of a model."""
         if isinstance(model, str | Path):
-            return is_reference(str(model)) or Path(model).suffix in _SUFFIXES
+            return is_import_path(str(model)) or Path(model).suffix in _SUFFIXES
         torch = sys.modules.get("torch")
         if torch is None:
             return False
-        known = (torch.nn.Module, torch.export.ExportedProgram)
-        return isinstance(model, known)
+        model_types = (torch.nn.Module, torch.export.ExportedProgram)
+        return isinstance(model, model_types)
 
     def options(self) -> tuple[Option, ...]:
         """The settings that `open` understands."""
@@ -54,7 +54,7 @@ class TorchRuntime:
                 "dtype",
                 str,
                 "",
-                "element type to run a copy of the model in; empty leaves it as it is",
+                "element type to run a copy of the model in (default: that of the model)",
                 ("", "f64", "f32", "f16", "bf16"),
             ),
             Option("device", str, "cpu", "device to run on, such as cpu or cuda:0"),
@@ -62,35 +62,42 @@ class TorchRuntime:
                 "mode",
                 str,
                 "eval",
-                "run in eval mode, in train mode, or as the model is",
+                "run in eval mode, in train mode, or in the mode of the model (as-is)",
                 ("eval", "train", "as-is"),
             ),
             Option(
                 "capture",
                 str,
                 "auto",
-                "export takes the model through torch.export; dispatch records it while it runs;"
-                " auto exports and records what cannot be exported",
+                "export uses torch.export; dispatch records the ops while the model runs;"
+                " auto tries export, then dispatch",
                 ("auto", "export", "dispatch"),
             ),
             Option(
                 "steps",
                 bool,
                 False,
-                "take the samples as steps of one sequence: states go from each to the next",
+                "treat the samples as steps of one sequence: states go from each to the next",
             ),
             Option("seed", int, 0, "seed of the random numbers, set before every run"),
-            Option("threads", int, 0, "threads of torch's own kernels; 0 leaves them as they are"),
+            Option(
+                "threads",
+                int,
+                0,
+                "number of threads of torch kernels; 0 keeps the setting of torch",
+            ),
         )
 
     def open(self, model: object, options: Mapping[str, Any]) -> TorchSession:
-        """Load the model; the one given is left as it was."""
+        """Load the model; the given one is not changed."""
         if self.version() is None:
             raise MissingExtra("torch", self.extra, "the runtime torch")
         if not self.accepts(model):
             raise InputError(
-                "an nn.Module, an exported program, TorchScript, or code that gives one",
-                f"a {type(model).__qualname__}",
+                f"the runtime torch cannot open a {type(model).__qualname__}",
+                cure=(
+                    "give an nn.Module, an exported program, TorchScript, or code that gives one"
+                ),
             )
         try:
             from syncpoint.runtimes.torch.session import open_session
@@ -102,16 +109,16 @@ class TorchRuntime:
         return open_session(model, {**defaults, **options})
 
     def guide_options(self, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """The ops of the eager program, also of a model that is compiled otherwise."""
+        """Options for the eager program, also of a compiled model."""
         eager = {option.name for option in TorchRuntime().options()}
         return TorchRuntime.name, {k: v for k, v in options.items() if k in eager}
 
     def reference_options(self) -> Mapping[str, Any]:
-        """None: every op has a value, or its compiled form is what the user wants."""
+        """No options: every op of an eager run has a value."""
         return {}
 
     def cutter(self, guide: Session, options: Mapping[str, Any]) -> Cutter:
-        """Cuts the program that was exported for the guide."""
+        """A cutter of the program that was exported for the guide."""
         from syncpoint.runtimes.torch.session import TorchSession
         from syncpoint.runtimes.torch.truncate import TorchCutter
 

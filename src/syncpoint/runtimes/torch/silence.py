@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silence_torch() -> Iterator[None]:
-    """Export tells of its troubles on every channel there is; we tell of them in our own words."""
+    """Suppress warnings, logs and prints of torch.export: errors are reported by Syncpoint."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,8 +1,8 @@
-"""What a model keeps from call to call: its buffers, and all else that its code writes to.
+"""Steps of a model whose state goes from call to call: buffers and other attributes.
 
-A loop of steps runs on copies of the model, so that the one given stays as it was whatever
-happens: one copy makes the steps plainly, and where the model is recorded while it runs another
-is recorded. The copies share the parameters, which take most of the room.
+A loop of steps runs on copies of the model, so that the given model never changes. One copy runs
+the plain steps; a second copy is traced if the model is recorded while it runs. The copies share
+the parameters, which take most of the memory.
 """
 
 from __future__ import annotations
@@ -23,176 +23,194 @@ from syncpoint.errors import CaptureError
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.session import RunTotals
-from syncpoint.runtimes.torch.in_place_writes import storage_of, written
-from syncpoint.runtimes.torch.load_model import Subject
-from syncpoint.runtimes.torch.model_tensors import identity, named_tensors, own_tensors
+from syncpoint.runtimes.torch.arrays import clone_tensor
+from syncpoint.runtimes.torch.in_place_writes import find_written_tensors, storage_id
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_tensors import find_own_tensors, named_tensors, tensor_identity
 
-_DEEP = 4
-"""How far into objects that are no modules it is looked for values that a call has changed."""
-_MACHINERY = frozenset(vars(nn.Module()))
-"""What every module has: hooks, modes, and where it keeps its tensors."""
+_MAX_DEPTH = 4
+"""How deep to search objects that are not modules for values that a call changed."""
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
+"""Attributes that every module has: hooks, modes, and the dicts of its tensors."""
 
 
-class Loop:
-    """The steps of one run, made by the plain model; what is captured makes the same ones."""
+class StepLoop:
+    """The steps of one run, computed by the plain model; the capture computes the same steps."""
 
-    def __init__(self, subject: Subject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The inputs are those of the first step."""
-        self._subject = subject
-        self._shares = not _writes_to_parameters(_copied(subject.plain, subject), args, kwargs)
-        self._plain = _copied(subject.plain, subject, self._shares)
+    def __init__(
+        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """`args` and `kwargs` are the inputs of the first step."""
+        self._loaded_model = loaded_model
+        self._shares_parameters = not _writes_to_parameters(
+            _copy_model(loaded_model.plain, loaded_model), args, kwargs
+        )
+        self._plain = _copy_model(loaded_model.plain, loaded_model, self._shares_parameters)
         self._traced: nn.Module | None = None
         self._result: Tree = None
         self._error: Exception | None = None
         self.states: dict[str, torch.Tensor] = {}
-        """What the steps of an exported program have left so far, by name."""
-        self.written: set[str] = set()
+        """The states after the last step of an exported program, by name."""
+        self.written_names: set[str] = set()
         """Tensors of the model that the plain steps so far have written to."""
         self.hidden: tuple[str, ...] = ()
-        """What the last plain step changed that is no buffer of one form: numbers and lists of
-        the code, caches that grow. An export takes them for constants."""
+        """Attributes that the last plain step changed and that are not buffers of fixed shape:
+        numbers, lists, growing caches. torch.export treats them as constants."""
 
     @property
     def traced(self) -> nn.Module:
-        """The copy that is recorded while it runs; it goes on where the last step left it."""
+        """The copy that is recorded while it runs; it continues from the last step."""
         if self._traced is None:
-            self._traced = _copied(self._subject.module, self._subject, self._shares)
+            self._traced = _copy_model(
+                self._loaded_model.module, self._loaded_model, self._shares_parameters
+            )
         return self._traced
 
     def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Run the plain model once; what it raises is kept for who asks for the result."""
-        before = {name: (tensor, _version(tensor)) for name, tensor in self._own().items()}
-        told = _told(self._plain)
+        """Run the plain model once; `result` raises its error, if any."""
+        tensors_before = {
+            name: (tensor, _write_version(tensor)) for name, tensor in self._own_tensors().items()
+        }
+        attributes_before = _snapshot_attributes(self._plain)
         self._result, self._error = None, None
         try:
-            found = self._plain(*pytree.tree_map(_own, args), **pytree.tree_map(_own, kwargs))
-            # The next step may write to what this one gave.
-            self._result = pytree.tree_map(_own, found)
+            outputs = self._plain(
+                *pytree.tree_map(clone_tensor, args), **pytree.tree_map(clone_tensor, kwargs)
+            )
+            # The next step may write to the outputs of this one.
+            self._result = pytree.tree_map(clone_tensor, outputs)
         except Exception as error:
             self._error = error
         registered = {name for name, _ in named_tensors(self._plain)}
-        after = _told(self._plain)
-        hidden = {n for n in told | after if told.get(n) != after.get(n)}
-        for name, tensor in self._own().items():
-            known, version = before.get(name, (None, None))
-            if known is tensor and version == _version(tensor):
+        attributes_after = _snapshot_attributes(self._plain)
+        hidden = {
+            n
+            for n in attributes_before | attributes_after
+            if attributes_before.get(n) != attributes_after.get(n)
+        }
+        for name, tensor in self._own_tensors().items():
+            tensor_before, version = tensors_before.get(name, (None, None))
+            if tensor_before is tensor and version == _write_version(tensor):
                 continue
-            self.written.add(name)
-            if name not in registered or known is None or not _alike(known, tensor):
+            self.written_names.add(name)
+            if (
+                name not in registered
+                or tensor_before is None
+                or not _has_same_form(tensor_before, tensor)
+            ):
                 hidden.add(name)
         self.hidden = tuple(sorted(hidden))
 
     def result(self) -> Tree:
-        """What the plain model gave in this step, or the error it raised."""
+        """The outputs of the plain model in this step; raises the error that it raised."""
         if self._error is not None:
             raise self._error
         return self._result
 
-    def left(self) -> Mapping[str, torch.Tensor]:
-        """What the plain steps have left in the tensors they wrote to."""
-        return {n: t for n, t in self._own().items() if n in self.written}
+    def plain_states(self) -> Mapping[str, torch.Tensor]:
+        """The tensors that the plain steps wrote to."""
+        return {n: t for n, t in self._own_tensors().items() if n in self.written_names}
 
-    def left_traced(self) -> Mapping[str, torch.Tensor]:
-        """The same of the copy that is recorded."""
-        return {n: t for n, t in own_tensors(self.traced).items() if n in self.written}
+    def traced_states(self) -> Mapping[str, torch.Tensor]:
+        """The same tensors of the traced copy."""
+        return {n: t for n, t in find_own_tensors(self.traced).items() if n in self.written_names}
 
-    def _own(self) -> dict[str, torch.Tensor]:
-        return own_tensors(self._plain)
+    def _own_tensors(self) -> dict[str, torch.Tensor]:
+        return find_own_tensors(self._plain)
 
 
 @dataclass
 class LoopTotals(RunTotals):
     """The totals of a run, and the loop whose steps its samples may be."""
 
-    loop: Loop | None = None
+    loop: StepLoop | None = None
     """None where the samples are not steps."""
 
     def run_next_step(
-        self, subject: Subject, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
     ) -> None:
         """Make the next step of the loop; the first call starts the loop."""
         if self.loop is None:
-            self.loop = Loop(subject, args, kwargs)
+            self.loop = StepLoop(loaded_model, args, kwargs)
         torch.manual_seed(seed)
         self.loop.step(args, kwargs)
 
 
-class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets nothing be written to the parameters of a model."""
+class _ParameterGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises when an op writes to a parameter of a model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._guarded = {storage_of(parameter) for parameter in model.parameters()} - {0}
-        self.wanted = False
-        """Whether anything was to be."""
+        self._parameter_storages = {storage_id(parameter) for parameter in model.parameters()} - {0}
+        self.write_attempted = False
+        """Whether an op tried to write to a parameter."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Tree:
-        if any(storage_of(t) in self._guarded for t in written(func, args, kwargs or {})):
-            self.wanted = True
+        if any(
+            storage_id(t) in self._parameter_storages
+            for t in find_written_tensors(func, args, kwargs or {})
+        ):
+            self.write_attempted = True
             raise RuntimeError("a write to a parameter")
         return func(*args, **(kwargs or {}))
 
 
 def _writes_to_parameters(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call would change parameters, which copies then cannot share with the model."""
-    guard = _Guard(model)
-    # What else is raised here the step raises again.
+    """Whether a call writes to parameters: copies then cannot share them with the model."""
+    guard = _ParameterGuard(model)
+    # The step raises any other error again.
     with contextlib.suppress(Exception), guard:
-        model(*pytree.tree_map(_own, args), **pytree.tree_map(_own, kwargs))
-    return guard.wanted
+        model(*pytree.tree_map(clone_tensor, args), **pytree.tree_map(clone_tensor, kwargs))
+    return guard.write_attempted
 
 
-def _copied(model: nn.Module, subject: Subject, shares: bool = True) -> nn.Module:
+def _copy_model(model: nn.Module, loaded_model: LoadedModel, shares: bool = True) -> nn.Module:
     shared = {id(parameter): parameter for parameter in model.parameters()} if shares else {}
     try:
         return copy.deepcopy(model, shared)
     except Exception as error:
         raise CaptureError(
-            f"{subject.title} to be copied, since steps write to the model",
-            f"it raised {one_line(error)}",
-            "give it as an exported program",
+            f"cannot copy {loaded_model.title}, which its steps write to: it raised"
+            f" {one_line(error)}",
+            cure="give it as an exported program",
         ) from error
 
 
-def _own(value: Tree) -> Tree:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+def _has_same_form(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.shape == second.shape and first.dtype == second.dtype
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
-
-
-def _version(tensor: torch.Tensor) -> object:
-    """Another one after every write."""
+def _write_version(tensor: torch.Tensor) -> object:
+    """A version that differs after every write."""
     try:
         return tensor._version
-    except RuntimeError:  # made in inference mode: nothing is counted
+    except RuntimeError:  # made in inference mode: writes are not counted
         return tensor.detach().clone().reshape(-1).tolist()
 
 
-def _told(model: nn.Module) -> dict[str, Any]:
-    """The attributes of all modules that are no tensors of theirs, in a form to be compared."""
+def _snapshot_attributes(model: nn.Module) -> dict[str, Any]:
+    """The attributes of all modules that are not tensors, in a comparable form."""
     return {
-        f"{path}.{name}" if path else name: _described(value, _DEEP)
+        f"{path}.{name}" if path else name: _snapshot_value(value, _MAX_DEPTH)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if name not in _MACHINERY and not isinstance(value, (torch.Tensor, nn.Module))
+        if name not in _MODULE_ATTRIBUTES and not isinstance(value, (torch.Tensor, nn.Module))
     }
 
 
-def _described(value: Any, depth: int) -> Any:
+def _snapshot_value(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return value
     if isinstance(value, torch.Tensor):
-        return (identity(value), _version(value))
+        return (tensor_identity(value), _write_version(value))
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, nn.Module) or callable(value) or not depth:
         return type(value).__qualname__
     if isinstance(value, Mapping):
-        return [(repr(key), _described(item, depth - 1)) for key, item in value.items()]
+        return [(repr(key), _snapshot_value(item, depth - 1)) for key, item in value.items()]
     if isinstance(value, (tuple, list, set, frozenset)):
-        return [_described(item, depth - 1) for item in value]
-    return [(n, _described(v, depth - 1)) for n, v in getattr(value, "__dict__", {}).items()]
+        return [_snapshot_value(item, depth - 1) for item in value]
+    return [(n, _snapshot_value(v, depth - 1)) for n, v in getattr(value, "__dict__", {}).items()]

@@ -1,4 +1,4 @@
-"""What is nested in the arguments and results of a model, each tensor by the path a user knows."""
+"""Paths of nested values in the arguments and outputs of a model: `out["logits"][0]`."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from torch.utils import _pytree as pytree
 from syncpoint.runtimes.protocol import Tree
 
 
-def leaves_of(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
-    """Position, path and value of all that is nested in a value: `out["logits"][0]`."""
-    for position, (path, leaf) in enumerate(_walk(value, root, ())):
+def iterate_leaves(value: Tree, root: str) -> Iterator[tuple[int, str, Any]]:
+    """Position, path and value of each leaf that is nested in a value."""
+    for position, (path, leaf) in enumerate(_walk_leaves(value, root, ())):
         yield position, path, leaf
 
 
-def _walk(value: Tree, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, torch.Tensor) or id(value) in above:
+def _walk_leaves(value: Tree, path: str, ancestors: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, torch.Tensor) or id(value) in ancestors:
         yield path, value
         return
-    inner: list[tuple[str, Any]] | None = None
+    children: list[tuple[str, Any]] | None = None
     if isinstance(value, Mapping):
-        inner = [
+        children = [
             (f"{path}[{json.dumps(k) if isinstance(k, str) else k}]", v) for k, v in value.items()
         ]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        inner = [(f"{path}.{field}", getattr(value, field)) for field in value._fields]
+        children = [(f"{path}.{field}", getattr(value, field)) for field in value._fields]
     elif isinstance(value, list | tuple):
-        inner = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+        children = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        inner = [(f"{path}.{n}", getattr(value, n)) for n in names if hasattr(value, n)]
+        children = [(f"{path}.{n}", getattr(value, n)) for n in names if hasattr(value, n)]
     elif type(value) in pytree.SUPPORTED_NODES:
-        inner = [(f"{path}[{i}]", leaf) for i, leaf in enumerate(pytree.tree_leaves(value))]
-    if inner is None:
+        children = [(f"{path}[{i}]", leaf) for i, leaf in enumerate(pytree.tree_leaves(value))]
+    if children is None:
         yield path, value
         return
-    for where, item in inner:
-        yield from _walk(item, where, (*above, id(value)))
+    for child_path, child in children:
+        yield from _walk_leaves(child, child_path, (*ancestors, id(value)))
 
 
 def input_path(path: tuple[Any, ...], names: tuple[str, ...]) -> str:
-    """A leaf of (args, kwargs) as the user knows it: by the name of the parameter."""
+    """The path of a leaf of (args, kwargs), which begins with the name of the parameter."""
     side, which, rest = path[0].idx, path[1], path[2:]
     if side == 1:
         root = str(which.key)
@@ -55,7 +55,7 @@ def input_path(path: tuple[Any, ...], names: tuple[str, ...]) -> str:
 
 
 def output_paths(spec: pytree.TreeSpec) -> tuple[str, ...]:
-    """The flattened outputs as the user knows them."""
+    """The paths of the flattened outputs."""
     places = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     return tuple(path_text("out", path) for path, _ in pytree.tree_flatten_with_path(places)[0])
 
@@ -74,6 +74,6 @@ def path_text(root: str, keys: tuple[Any, ...]) -> str:
 
 
 def named_leaves(tree: Tree, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """The leaves of (args, kwargs), each with the path a user knows."""
+    """The leaves of (args, kwargs), each with its path."""
     for path, value in pytree.tree_flatten_with_path(tree)[0]:
         yield input_path(path, names), value

@@ -1,4 +1,4 @@
-"""Questions about one comparison: as a whole, its rows, its states."""
+"""Routes for one comparison: overview, rows, unmatched tensors, states, drift."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.page import overview as overviews
-from syncpoint.page.drift import drift
-from syncpoint.page.navigator import locate, window
+from syncpoint.page.drift import build_drift_strip
+from syncpoint.page.navigator import build_window, locate_row
+from syncpoint.page.overview import build_overview
 from syncpoint.page.row_states import pack_states
-from syncpoint.page.schema import Drift, Found, Overview, RowStates, RowWindow, UnmatchedWindow
-from syncpoint.page.unmatched_list import unmatched
+from syncpoint.page.schema import (
+    DriftStrip,
+    Overview,
+    RowPlace,
+    RowStates,
+    RowWindow,
+    UnmatchedWindow,
+)
+from syncpoint.page.unmatched_list import list_unmatched
 from syncpoint.server.routes.parameters import (
     ERRORS,
     PREFIX,
-    Asked,
     Comparison,
     Limit,
     Metric,
     Offset,
+    QueryParameters,
     Row,
 )
 
@@ -29,21 +36,21 @@ router = APIRouter(prefix=PREFIX, responses=ERRORS)
 @router.get("/overview")
 def get_overview(comparison: Comparison) -> Overview:
     """The comparison as a whole."""
-    return overviews.overview(comparison)
+    return build_overview(comparison)
 
 
 @router.get("/rows")
 def get_rows(
-    comparison: Comparison, asked: Asked, offset: Offset = 0, limit: Limit = 100
+    comparison: Comparison, query: QueryParameters, offset: Offset = 0, limit: Limit = 100
 ) -> RowWindow:
     """A window of the navigator's list."""
-    return window(comparison, asked, offset, limit)
+    return build_window(comparison, query, offset, limit)
 
 
 @router.get("/rows/{row}/place")
-def get_place(comparison: Comparison, asked: Asked, row: Row) -> Found:
-    """Where a row stands in that list."""
-    return locate(comparison, asked, row)
+def get_place(comparison: Comparison, query: QueryParameters, row: Row) -> RowPlace:
+    """The place of a row in the navigator's list."""
+    return locate_row(comparison, query, row)
 
 
 @router.get("/unmatched")
@@ -53,8 +60,8 @@ def get_unmatched(
     offset: Offset = 0,
     limit: Limit = 100,
 ) -> UnmatchedWindow:
-    """A window of what stayed without a partner."""
-    return unmatched(comparison, text, offset, limit)
+    """A window of the list of tensors without a counterpart."""
+    return list_unmatched(comparison, text, offset, limit)
 
 
 @router.get("/states")
@@ -64,6 +71,6 @@ def get_states(comparison: Comparison, metric: Metric = "psnr") -> RowStates:
 
 
 @router.get("/drift")
-def get_drift(comparison: Comparison, metric: Metric = "psnr") -> Drift:
+def get_drift(comparison: Comparison, metric: Metric = "psnr") -> DriftStrip:
     """What the drift strip shows beside the curve."""
-    return drift(comparison, metric)
+    return build_drift_strip(comparison, metric)

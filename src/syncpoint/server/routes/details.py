@@ -1,4 +1,4 @@
-"""Questions about one sync point: everything known of it, and its values."""
+"""Routes for one sync point: its details and its values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.page import distributions, heatmaps, row_details
-from syncpoint.page.heatmaps import Wish
+from syncpoint.page.distributions import build_distribution
+from syncpoint.page.heatmaps import HeatMapRequest, build_heatmap
+from syncpoint.page.row_details import build_row_detail
 from syncpoint.page.schema import Distribution, HeatMap, RowDetail
 from syncpoint.server.routes.parameters import ERRORS, PREFIX, Comparison, Metric, Row
 
@@ -17,8 +18,8 @@ Pixels = Annotated[int, Query(ge=1, le=1024)]
 
 @router.get("/rows/{row}")
 def get_row(comparison: Comparison, row: Row, metric: Metric = "psnr") -> RowDetail:
-    """Everything about one sync point but its values."""
-    return row_details.detail(comparison, row, metric)
+    """Everything about one sync point except its values."""
+    return build_row_detail(comparison, row, metric)
 
 
 @router.get("/rows/{row}/heatmap")
@@ -27,19 +28,24 @@ def get_heatmap(
     row: Row,
     row_axis: Annotated[int | None, Query(ge=0, le=64)] = None,
     column_axis: Annotated[int | None, Query(ge=0, le=64)] = None,
-    at: Annotated[list[int] | None, Query(max_length=64)] = None,
+    index: Annotated[list[int] | None, Query(max_length=64, alias="at")] = None,
     window: Annotated[list[int] | None, Query(max_length=4)] = None,
     rows: Pixels = 128,
     columns: Pixels = 128,
 ) -> HeatMap:
     """A plane of both tensors and of their difference, pooled."""
-    wish = Wish(
-        row_axis=row_axis, column_axis=column_axis, at=at, window=window, rows=rows, columns=columns
+    request = HeatMapRequest(
+        row_axis=row_axis,
+        column_axis=column_axis,
+        index=index,
+        window=window,
+        rows=rows,
+        columns=columns,
     )
-    return heatmaps.heatmap(comparison, row, wish)
+    return build_heatmap(comparison, row, request)
 
 
 @router.get("/rows/{row}/distribution")
 def get_distribution(comparison: Comparison, row: Row) -> Distribution:
     """Histograms of both sides, and the worst elements."""
-    return distributions.distribution(comparison, row)
+    return build_distribution(comparison, row)

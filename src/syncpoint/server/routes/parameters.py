@@ -1,4 +1,4 @@
-"""What the questions about a comparison share."""
+"""Parameters that the routes of a comparison share."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ from fastapi import Depends, Query, Request
 from fastapi import Path as InPath
 
 from syncpoint.errors import InputError
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import CHOOSABLE
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.page.row_selection import RowQuery
 from syncpoint.page.schema import Problem, Sort
 from syncpoint.server.open_comparisons import Library
 
 PREFIX = "/comparisons/{name}"
 ERRORS: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
-MOST = 1000
+MAX_LINES = 1000
 """Lines in one answer."""
 
 
-def opened(request: Request, name: str, limits: str = "") -> Opened:
-    """The comparison that a question is about."""
+def open_comparison(request: Request, name: str, limits: str = "") -> OpenComparison:
+    """Return the comparison of a request."""
     library: Library = request.app.state.library
     return library.get(name, limits)
 
 
-Comparison = Annotated[Opened, Depends(opened)]
-Metric = Annotated[str, Query(pattern=f"^({'|'.join(CHOOSABLE)})$")]
+Comparison = Annotated[OpenComparison, Depends(open_comparison)]
+Metric = Annotated[str, Query(pattern=f"^({'|'.join(CHOOSABLE_METRICS)})$")]
 Offset = Annotated[int, Query(ge=0, le=1 << 31)]
-Limit = Annotated[int, Query(ge=0, le=MOST)]
+Limit = Annotated[int, Query(ge=0, le=MAX_LINES)]
 
 
-def known(comparison: Comparison, row: Annotated[int, InPath(ge=0, le=1 << 31)]) -> int:
-    """A row that there is."""
+def check_row(comparison: Comparison, row: Annotated[int, InPath(ge=0, le=1 << 31)]) -> int:
+    """Return the row of a request if it exists; else InputError."""
     if row >= comparison.table.size:
-        raise InputError(f"a row below {comparison.table.size}", str(row))
+        raise InputError(
+            f"the comparison has no row {row}, only rows 0 to {comparison.table.size - 1}"
+        )
     return row
 
 
-Row = Annotated[int, Depends(known)]
+Row = Annotated[int, Depends(check_row)]
 
 
-def wanted(
+def parse_query(
     metric: Metric = "psnr",
     sort: Sort = "similarity",
     descending: bool = False,
@@ -55,7 +57,7 @@ def wanted(
     grouped: bool = False,
     open: Annotated[list[str] | None, Query(max_length=200)] = None,
 ) -> RowQuery:
-    """Which rows, in which order."""
+    """Return which rows to show, in which order."""
     return RowQuery(
         metric=metric,
         sort=sort,
@@ -71,4 +73,4 @@ def wanted(
     )
 
 
-Asked = Annotated[RowQuery, Depends(wanted)]
+QueryParameters = Annotated[RowQuery, Depends(parse_query)]

@@ -13,18 +13,18 @@ from fastapi.responses import StreamingResponse
 from syncpoint.errors import InputError
 from syncpoint.server.path_preview import look
 from syncpoint.server.routes.parameters import ERRORS
-from syncpoint.server.session import Session
+from syncpoint.server.session import ComparisonSession
 from syncpoint.server.session_schema import (
     Command,
     Fields,
     Folder,
+    FolderListing,
     Form,
     JobList,
     JobState,
-    Listing,
     Name,
     Past,
-    Seen,
+    PathPreview,
     SessionInfo,
     SessionSpec,
     SideSpec,
@@ -42,9 +42,9 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def asked(request: Request) -> Session:
+def asked(request: Request) -> ComparisonSession:
     """The session of this server; one that only shows comparisons has none."""
-    session: Session | None = request.app.state.session
+    session: ComparisonSession | None = request.app.state.session
     if session is None:
         raise InputError(
             "a server that makes comparisons",
@@ -60,7 +60,7 @@ def json_only(content_type: Annotated[str, Header()] = "") -> None:
         raise InputError("a body of application/json", repr(content_type[:80]))
 
 
-Current = Annotated[Session, Depends(asked)]
+Current = Annotated[ComparisonSession, Depends(asked)]
 Path = Annotated[str, Query(max_length=4000)]
 Json = [Depends(json_only)]
 
@@ -72,19 +72,19 @@ def get_session(session: Current) -> SessionInfo:
 
 
 @router.get("/files")
-def get_files(session: Current, path: Path = "") -> Listing:
+def get_files(session: Current, path: Path = "") -> FolderListing:
     """A folder's files to choose from; without a path, the folders there are."""
     return session.folders.listing(path)
 
 
 @router.get("/look")
-def get_look(session: Current, path: Path) -> Seen:
+def get_look(session: Current, path: Path) -> PathPreview:
     """What is at a path. Nothing is run."""
     return look(session.folders, path)
 
 
 @router.post("/check", dependencies=Json)
-def post_check(session: Current, side: SideSpec) -> Seen:
+def post_check(session: Current, side: SideSpec) -> PathPreview:
     """What is at a path, once a model there has been opened: this runs its code."""
     return session.checks.check(side)
 
@@ -163,7 +163,7 @@ async def get_events(
     return StreamingResponse(_events(session, last_event_id), media_type="text/event-stream")
 
 
-async def _events(session: Session, known: str) -> AsyncIterator[str]:
+async def _events(session: ComparisonSession, known: str) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     spoke = time.monotonic()
     while not session.ending.is_set():

@@ -1,4 +1,4 @@
-"""What integers between sync points cost, against numbers worked out by hand."""
+"""The error of integer grids between sync points, against numbers calculated by hand."""
 
 import numpy as np
 import pytest
@@ -12,18 +12,18 @@ from syncpoint.run.reader import in_memory
 
 
 def tensor(name, dtype="u8", shape=(4,), scale=0.5, zero=2, role=Role.OUTPUT):
-    kept = Quantization((scale,), (zero,)) if dtype[0] in "iu" else None
-    return Tensor(TensorKey(OpKey(name), role), dtype, shape, quantization=kept)
+    quantization = Quantization((scale,), (zero,)) if dtype[0] in "iu" else None
+    return Tensor(TensorKey(OpKey(name), role), dtype, shape, quantization=quantization)
 
 
 def test_inputs_are_rounded_to_the_grid_and_clipped_at_its_ends():
     grid = tensor("q")
     edge, key = Edge(OpKey("x")), TensorKey(OpKey("x"))
     value = np.array([0.2, 0.3, -5.0, 1000.0, np.nan, np.inf], np.float32)
-    found = IntegerGrids(inputs={key: grid}).round_inputs({edge: value}, {edge: key})[edge]
+    rounded = IntegerGrids(inputs={key: grid}).round_inputs({edge: value}, {edge: key})[edge]
     # Steps of 0.5 from -1 (0) to 126.5 (255).
     np.testing.assert_array_equal(
-        found, np.array([0.0, 0.5, -1.0, 126.5, np.nan, np.inf], np.float32)
+        rounded, np.array([0.0, 0.5, -1.0, 126.5, np.nan, np.inf], np.float32)
     )
 
 
@@ -60,10 +60,10 @@ def test_the_grids_between_an_op_and_the_sync_points_before_it_are_found():
         ],
     )
     compared = {TensorKey(OpKey("x")), TensorKey(OpKey("y"))}
-    found = find_grids_behind(run, TensorKey(OpKey("y")), compared)
-    assert {str(k): str(t.key) for k, t in found.inputs.items()} == {"x": "q"}
-    assert [str(t.key.op) for t in found.between] == ["p"]
-    assert [str(t.key.op) for t in found.parameters] == ["w"]
+    grids = find_grids_behind(run, TensorKey(OpKey("y")), compared)
+    assert {str(k): str(t.key) for k, t in grids.inputs.items()} == {"x": "q"}
+    assert [str(t.key.op) for t in grids.between] == ["p"]
+    assert [str(t.key.op) for t in grids.parameters] == ["w"]
     weights = {Edge(OpKey("v"), role=Role.PARAMETER): np.array([1.0, 0.3, -0.26, 0.0])}
-    # All zeros have no step: nothing can be said of levels.
-    assert found.round_parameters(run, weights).keys() == weights.keys()
+    # A weight of zeros has no step, so its levels are unknown.
+    assert grids.round_parameters(run, weights).keys() == weights.keys()

@@ -15,8 +15,8 @@ from syncpoint.comparison.storage.comparison_json import SCHEMA, read_comparison
 from syncpoint.comparison.storage.older_schemas import split_reason, upgrade_table
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import NO_REASON, Reason, ReasonCode, Verdict
-from syncpoint.page.open_comparison import Opened
-from syncpoint.page.overview import overview
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 
 OLDER = DATA / "schema2"
@@ -95,7 +95,7 @@ def test_json_says_all_that_it_said_and_the_parts_besides(comparison):
 
 
 def test_the_table_has_the_parts_as_columns(comparison):
-    table = Opened(OLDER / "pair.cmp").table.frame
+    table = OpenComparison(OLDER / "pair.cmp").table.frame
     assert table.equals(comparison.table)
     codes = dict(zip(table["target_op"], table["reason_code"], strict=True))
     assert {name: codes[name] for name in REASONS} == {
@@ -105,7 +105,7 @@ def test_the_table_has_the_parts_as_columns(comparison):
 
 
 def test_the_page_tells_of_the_damage():
-    found = overview(Opened(OLDER / "pair.cmp"))
+    found = build_overview(OpenComparison(OLDER / "pair.cmp"))
     assert found.summary == f"1 tensor is damaged: {READ_AGAIN}."
     assert [card.title for card in found.findings][-3:] == [
         "1 tensor with another shape",

@@ -36,12 +36,12 @@ def told(kind, **about):
 
 def test_an_op_without_a_type_is_named_by_what_it_made():
     found = told("")
-    assert found.next == "look at what made second"
+    assert found.next == "inspect the op that produced second"
     assert "type" not in found.text
 
 
 def test_an_op_with_a_type_is_named_by_it():
-    assert told("Conv").next == "look at Conv and its attributes on both sides"
+    assert told("Conv").next == "compare Conv and its attributes on both sides"
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_an_op_with_a_type_is_named_by_it():
 )
 def test_what_onnx_runtime_fused_is_to_be_taken_apart(about, apart):
     found = told("com.microsoft.nchwc.Conv", **about)
-    assert ("compare once more with --target-set fusion=unfused" in found.next) is apart
+    assert ("compare again with --target-set fusion=unfused" in found.next) is apart

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from syncpoint.diagnosis.processing.input_relations import input_relation
-from syncpoint.diagnosis.processing.output_relations import output_relation
+from syncpoint.diagnosis.processing.input_relations import find_input_relation
+from syncpoint.diagnosis.processing.output_relations import find_output_relation
 
 rng = np.random.default_rng(5)
 MEAN = np.array([0.485, 0.456, 0.406])[None, :, None, None]
@@ -35,7 +35,7 @@ MASK = (PADDED != 0).astype(float)
 CASES = {
     "x255": (X, 255 * X, "scale", "not divided by 255"),
     "by255": (255 * X, X, "scale", "divided by 255"),
-    "imagenet": (normalised(X), X, "normalisation", "not normalised"),
+    "imagenet": (normalised(X), X, "normalisation", "not normalized"),
     "added": (X, normalised(X), "normalisation", "ImageNet"),
     "half": (normalised(X), 2 * X - 1, "normalisation", "0.5"),
     "255 and none": (normalised(X), normalised(255 * X), "normalisation", ""),
@@ -51,10 +51,15 @@ CASES = {
     "mirror": (X, X[..., ::-1], "flipped", "axis 3"),
     "half pixel": (X, (X + np.roll(X, -1, -1)) / 2, "resize", ""),
     "ids": (IDS, IDS + 1, "off-by-one", "+1"),
-    "bos": (IDS, np.concatenate([np.ones((2, 1)), IDS[:, :-1]], 1), "sequence-shift", "1 later"),
+    "bos": (
+        IDS,
+        np.concatenate([np.ones((2, 1)), IDS[:, :-1]], 1),
+        "sequence-shift",
+        "shifted by 1",
+    ),
     "no bos": (IDS, np.concatenate([IDS[:, 1:], np.ones((2, 1))], 1), "sequence-shift", "first 1"),
     "longer": (IDS, np.concatenate([np.ones((2, 1)), IDS], 1), "length", "1 more"),
-    "padding": (PADDED, LEFT, "padding-side", "other end"),
+    "padding": (PADDED, LEFT, "padding-side", "opposite end"),
     "mask": (MASK, 1 - MASK, "mask-inverted", "inverted"),
     "no mask": (MASK, np.ones_like(MASK), "mask-missing", "missing"),
 }
@@ -63,15 +68,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_known_difference_is_named(case):
     reference, target, kind, words = CASES[case]
-    found = input_relation(np.asarray(reference), np.asarray(target))
+    found = find_input_relation(np.asarray(reference), np.asarray(target))
     assert found is not None and found.kind == kind and words in found.words, found
 
 
 def test_unrelated_pictures_and_ids_have_no_relation():
     noise = np.random.default_rng(9)
-    assert input_relation(X, noise.random(X.shape)) is None
-    assert input_relation(picture(1), picture(2)) is None
-    assert input_relation(IDS, noise.integers(5, 900, IDS.shape).astype(float)) is None
+    assert find_input_relation(X, noise.random(X.shape)) is None
+    assert find_input_relation(picture(1), picture(2)) is None
+    assert find_input_relation(IDS, noise.integers(5, 900, IDS.shape).astype(float)) is None
 
 
 LOGITS = rng.normal(size=(4, 7)) * 3
@@ -92,9 +97,9 @@ SOFT = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
     ],
 )
 def test_what_was_done_to_an_output_is_named(reference, target, kind):
-    found = output_relation(reference, target, 1e-5)
+    found = find_output_relation(reference, target, 1e-5)
     assert found is not None and found.kind == kind
 
 
 def test_unrelated_outputs_have_no_relation():
-    assert output_relation(LOGITS, rng.normal(size=LOGITS.shape), 1e-4) is None
+    assert find_output_relation(LOGITS, rng.normal(size=LOGITS.shape), 1e-4) is None

@@ -26,5 +26,5 @@ def test_an_element_of_a_single_row_is_told_by_its_column():
     found = related(reference, target, 1e-6)
     assert (found.kind, found.words) == (
         "changed",
-        "differs in 1 of 64 slices of axis 1 (7) alone",
+        "differs in 1 of 64 slices of axis 1 (index 7); the rest is equal",
     )

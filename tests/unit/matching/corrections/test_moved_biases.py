@@ -1,4 +1,4 @@
-"""Products whose bias was moved into what follows."""
+"""Products whose bias was moved into the op that follows."""
 
 from dataclasses import replace
 
@@ -21,10 +21,14 @@ NORMED = ((PRODUCT + BIAS - MEAN) * SCALE).astype(np.float32)
 
 
 def from_ops(origins, *ops, parameters):
-    """A run whose ops say what they were made from."""
-    made = run(*ops, inputs=[("x", X)], parameters=parameters, outputs=[(ops[-1][0], ops[-1][4])])
-    said = [replace(op, origins=(origins[op.key.op],)) for op in made.ops]
-    return in_memory(made.info, said, [(t, made.values(t)) for t in made.tensors])
+    """A run whose ops record their origins."""
+    plain_run = run(
+        *ops, inputs=[("x", X)], parameters=parameters, outputs=[(ops[-1][0], ops[-1][4])]
+    )
+    ops_with_origins = [replace(op, origins=(origins[op.key.op],)) for op in plain_run.ops]
+    return in_memory(
+        plain_run.info, ops_with_origins, [(t, plain_run.values(t)) for t in plain_run.tensors]
+    )
 
 
 def reference():
@@ -37,7 +41,7 @@ def reference():
 
 
 def target(added, whose="norm"):
-    """What adds a constant to the product says it was made from the norm."""
+    """The op that adds a constant to the product names the norm as its origin."""
     summed = PRODUCT + added
     return from_ops(
         {"mm": "linear", "add": whose, "mul": "norm"},
@@ -49,9 +53,11 @@ def target(added, whose="norm"):
 
 
 def paired(target, reference):
-    found = match(target, reference, chain())
-    pairs = {p.target.op.op: p.reference.op.op for p in found.pairs if p.target.role is Role.OUTPUT}
-    return pairs, {u.key.op.op: u.reason.detail for u in found.unmatched() if u.side == "target"}
+    matching = match(target, reference, chain())
+    pairs = {
+        p.target.op.op: p.reference.op.op for p in matching.pairs if p.target.role is Role.OUTPUT
+    }
+    return pairs, {u.key.op.op: u.reason.detail for u in matching.unmatched() if u.side == "target"}
 
 
 def test_the_sum_is_the_counterpart_if_it_adds_the_bias_alone():
@@ -74,7 +80,7 @@ def test_a_wrong_bias_that_says_where_it_is_from_stays_paired(factor):
 
 
 class First:
-    """Pairs the bare product first, with an evidence in the given words."""
+    """Pairs the bare product first, with the given evidence."""
 
     name = "first"
 
@@ -85,13 +91,13 @@ class First:
         yield from matching.pair_ops(OpKey("mm"), OpKey("linear"), self.evidence, 0.9, **self.kind)
 
 
-@pytest.mark.parametrize("words", ["pinned by the map", "some words"])
-def test_the_words_of_an_evidence_decide_nothing(words):
-    """A matcher from elsewhere may write what it likes; the map alone pins."""
+@pytest.mark.parametrize("evidence", ["pinned by the map", "some words"])
+def test_the_text_of_an_evidence_decides_nothing(evidence):
+    """A plugin may write any text; only the map pins."""
     for kind, counterpart in (({}, "add"), ({"kind": EvidenceKind.MAP}, "mm")):
-        pairing = match(target(BIAS), reference(), [First(words, **kind), *chain()])
+        pairing = match(target(BIAS), reference(), [First(evidence, **kind), *chain()])
         [pair] = [p for p in pairing.pairs if p.reference.op.op == "linear"]
-        assert pair.target.op.op == counterpart and pair.evidence.startswith(words)
+        assert pair.target.op.op == counterpart and pair.evidence.startswith(evidence)
 
 
 def split(added):
@@ -111,16 +117,16 @@ def split(added):
 
 
 def swished():
-    whole = PRODUCT + BIAS
+    biased = PRODUCT + BIAS
     return from_ops(
         {"linear": "linear", "swish": "swish"},
-        ("linear", "aten.conv2d.default", "up", ("x", "w", "b"), whole),
+        ("linear", "aten.conv2d.default", "up", ("x", "w", "b"), biased),
         (
             "swish",
             "aten.hardswish.default",
             "swish",
             ("linear",),
-            whole * np.clip(whole + 3, 0, 6) / 6,
+            biased * np.clip(biased + 3, 0, 6) / 6,
         ),
         parameters=[("w", WEIGHT.T), ("b", BIAS)],
     )
@@ -142,40 +148,44 @@ STEP = 1 / 16
 
 
 def integer_product(bias):
-    """A product of integers, read as what they stand for, and the bias behind it; without names."""
+    """A product of integers, dequantized, and its bias added after it; without origins."""
     stored = np.round(PRODUCT / STEP).astype(np.int8)
     real = stored * np.float32(STEP)
     facts = [("sx", STEP), ("zx", 0), ("w", WEIGHT), ("sw", STEP), ("zw", 0), ("sy", STEP)]
     facts = [(name, np.asarray(value, np.float32)) for name, value in [*facts, ("zy", 0)]]
     names = [name for name, _ in facts]
-    whole = real + bias
-    made = run(
+    biased = real + bias
+    plain_run = run(
         ("q", "QuantizeLinear", "", ("x",), np.round(X / STEP).astype(np.int8)),
         ("mm", "QLinearMatMul", "", ("q", *names), stored),
         ("dq", "DequantizeLinear", "", ("mm", "sy", "zy"), real),
-        ("add", "Add", "", ("dq", "b"), whole),
-        ("end", "Tanh", "", ("add",), np.tanh(whole)),
+        ("add", "Add", "", ("dq", "b"), biased),
+        ("end", "Tanh", "", ("add",), np.tanh(biased)),
         inputs=[("x", X)],
         parameters=[*facts, ("b", bias)],
-        outputs=[("end", np.tanh(whole))],
+        outputs=[("end", np.tanh(biased))],
     )
-    known = Quantization((STEP,))
-    tensors = [replace(t, quantization=known) if t.dtype == "i8" else t for t in made.tensors]
-    return in_memory(made.info, list(made.ops), [(t, made.values(t)) for t in tensors])
+    quantization = Quantization((STEP,))
+    tensors = [
+        replace(t, quantization=quantization) if t.dtype == "i8" else t for t in plain_run.tensors
+    ]
+    return in_memory(
+        plain_run.info, list(plain_run.ops), [(t, plain_run.values(t)) for t in tensors]
+    )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-2])
-def test_the_bias_of_an_integer_product_is_added_to_what_it_stands_for(size):
-    """A small bias is less than the steps of the integers: values fit the product and the sum."""
+def test_the_bias_of_an_integer_product_is_added_after_dequantization(size):
+    """A small bias is below the step of the integers: values fit the product and the sum."""
     bias = (size * BIAS).astype(np.float32)
-    whole = PRODUCT + bias
-    theirs = run(
-        ("linear", "aten.linear.default", "up", ("x", "w", "b"), whole),
-        ("tanh", "aten.tanh.default", "", ("linear",), np.tanh(whole)),
+    biased = PRODUCT + bias
+    reference_run = run(
+        ("linear", "aten.linear.default", "up", ("x", "w", "b"), biased),
+        ("tanh", "aten.tanh.default", "", ("linear",), np.tanh(biased)),
         inputs=[("x", X)],
         parameters=[("w", WEIGHT.T), ("b", bias)],
-        outputs=[("tanh", np.tanh(whole))],
+        outputs=[("tanh", np.tanh(biased))],
     )
-    pairs, _ = paired(integer_product(bias), theirs)
+    pairs, _ = paired(integer_product(bias), reference_run)
     assert (pairs["add"], pairs["end"]) == ("linear", "tanh")
     assert "mm" not in pairs and "dq" not in pairs

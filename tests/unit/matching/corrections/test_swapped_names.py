@@ -1,4 +1,4 @@
-"""Results that bear the name of another op of their kind."""
+"""Outputs that have the origin name of another op of their kind."""
 
 from dataclasses import replace
 
@@ -41,10 +41,9 @@ def gate(value):
 
 
 def paired(origins, first=FIRST, second=SECOND):
-    """Which reference op each target op is paired with, if the target's ops say that they were
-    made from these."""
+    """The reference op of each target op, if the target's ops have these origins."""
     mixed = first @ WEIGHT
-    made = run(
+    plain_run = run(
         ("gate_a", "Div", "", ("x", "c"), gate(X)),
         ("mul_a", "Mul", "", ("x", "gate_a"), first),
         ("mixed", "MatMul", "", ("mul_a", "w"), mixed),
@@ -56,10 +55,10 @@ def paired(origins, first=FIRST, second=SECOND):
         outputs=[("end", np.tanh(second))],
     )
     origins = {"mixed": "mm", "end": "tanh", **origins}
-    said = [replace(op, origins=(origins[op.key.op],)) for op in made.ops]
-    target = in_memory(made.info, said, [(t, made.values(t)) for t in made.tensors])
-    found = match(target, reference(), chain())
-    outputs = [p for p in found.pairs if p.target.role is Role.OUTPUT]
+    ops = [replace(op, origins=(origins[op.key.op],)) for op in plain_run.ops]
+    target = in_memory(plain_run.info, ops, [(t, plain_run.values(t)) for t in plain_run.tensors])
+    matching = match(target, reference(), chain())
+    outputs = [p for p in matching.pairs if p.target.role is Role.OUTPUT]
     return {p.target.op.op: p.reference.op.op for p in outputs}
 
 
@@ -76,20 +75,20 @@ def test_results_that_bear_each_others_names_change_places():
     assert paired(names | {"gate_b": "hardswish", "mul_b": "hardswish"}) == RIGHT
 
 
-def test_the_product_behind_a_named_gate_is_meant():
+def test_the_product_after_a_named_gate_is_paired():
     names = {"gate_a": "hardswish", "mul_a": "tanh", "gate_b": "hardswish_1", "mul_b": "tanh"}
     assert paired(names) == RIGHT
 
 
-def test_a_name_stays_where_no_other_result_is_what_it_promises():
+def test_a_name_stays_if_no_other_output_has_its_values():
     """The first result is what it should be, and its name is the second's; that one is wrong."""
     names = {"gate_a": "hardswish", "mul_a": "hardswish_1", "gate_b": "hardswish", "mul_b": "tanh"}
-    found = paired(names, second=gate(MIXED))
-    assert found["mul_a"] == "hardswish_1"
-    assert "mul_b" not in found
+    pairs = paired(names, second=gate(MIXED))
+    assert pairs["mul_a"] == "hardswish_1"
+    assert "mul_b" not in pairs
 
 
 def test_a_wrong_result_with_its_own_name_stays_paired():
     names = {"gate_a": "hardswish", "mul_a": "hardswish"}
-    found = paired(names | {"gate_b": "hardswish_1", "mul_b": "hardswish_1"}, second=FIRST)
-    assert found == RIGHT
+    pairs = paired(names | {"gate_b": "hardswish_1", "mul_b": "hardswish_1"}, second=FIRST)
+    assert pairs == RIGHT

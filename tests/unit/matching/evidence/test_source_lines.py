@@ -1,4 +1,4 @@
-"""Lines of the user's code that speak against a pair of small ops."""
+"""Source lines that contradict a pair of small ops."""
 
 from dataclasses import replace
 
@@ -20,20 +20,22 @@ def softmax(x):
     return (np.exp(x) / np.exp(x).sum(-1, keepdims=True)).astype(np.float32)
 
 
-def known(made, text):
-    """A run that knows its lines, and has a copy of the file."""
+def with_lines(plain_run, text):
+    """A run that records its lines and has a copy of the file."""
     ops = [
         replace(op, source=(Frame("net.py", LINES[op.key.op], "forward"),), module="net")
-        for op in made.ops
+        for op in plain_run.ops
     ]
-    found = in_memory(made.info, ops, [(t, made.values(t)) for t in made.tensors])
-    found._source = lambda file: text
-    return found
+    run_with_lines = in_memory(
+        plain_run.info, ops, [(t, plain_run.values(t)) for t in plain_run.tensors]
+    )
+    run_with_lines._source = lambda file: text
+    return run_with_lines
 
 
 def reference():
     weights = softmax(X / 2)
-    return known(
+    return with_lines(
         run(
             ("div", "aten.div.Tensor", "", ("x",), X / 2),
             ("softmax", "aten.softmax.int", "", ("div",), weights),
@@ -45,20 +47,22 @@ def reference():
 
 
 def pairs(quotient, text=TEXT, stack=(2,)):
-    """A kernel that scales, takes the exponential and divides, and shows the last of it."""
+    """A kernel that scales, takes the exponential and divides, and shows the last step."""
     target = run(
         ("scaled", "aten.exp.default", "", ("x",), np.exp(X / 2)),
         ("quotient", "aten.div.Tensor", "", ("x",), quotient),
         ("tanh", "aten.tanh.default", "", ("quotient",), np.tanh(quotient)),
         inputs=[("x", X)],
     )
-    mine = known(target, text)
+    target_run = with_lines(target, text)
     frames = tuple(Frame("net.py", line, "forward") for line in stack)
-    ops = [replace(op, source=frames) if op.key.op == "quotient" else op for op in mine.ops]
-    again = in_memory(mine.info, ops, [(t, mine.values(t)) for t in mine.tensors])
-    again._source = mine._source
-    found = match(again, reference(), chain())
-    outputs = [p for p in found.pairs if p.target.role is Role.OUTPUT]
+    ops = [replace(op, source=frames) if op.key.op == "quotient" else op for op in target_run.ops]
+    final_run = in_memory(
+        target_run.info, ops, [(t, target_run.values(t)) for t in target_run.tensors]
+    )
+    final_run._source = target_run._source
+    matching = match(final_run, reference(), chain())
+    outputs = [p for p in matching.pairs if p.target.role is Role.OUTPUT]
     return {p.target.op.op: p.reference.op.op for p in outputs}
 
 

@@ -1,4 +1,4 @@
-"""A model that stands inside another one on one side, as wrappers for export or training put it."""
+"""A model that one side wraps in another one, for export or training."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_the_prefix_of_either_side_is_found():
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"),
+    ("target", "reference"),
     [
         (NAMES, NAMES),
         (["module.head", *NAMES], NAMES),
@@ -44,8 +44,8 @@ def test_the_prefix_of_either_side_is_found():
         ([], NAMES),
     ],
 )
-def test_names_that_say_nothing_of_a_wrapper_stay(mine, theirs):
-    assert unwrap_names(mine, theirs) == {}
+def test_names_without_a_wrapper_stay(target, reference):
+    assert unwrap_names(target, reference) == {}
 
 
 def test_layers_that_repeat_are_not_taken_for_one_inside_another():
@@ -56,18 +56,18 @@ def test_layers_that_repeat_are_not_taken_for_one_inside_another():
 
 def model(prefix):
     ops = [
-        (f"linear_{at}", "aten.linear.default", f"{prefix}{name}", (), X + at)
-        for at, name in enumerate(NAMES)
+        (f"linear_{index}", "aten.linear.default", f"{prefix}{name}", (), X + index)
+        for index, name in enumerate(NAMES)
     ]
-    parameters = [(f"{prefix}{name}.weight", X * at) for at, name in enumerate(NAMES)]
+    parameters = [(f"{prefix}{name}.weight", X * index) for index, name in enumerate(NAMES)]
     return run(*ops, parameters=parameters)
 
 
 def test_ops_and_parameters_are_paired_and_say_so():
-    found = match(model("module."), model(""), chain())
-    assert len(found.pairs) == 2 * len(NAMES)
-    assert not found.unmatched()
-    assert {p.evidence for p in found.pairs} == {
+    matching = match(model("module."), model(""), chain())
+    assert len(matching.pairs) == 2 * len(NAMES)
+    assert not matching.unmatched()
+    assert {p.evidence for p in matching.pairs} == {
         "module path and type, in a wrapper",
         "parameter of the same name in a wrapper",
     }
@@ -75,27 +75,27 @@ def test_ops_and_parameters_are_paired_and_say_so():
 
 def test_a_parameter_of_another_shape_is_not_the_same():
     other = run(parameters=[(f"module.{name}.weight", X[:5]) for name in NAMES])
-    found = match(other, run(parameters=[(f"{name}.weight", X) for name in NAMES]), chain())
-    assert not found.pairs
+    matching = match(other, run(parameters=[(f"{name}.weight", X) for name in NAMES]), chain())
+    assert not matching.pairs
 
 
 def test_names_of_dumps_lose_their_wrapper_and_keep_their_numbers(tmp_path):
-    values = {f"{name}.out_{at}": X + at for at, name in enumerate(NAMES)}
+    values = {f"{name}.out_{index}": X + index for index, name in enumerate(NAMES)}
     np.savez(tmp_path / "plain.npz", **values)
     inside = {f"module.{name}": value for name, value in reversed(values.items())}
     np.savez(tmp_path / "inside.npz", **inside)
-    found = sp.compare(tmp_path / "inside.npz", tmp_path / "plain.npz")
-    assert {(r.target.label, r.reference.label) for r in found.rows} == {
+    comparison = sp.compare(tmp_path / "inside.npz", tmp_path / "plain.npz")
+    assert {(r.target.label, r.reference.label) for r in comparison.rows} == {
         (f"module.{name}", name) for name in values
     }
-    assert found.verdict == "close"
+    assert comparison.verdict == "close"
 
 
 def test_a_wrapper_with_a_head_of_its_own_keeps_that():
     names = [f"{name}.weight" for name in NAMES]
     target = run(parameters=[*((f"net.{n}", X) for n in names), ("head.weight", X + 1)])
-    found = match(target, run(parameters=[(n, X) for n in names]), chain())
-    assert {p.target.op.op: p.reference.op.op for p in found.pairs} == {
+    matching = match(target, run(parameters=[(n, X) for n in names]), chain())
+    assert {p.target.op.op: p.reference.op.op for p in matching.pairs} == {
         f"net.{n}": n for n in names
     }
 
@@ -112,6 +112,6 @@ def test_layers_that_were_put_into_groups_are_paired_by_what_they_do():
         grouped.add_module(name, part)
     x = (torch.randn(3, 8, generator=torch.Generator().manual_seed(0)),)
     for target, reference in ((flat, grouped), (grouped, flat)):
-        found = sp.compare(target.eval(), reference.eval(), inputs=x)
-        assert found.verdict == "close"
-        assert not found.findings
+        comparison = sp.compare(target.eval(), reference.eval(), inputs=x)
+        assert comparison.verdict == "close"
+        assert not comparison.findings

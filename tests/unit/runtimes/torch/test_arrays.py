@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from syncpoint.errors import Unsupported
-from syncpoint.runtimes.torch.arrays import same_bits, to_numpy, to_torch
+from syncpoint.runtimes.torch.arrays import has_same_bits, to_numpy, to_torch
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_tensors_cross_over_bit_by_bit(dtype, numpy):
     assert array.dtype == np.dtype(numpy)
     back = to_torch(array)
     assert back.dtype == dtype
-    assert same_bits(back, tensor)
+    assert has_same_bits(back, tensor)
 
 
 def test_shapes_of_no_and_of_zero_elements_and_conjugates():

@@ -10,7 +10,7 @@ from syncpoint.run.model import Edge, OpKey, Role
 from syncpoint.runtimes.inputs.read_inputs import as_inputs
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Evaluates, Prepares, Region
-from syncpoint.runtimes.registry import runtime
+from syncpoint.runtimes.registry import load_runtime
 
 
 class Calls(nn.Module):
@@ -29,7 +29,7 @@ X = np.array([[0.1, -2.0, 3.3, 0.7]], np.float32)
 
 
 def session_for(function, x=X):
-    torch_runtime = runtime("torch")
+    torch_runtime = load_runtime("torch")
     session = torch_runtime.open(Calls(function).eval(), parse_options(torch_runtime, {}))
     session.prepare(as_inputs((x,)))
     return session
@@ -179,15 +179,17 @@ def test_random_and_reinterpreting_ops_are_refused():
 def test_what_is_missing_or_misshapen_is_said():
     session = session_for(lambda m, x: (x + 1) * 2)
     fed = Edge(OpKey("x"), role=Role.MODEL_INPUT)
-    with pytest.raises(InputError, match="values for add, which the region reads"):
+    with pytest.raises(InputError, match="no values for add, which the region reads"):
         session.evaluate(Region((OpKey("mul"),), (), (Edge(OpKey("mul")),)), {}, "f64")
-    with pytest.raises(InputError, match=r"x model-input as f32\[1, 4\]; found shape \[3\]"):
+    with pytest.raises(
+        InputError, match=r"x model-input is f32\[1, 4\], but the given value has shape \[3\]"
+    ):
         session.evaluate(whole(session, "mul"), {fed: np.ones(3)}, "f64")
-    with pytest.raises(Unsupported, match="which the model does not have"):
+    with pytest.raises(Unsupported, match="not in the model"):
         session.evaluate(Region((OpKey("nope"),), (), ()), {}, "f64")
-    with pytest.raises(InputError, match="a floating-point type"):
+    with pytest.raises(InputError, match="not a floating-point type"):
         session.evaluate(whole(session, "mul"), {fed: X}, "i32")
-    torch_runtime = runtime("torch")
+    torch_runtime = load_runtime("torch")
     fresh = torch_runtime.open(nn.ReLU(), parse_options(torch_runtime, {}))
     with pytest.raises(InputError, match="call run or prepare before"):
         fresh.evaluate(Region((), (), ()), {}, "f64")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from syncpoint.ascend.dumps.folder_files import unreadable_tensor
@@ -64,8 +64,7 @@ def _op_entries(
         note=note,
     )
     ops = (target_op, reference_op)
-    damages = [str(op.attributes["damage"]) for op in ops if op.attributes.get("damage")]
-    damage = "; ".join(damages)
+    damage = _damage_text(ops)
     if not damage and not (tensors[0] and tensors[1]):
         damage = "a file holds no tensors"
     if damage:
@@ -109,6 +108,10 @@ def _op_entries(
                 yield replace(pair, reason=ReasonCode.SHAPE, report_text=texts)
             else:
                 yield pair
+
+
+def _damage_text(ops: Iterable[Op]) -> str:
+    return "; ".join(str(op.attributes["damage"]) for op in ops if op.attributes.get("damage"))
 
 
 def _transposition(target: Tensor, reference: Tensor) -> View | None:
