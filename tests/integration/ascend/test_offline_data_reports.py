@@ -108,7 +108,7 @@ def test_without_the_rule_file_the_error_says_how_to_make_it(case: Case) -> None
         (["-gp", "{npu}"], "-tp"),
         (["-tp", "{npu}/nothing", "-gp", "{golden}", "-fr", "{rules}"], "no such folder"),
         (["-tp", "{npu}", "-gp", "{golden}", "-fr", "{rules}.none"], "rule file"),
-        (["one", "two", "-tp", "{npu}", "-gp", "{golden}"], "too"),
+        (["one", "two", "-tp", "{npu}", "-gp", "{golden}"], "positional paths do not apply"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_one_line(case: Case, flags, said) -> None:
