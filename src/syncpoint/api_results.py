@@ -159,10 +159,12 @@ class Comparison(Result):
     def view(self, port: int | None = None, browser: bool = True) -> ServedComparison:
         """Open it in the browser; the server ends with `stop()` or with the interpreter."""
         from syncpoint.page.open_comparison import ResultInMemory
-        from syncpoint.server.server_thread import view
+        from syncpoint.server.server_thread import serve_in_thread
 
         name = str(self.target["model"] or "comparison").rpartition("/")[2].partition(":")[0]
-        return view(ResultInMemory(self, name, self.run_references.alive()), port, browser)
+        return serve_in_thread(
+            ResultInMemory(self, name, self.run_references.alive()), port, browser
+        )
 
     def _repr_html_(self) -> str:
         from syncpoint.reports.notebook_report import notebook_html

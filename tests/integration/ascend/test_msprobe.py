@@ -321,7 +321,7 @@ def test_the_command_writes_the_table_of_the_tool_too(tmp_path):
         text=True,
     )
     assert done.returncode == 2
-    assert "two dumps of msProbe" in done.stderr
+    assert "needs two msProbe dumps" in done.stderr
     assert not Path(tmp_path / "y.csv").exists()
 
 
