@@ -1,7 +1,7 @@
 """Decide which sync points are guilty: the ops that the causes look into.
 
-The rule reads rows alone. What only values can tell, such as a norm that the target folded into
-the product before it, is answered by `ValueChecks`. docs/diagnosis.md has the rule as a table.
+The rule reads rows only. `ValueChecks` answers what only values can tell, for example whether the
+target folded a norm into the product before it. docs/diagnosis.md has the rule as a table.
 """
 
 from __future__ import annotations

@@ -71,10 +71,10 @@ def diagnose_result(
 
 def _failed(result: Result, error: Exception) -> Diagnosis:
     from syncpoint.comparison.findings import Diagnosis, Symptom, failure_line
-    from syncpoint.diagnosis.symptom import symptom
+    from syncpoint.diagnosis.symptom import describe_symptom
 
     try:
-        what, summary = symptom(result)
+        what, summary = describe_symptom(result)
     except Exception:
         what, summary = Symptom.UNKNOWN, "the diagnosis did not come to its end"
     line = failure_line(error)
@@ -107,7 +107,7 @@ def _diagnosis(
             reference,
             absent=absent,
             subjects=subjects,
-            asked=asked,
+            extras=asked,
             seconds=seconds,
             compared_sides=sides,
         )

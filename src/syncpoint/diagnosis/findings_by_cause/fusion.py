@@ -40,7 +40,7 @@ class Fusion:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield one finding for each fused op that is guilty as executed and right unfused."""
-        if case.sure:
+        if case.is_explained:
             return
         rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MAX_GUILTY_OPS]
         unfused_result = compare_unfused(case) if rows and can_be_unfused(case) else None

@@ -198,7 +198,7 @@ def _explained_places(case: Case) -> set[int]:
     """Return the positions of rows that earlier causes explain for certain."""
     facts = (
         finding
-        for finding in case.found
+        for finding in case.findings
         if finding.level is Level.CAUSE and finding.confidence >= 0.9 and _is_fact(case, finding)
     )
     return {place for finding in facts for place in finding.rows}
@@ -215,7 +215,7 @@ def _is_reported_as_weight(case: Case, row: Row, best: Explained) -> bool:
     """Whether a finding about the weights themselves reports it already."""
     place = case.place[row.target.key]
     return best.hypothesis.kind.startswith("weight-") and any(
-        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.findings
     )
 
 
@@ -224,14 +224,14 @@ def _is_noted(case: Case, row: Row) -> bool:
     place = case.place[row.target.key]
     return any(
         f.cause == "precision" and f.level is not Level.CAUSE and place in f.rows
-        for f in case.found
+        for f in case.findings
     )
 
 
 def _is_broken(case: Case, row: Row) -> bool:
     """Whether an overflow is reported for the op, which says more than that its values differ."""
     place = case.place[row.target.key]
-    return any(f.cause == "overflow" and place in f.rows for f in case.found)
+    return any(f.cause == "overflow" and place in f.rows for f in case.findings)
 
 
 def _is_fact(case: Case, finding: Finding) -> bool:
@@ -245,10 +245,10 @@ def _is_fact(case: Case, finding: Finding) -> bool:
 def _add_to_fusion(case: Case, row: Row, best: Explained) -> bool:
     """Whether an earlier fusion finding covers the row; if so, add the variant to its evidence."""
     place = case.place[row.target.key]
-    for index, finding in enumerate(case.found):
+    for index, finding in enumerate(case.findings):
         if finding.cause == "fusion" and finding.level is Level.CAUSE and place in finding.rows:
             line = f"{best.op.key} inside it {best.hypothesis.text}"
-            case.found[index] = replace(
+            case.findings[index] = replace(
                 finding,
                 confidence=max(finding.confidence, 0.98),
                 evidence=tuple(dict.fromkeys((*finding.evidence, line))),

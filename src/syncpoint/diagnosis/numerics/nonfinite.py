@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import number
@@ -143,7 +143,7 @@ def _partial_sums(
     experiment: RegionExperiment, op: Op, top: float, shape: tuple[int, ...]
 ) -> Iterator[Inside]:
     """Terms of a sum that are beyond the type before they cancel."""
-    total = experiment.fed(
+    total = experiment.run_with(
         {e: np.abs(v) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
     if total is not None and total.shape == shape and (total > top).any():
@@ -348,7 +348,7 @@ def _read(case: Case, edge: Edge, key: TensorKey) -> Values | None:
     tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
     if tensor is None or DTYPES[tensor.dtype].kind is Kind.BOOL:
         return None
-    return real_values(run, tensor)
+    return read_real_values(run, tensor)
 
 
 def is_non_finite(row: Row) -> bool:
