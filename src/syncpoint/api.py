@@ -80,10 +80,10 @@ def write_msprobe_tables(
     """Write the table of `msprobe compare` for two dumps of msProbe: as CSV, as a coloured sheet
     (extra `xlsx`), or as both."""
     from syncpoint.ascend.msprobe.write_table import write_tables
-    from syncpoint.ascend.sheets import need_xlsx
+    from syncpoint.ascend.sheets import require_xlsx
 
     if xlsx is not None:
-        need_xlsx("--msprobe-xlsx")  # before the dumps are read
+        require_xlsx("--msprobe-xlsx")  # before the dumps are read
     write_tables(_run(target), _run(reference), _path(csv), _path(xlsx))
 
 

@@ -154,11 +154,11 @@ class MsprobeTables:
         opening it: a run may be what became of such a dump."""
         if not self:
             return
-        from syncpoint.ascend.sheets import need_xlsx
+        from syncpoint.ascend.sheets import require_xlsx
         from syncpoint.dumps.registry import find_format
 
         if self.msprobe_xlsx is not None:
-            need_xlsx("--msprobe-xlsx")
+            require_xlsx("--msprobe-xlsx")
         for side in map(Path, (target, reference)):
             dump_format = find_format(side) if side.exists() else None
             if dump_format is None or dump_format.name not in ("msprobe", "run"):

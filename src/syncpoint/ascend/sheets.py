@@ -1,4 +1,4 @@
-"""Tables of other tools as coloured sheets (XLSX)."""
+"""Writes the tables of other tools as coloured sheets (XLSX)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from syncpoint.foreign_text import make_visible
 from syncpoint.spreadsheet_text import escape_cell
 
 MAX_ROWS = 1_048_576
-"""Of a sheet, its header included."""
-_MAX_TEXT = 32_767
-"""Characters of one cell."""
+"""Rows of a sheet, including its header."""
+_MAX_CELL_CHARACTERS = 32_767
+"""Longest text of one cell."""
 
 
 class Colour(StrEnum):
-    """What a line asks of its reader."""
+    """Colour of a row."""
 
     RED = "red"
     """Abnormal."""
     YELLOW = "yellow"
-    """Suspicious: it was not compared, or not all that speak of it are content."""
+    """Suspicious: not compared, or not all rules are met."""
     GREEN = "green"
     """Normal."""
 
 
-_WORDS = frozenset({"API Name", "NPU Name", "Bench Name", "NPU MD5", "BENCH MD5"})
-"""Columns whose cells are no numbers, even where they look so: 00123456, 12345e67."""
+_TEXT_COLUMNS = frozenset({"API Name", "NPU Name", "Bench Name", "NPU MD5", "BENCH MD5"})
+"""Columns whose cells are texts, even if they look like numbers: 00123456, 12345e67."""
 FILLS = {Colour.RED: "FFFFC7CE", Colour.YELLOW: "FFFFEB9C", Colour.GREEN: "FFC6EFCE"}
-"""The colours, as sheets have them."""
+"""Colour codes of the sheet."""
 
 
-def need_xlsx(flag: str) -> None:
-    """Say before any work is done that the package for sheets is not there."""
+def require_xlsx(flag: str) -> None:
+    """Fail before any work is done if the package for sheets is missing."""
     if find_spec("openpyxl") is None:
         raise MissingExtra("openpyxl", "xlsx", f"sheets ({flag})")
 
@@ -43,7 +43,7 @@ def need_xlsx(flag: str) -> None:
 def write_sheet(
     path: Path, header: Sequence[str], lines: Iterable[tuple[Colour, Sequence[str]]]
 ) -> None:
-    """Write lines, each in its colour, into the file at `path`."""
+    """Write rows in their colours to the file at `path`."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Font, PatternFill
@@ -58,29 +58,29 @@ def write_sheet(
         cell.font = Font(bold=True)
         top.append(cell)
     sheet.append(top)
-    for at, (colour, texts) in enumerate(lines):
-        if at + 1 >= MAX_ROWS:
-            raise InputError(f"less than {MAX_ROWS} lines for a sheet", "more", "use the CSV")
-        made = []
+    for index, (colour, texts) in enumerate(lines):
+        if index + 1 >= MAX_ROWS:
+            raise InputError(f"a sheet holds at most {MAX_ROWS} rows", cure="write CSV instead")
+        cells = []
         for name, text in zip(header, texts, strict=True):
-            value = _words(text) if name in _WORDS else _value(text)
+            value = _text_value(text) if name in _TEXT_COLUMNS else _number_or_text(text)
             cell = WriteOnlyCell(sheet, value=value)
             if isinstance(value, str):
                 cell.data_type = "s"  # else a text may become a formula or an error
             cell.fill = fills[colour]
-            made.append(cell)
-        sheet.append(made)
+            cells.append(cell)
+        sheet.append(cells)
     book.save(path)
 
 
-def _value(text: str) -> str | float | None:
-    """Numbers as numbers, so that a sheet can sort by them; infinities and NaN stay words."""
+def _number_or_text(text: str) -> str | float | None:
+    """Convert numbers, so that a sheet can sort by them; infinities and NaN stay texts."""
     try:
         number = float(text)
     except ValueError:
-        return _words(text)
+        return _text_value(text)
     return number if number - number == 0 else text
 
 
-def _words(text: str) -> str | None:
-    return escape_cell(make_visible(text, _MAX_TEXT))[:_MAX_TEXT] or None
+def _text_value(text: str) -> str | None:
+    return escape_cell(make_visible(text, _MAX_CELL_CHARACTERS))[:_MAX_CELL_CHARACTERS] or None

@@ -11,8 +11,8 @@ from typing import Protocol
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.fingerprints import Fingerprints
 from syncpoint.matching.graph import Slot, SlotGraph
-from syncpoint.matching.layouts import Layouts
 from syncpoint.matching.protocol import Side
+from syncpoint.matching.view_selection import ViewSelector
 from syncpoint.run.model import TensorKey
 from syncpoint.run.reader import Run
 
@@ -29,7 +29,7 @@ class SecondInputConfirmation:
 
     def __init__(self, second: SecondExecution) -> None:
         self._second = second
-        self._layouts: Layouts | None = None
+        self._view_selector: ViewSelector | None = None
         self._fingerprints: Fingerprints | None = None
         self._has_run = False
         self.problem = ""
@@ -41,12 +41,12 @@ class SecondInputConfirmation:
         if not self._has_run:
             self._has_run = True
             self._run_models()
-        if self._fingerprints is None or self._layouts is None:
+        if self._fingerprints is None or self._view_selector is None:
             return None
         slots = Slot(target.op, target.index), Slot(reference.op, reference.index)
         if any(self._fingerprints.sample(side, slot) is None for side, slot in enumerate(slots)):
             return None
-        return self._layouts.find_best_view(*slots)[0] <= self._fingerprints.tolerance
+        return self._view_selector.find_best_view(*slots)[0] <= self._fingerprints.tolerance
 
     def _run_models(self) -> None:
         try:
@@ -55,4 +55,4 @@ class SecondInputConfirmation:
             self.problem = f"pairs by values were not confirmed on a second input: {error}"
             return
         self._fingerprints = Fingerprints(*(SlotGraph(Side.of(run)) for run in runs))
-        self._layouts = Layouts(self._fingerprints)
+        self._view_selector = ViewSelector(self._fingerprints)

@@ -132,7 +132,9 @@ def _explain_slot(work: Workspace, side: int, slot: Slot, next_paired: Slot | No
             work.explain_inside(side, slot, str(work.to_reference[next_paired].op))
     else:
         target = work.to_target[next_paired]
-        equal = work.layouts.find_best_view(target, next_paired)[0] <= work.fingerprints.tolerance
+        equal = (
+            work.view_selector.find_best_view(target, next_paired)[0] <= work.fingerprints.tolerance
+        )
         work.explain(side, slot, f"folded into {target}" + ("" if equal else ", or missing"))
 
 

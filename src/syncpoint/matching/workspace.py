@@ -8,8 +8,8 @@ from functools import cached_property
 from syncpoint.matching.evidence.source_lines import SourceLines
 from syncpoint.matching.fingerprints import Fingerprints
 from syncpoint.matching.graph import Slot, SlotGraph
-from syncpoint.matching.layouts import Layouts
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
+from syncpoint.matching.view_selection import ViewSelector
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role
@@ -19,7 +19,7 @@ SIDES = ("target", "reference")
 
 
 class Workspace:
-    """Graphs, fingerprints, layouts and pairs by slot; built once for a matching, on first use."""
+    """Graphs, fingerprints, views and pairs by slot; built once for a matching, on first use."""
 
     def __init__(self, matching: Matching) -> None:
         self.matching = matching
@@ -50,9 +50,9 @@ class Workspace:
         return Fingerprints(*self.graphs)
 
     @cached_property
-    def layouts(self) -> Layouts:
-        """Views between the two sides."""
-        return Layouts(self.fingerprints)
+    def view_selector(self) -> ViewSelector:
+        """Finds views between the two sides."""
+        return ViewSelector(self.fingerprints)
 
     @cached_property
     def source_lines(self) -> SourceLines:

@@ -17,7 +17,7 @@ from syncpoint.ascend.dumps.device_file import read_device_file
 from syncpoint.ascend.dumps.device_folder import file_run
 from syncpoint.ascend.dumps.ffts_slices import slice_count
 from syncpoint.ascend.dumps.file_names import DeviceName
-from syncpoint.ascend.msprobe.pt_file import place
+from syncpoint.ascend.msprobe.pt_file import locate_tensor
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
@@ -79,7 +79,7 @@ def read_npy_file(root: Path, file: str) -> DataFile:
 def read_pt_file(root: Path, file: str) -> DataFile:
     """Open a tensor of torch.save: a ZIP file with its directory at the end."""
     path = root / file
-    stored = place(path)
+    stored = locate_tensor(path)
     key = TensorKey(OpKey(file))
     tensor = Tensor(
         key,

@@ -1,4 +1,4 @@
-"""One dump, or several of one job, put together as a run."""
+"""Builds a run from one msProbe dump, or from several of one job."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.ascend.msprobe.dump_files import Dump, frames
-from syncpoint.ascend.msprobe.edges import Entry, edges
-from syncpoint.ascend.msprobe.entry_values import FIGURES, Leaf, leaves, statistics
-from syncpoint.ascend.msprobe.names import Named, named
-from syncpoint.ascend.msprobe.pt_file import Placed, place
+from syncpoint.ascend.msprobe.dump_files import Dump, parse_frames
+from syncpoint.ascend.msprobe.edges import Entry, trace_edges
+from syncpoint.ascend.msprobe.entry_values import FIGURES, EntryValue, list_values, read_statistics
+from syncpoint.ascend.msprobe.names import HookedName, parse_name
+from syncpoint.ascend.msprobe.pt_file import TensorLocation, locate_tensor
 from syncpoint.ascend.msprobe.store import PtStore
 from syncpoint.errors import FormatError, SyncpointError, describe_error
 from syncpoint.files.untrusted_files import path_inside
@@ -31,48 +31,48 @@ from syncpoint.run.storage.tensor_checksums import Checksum
 
 CRC32 = "crc32"
 _RAW_BF16 = "crc32 of bf16"
-"""msProbe has summed bf16 as float32 in some versions and as it is in others."""
+"""Some versions of msProbe compute the digest of bf16 as float32, others of the stored bytes."""
 
 
 @dataclass(kw_only=True)
-class Reading:
-    """A run as it is put together, dump by dump."""
+class RunBuilder:
+    """Collects the ops and tensors of a run, dump by dump."""
 
     root: Path
     ops: dict[OpKey, Op] = field(default_factory=dict)
     order: list[OpKey] = field(default_factory=list)
     tensors: dict[TensorKey, Tensor] = field(default_factory=dict)
-    odd: dict[TensorKey, Placed] = field(default_factory=dict)
+    odd: dict[TensorKey, TensorLocation] = field(default_factory=dict)
     broken: dict[TensorKey, SyncpointError] = field(default_factory=dict)
     checksums: dict[TensorKey, Checksum] = field(default_factory=dict)
     digests: dict[TensorKey, str] = field(default_factory=dict)
-    """What dump.json says of tensors whose files have no checksum."""
+    """Digests from dump.json of tensors whose files have no checksum."""
     unknown: set[str] = field(default_factory=set)
     unsaved: int = 0
 
     def add(self, dump: Dump) -> None:
-        """One dump. Ops that an earlier one had too keep the place and the facts they had."""
+        """Add a dump. Ops that an earlier dump had keep their place and their facts."""
         part = Part(step=dump.place.step, rank=dump.place.rank)
-        parents = {name: named(parent) for name, parent in dump.parents.items()}
+        parents = {name: parse_name(parent) for name, parent in dump.parents.items()}
         entries: list[Entry] = []
-        made: list[Op] = []
+        dump_ops: list[Op] = []
         for name, body in dump.data.items():
-            said = named(name)
-            entry = Entry(OpKey(name), said, dump.parents.get(name, ""))
-            found = list(leaves(body, said, f"{name[:120]!r} of {dump.place.path}"))
-            for leaf in found:
-                if leaf.is_tensor:
-                    entry.tensors.append(self._tensor(dump, said, leaf, part))
-                elif isinstance(leaf.body, dict) and "dtype" in leaf.body:
-                    self.unknown.add(str(leaf.body["dtype"])[:40])
+            hooked = parse_name(name)
+            entry = Entry(OpKey(name), hooked, dump.parents.get(name, ""))
+            values = list(list_values(body, hooked, f"{name[:120]!r} of {dump.place.path}"))
+            for value in values:
+                if value.is_tensor:
+                    entry.tensors.append(self._tensor(dump, hooked, value, part))
+                elif isinstance(value.body, dict) and "dtype" in value.body:
+                    self.unknown.add(str(value.body["dtype"])[:40])
             entries.append(entry)
-            made.append(_op(said, parents.get(name), found, dump.stacks.get(name, [])))
+            dump_ops.append(_build_op(hooked, parents.get(name), values, dump.stacks.get(name, [])))
         last = -1
-        at = {key: i for i, key in enumerate(self.order)}
+        position_by_op = {key: i for i, key in enumerate(self.order)}
         between: dict[int, list[OpKey]] = {}
-        for op, reads in zip(made, edges(entries), strict=True):
+        for op, reads in zip(dump_ops, trace_edges(entries), strict=True):
             if op.key in self.ops:
-                last = at[op.key]
+                last = position_by_op[op.key]
             else:
                 self.ops[op.key] = replace(op, inputs=reads)
                 between.setdefault(last, []).append(op.key)
@@ -82,130 +82,143 @@ class Reading:
         self.order = merged
 
     def run(self, info: RunInfo, path: Path) -> Run:
-        """What was put together."""
+        """Return the run."""
         store = PtStore(self.root, self.odd, self.broken, self.checksums, self.digests)
         ops = [self.ops[key] for key in self.order]
         return Run(info, ops, list(self.tensors.values()), store, path=path)
 
     def notes(self) -> list[str]:
-        """What a reader of the results must know."""
-        said = []
+        """Return notes on what was not read."""
+        notes = []
         if self.unsaved:
-            said.append(
-                f"{self.unsaved} tensors should have values, but their folder is not beside"
-                " dump.json: compared by what dump.json says of them"
+            notes.append(
+                f"{self.unsaved} tensors have no values, because their folder is not beside"
+                " dump.json: they are compared by the statistics in dump.json"
             )
         if self.unknown:
             types = ", ".join(sorted(self.unknown))
-            said.append(f"tensors of types that are not known here are left out: {types}")
-        return said
+            notes.append(f"left out tensors of unknown types: {types}")
+        return notes
 
-    def _tensor(self, dump: Dump, name: Named, leaf: Leaf, part: Part) -> Tensor:
-        assert leaf.dtype is not None
-        key = TensorKey(_owner(name, leaf), leaf.role, _index(leaf), part)
+    def _tensor(self, dump: Dump, name: HookedName, value: EntryValue, part: Part) -> Tensor:
+        assert value.dtype is not None
+        key = TensorKey(_owner(name, value), value.role, _index(value), part)
         if key in self.tensors:
-            raise FormatError(f"each tensor once in {dump.place.path}", f"{str(key)[:120]} twice")
-        grad = leaf.body.get("requires_grad")
+            raise FormatError(
+                f"{dump.place.path} lists {str(key)[:120]} twice", cure="dump it again"
+            )
+        grad = value.body.get("requires_grad")
         tensor = Tensor(
             key,
-            leaf.dtype.name,
-            leaf.shape,
+            value.dtype.name,
+            value.shape,
             kept=Kept.STATISTICS,
             requires_grad=grad if isinstance(grad, bool) else None,
-            statistics=statistics(leaf),
-            name=f"{name.name}.{leaf.name}" if leaf.role is Role.INPUT else "",
+            statistics=read_statistics(value),
+            name=f"{name.name}.{value.name}" if value.role is Role.INPUT else "",
         )
-        digest = leaf.body.get("md5")
+        digest = value.body.get("md5")
         if isinstance(digest, str) and digest:
             tensor = replace_fields(tensor, kept=Kept.DIGEST, digest=digest[:64], digest_kind=CRC32)
-        file = leaf.body.get("data_name")
+        file = value.body.get("data_name")
         if isinstance(file, str):
             if dump.values is None:
                 self.unsaved += 1
             else:
-                tensor = self._placed(dump.values, file, tensor)
+                tensor = self._with_location(dump.values, file, tensor)
         self.tensors[key] = tensor
         return tensor
 
-    def _placed(self, folder: Path, file: str, tensor: Tensor) -> Tensor:
-        """The tensor with its values; those that cannot be read are said to be so later."""
+    def _with_location(self, folder: Path, file: str, tensor: Tensor) -> Tensor:
+        """Add the location of its values to a tensor. An unreadable file is an error only when the
+        values are read."""
         try:
             path = folder / file
-            # A plain name that is no link needs no closer look, which takes its time.
+            # A plain name that is not a link needs no check, which would be slow.
             plain = file not in ("", ".", "..") and not {"/", "\\", "\0"} & set(file)
             if not plain or path.is_symlink():
                 path_inside(folder, file)
         except (ValueError, OSError, RuntimeError) as error:  # names that no file can have
             raise FormatError(
-                f"the name of a file for {tensor.key}", describe_error(error)
+                f"the file name of {tensor.key} cannot be used: {describe_error(error)}",
+                cure="dump it again",
             ) from error
         shard = path.relative_to(self.root).as_posix()
         tensor = replace_fields(tensor, kept=Kept.VALUES, shard=shard)
         try:
-            found = place(path)
-            if (found.dtype.name, found.shape) != (tensor.dtype, tensor.shape):
+            location = locate_tensor(path)
+            if (location.dtype.name, location.shape) != (tensor.dtype, tensor.shape):
                 raise FormatError(
-                    f"{tensor.dtype} of shape {list(tensor.shape)} in {path}, as dump.json says",
-                    f"{found.dtype} of shape {list(found.shape)}",
+                    f"{path} holds {location.dtype} of shape {list(location.shape)}, and dump.json"
+                    f" says {tensor.dtype} of shape {list(tensor.shape)}",
+                    cure="dump it again",
                 )
         except SyncpointError as error:
             self.broken[tensor.key] = error
             return tensor
-        if not found.dense:
-            self.odd[tensor.key] = found
-        if found.checksum is not None:
-            self.checksums[tensor.key] = found.checksum
+        if not location.dense:
+            self.odd[tensor.key] = location
+        if location.checksum is not None:
+            self.checksums[tensor.key] = location.checksum
         elif tensor.digest:
             self.digests[tensor.key] = tensor.digest.lower()
         kind = _RAW_BF16 if tensor.dtype == "bf16" else CRC32
-        # What dump.json says beside the values may be of the same numbers in another type.
-        tensor = replace_fields(tensor, digest=found.crc32, digest_kind=kind if found.crc32 else "")
-        nbytes = found.dtype.nbytes(tensor.count)
-        return replace_fields(tensor, offset=found.offset, nbytes=nbytes)
+        # The digest in dump.json may be of the same numbers in another type.
+        tensor = replace_fields(
+            tensor, digest=location.crc32, digest_kind=kind if location.crc32 else ""
+        )
+        nbytes = location.dtype.nbytes(tensor.count)
+        return replace_fields(tensor, offset=location.offset, nbytes=nbytes)
 
 
-def _owner(name: Named, leaf: Leaf) -> OpKey:
-    """The op of a tensor; parameters are known by their path in the model, as in other runs."""
-    if leaf.role is not Role.PARAMETER:
+def _owner(name: HookedName, value: EntryValue) -> OpKey:
+    """Return the op of a tensor; parameters have their path in the model, as in other runs."""
+    if value.role is not Role.PARAMETER:
         return OpKey(name.name)
-    parameter = leaf.name.removeprefix("parameters.")
+    parameter = value.name.removeprefix("parameters.")
     return OpKey(f"{name.path}.{parameter}" if name.path else parameter, name.call)
 
 
-def _index(leaf: Leaf) -> int:
-    return 0 if leaf.role is Role.PARAMETER else leaf.index
+def _index(value: EntryValue) -> int:
+    return 0 if value.role is Role.PARAMETER else value.index
 
 
-def _op(name: Named, parent: Named | None, found: Sequence[Leaf], stack: list[str]) -> Op:
-    attributes: dict[str, Any] = {"values": [leaf.name for leaf in found]}
+def _build_op(
+    name: HookedName, parent: HookedName | None, values: Sequence[EntryValue], stack: list[str]
+) -> Op:
+    attributes: dict[str, Any] = {"values": [value.name for value in values]}
     if name.kind:
         attributes |= {"kind": name.kind, "call": name.call, "way": name.way}
-    arguments = {leaf.name: leaf.body for leaf in found if not leaf.is_tensor}
+    arguments = {value.name: value.body for value in values if not value.is_tensor}
     if arguments:
         attributes["arguments"] = arguments
-    figures = {leaf.name: said for leaf in found if leaf.is_tensor and (said := _unsaid(leaf))}
+    figures = {
+        value.name: other
+        for value in values
+        if value.is_tensor and (other := _other_figures(value))
+    }
     if figures:
         attributes["figures"] = figures
     if stack:
         attributes["stack"] = stack
-    own = name.is_module
+    is_module = name.is_module
     return Op(
         OpKey(name.name),
         name.type,
         attributes=attributes,
-        module=name.path if own else (parent.path if parent else ""),
-        module_type=name.api if own else (parent.api if parent else ""),
-        source=frames(stack),
+        module=name.path if is_module else (parent.path if parent else ""),
+        module_type=name.api if is_module else (parent.api if parent else ""),
+        source=parse_frames(stack),
     )
 
 
-def _unsaid(leaf: Leaf) -> dict[str, Any]:
-    """The figures of a tensor that are not plain finite numbers, which statistics cannot say."""
-    said = {name: leaf.body[name] for name in FIGURES if name in leaf.body}
-    plain = all(isinstance(v, float) and abs(v) < float("inf") for v in said.values())
-    if plain and len(said) == len(FIGURES):
+def _other_figures(value: EntryValue) -> dict[str, Any]:
+    """Return the figures of a tensor unless all are finite floats, which statistics hold."""
+    figures = {name: value.body[name] for name in FIGURES if name in value.body}
+    are_finite = all(isinstance(v, float) and abs(v) < float("inf") for v in figures.values())
+    if are_finite and len(figures) == len(FIGURES):
         return {}
     return {
-        name: value if value is None or isinstance(value, bool | int) else str(value)
-        for name, value in said.items()
+        name: number if number is None or isinstance(number, bool | int) else str(number)
+        for name, number in figures.items()
     }

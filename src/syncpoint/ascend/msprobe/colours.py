@@ -1,7 +1,7 @@
-"""The colour of a row of msProbe's table, where it is written as a sheet.
+"""Chooses the colour of a row when msProbe's table is written as a sheet.
 
-Red and yellow are the tool's errors and warnings. Its `pass` only says that an op did not make
-worse what it was given, so green is what also meets the rule that its manual has for numbers.
+Red and yellow are msProbe's errors and warnings. Its `pass` only says that an op is not worse than
+its inputs, so a row is green only if it also meets the limits of msProbe's manual.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from syncpoint.ascend.msprobe.table_rows import DIFFERENCES
 from syncpoint.ascend.msprobe.tensor_metrics import NOT_APPLICABLE, UNSUPPORTED
 from syncpoint.ascend.sheets import Colour
 
-_COSINE = 0.99
-_RELATIVE = 0.01
+_MIN_COSINE = 0.99
+_MAX_RELATIVE_ERROR = 0.01
 _ENDS = ("NPU max", "NPU min", "Bench max", "Bench min")
 
 
-def colour(cells: Mapping[str, Any], task: str) -> Colour:
-    """By the tool's result, and by the manual's rule for what it lets pass."""
+def choose_colour(cells: Mapping[str, Any], task: str) -> Colour:
+    """Choose the colour by msProbe's result and by the limits of its manual."""
     if cells["Result"] == str(Level.ERROR):
         return Colour.RED
     if cells["Result"] != str(Level.PASS):
@@ -38,32 +38,33 @@ def _values(cells: Mapping[str, Any]) -> bool:
     if "class" in str(cells["NPU Dtype"]) or cells["NPU Dtype"] == NOT_APPLICABLE:
         return bool(cells["NPU max"] == cells["Bench max"])
     cosine, relative = cells["Cosine"], cells["MaxRelativeErr"]
-    if not _is_number(relative) or _odd(cells):
+    if not _is_number(relative) or _has_nonfinite_ends(cells):
         return False
     # One element has no direction.
-    like = cosine == UNSUPPORTED or (_is_number(cosine) and cosine >= _COSINE)
-    return like and relative < _RELATIVE
+    is_similar = cosine == UNSUPPORTED or (_is_number(cosine) and cosine >= _MIN_COSINE)
+    return is_similar and relative < _MAX_RELATIVE_ERROR
 
 
 def _figures(cells: Mapping[str, Any]) -> bool:
-    found = [_fraction(cells[name]) for name in DIFFERENCES[4:]]
-    return not _odd(cells) and all(f is None or f < _RELATIVE for f in found)
+    fractions = [_fraction(cells[name]) for name in DIFFERENCES[4:]]
+    return not _has_nonfinite_ends(cells) and all(
+        f is None or f < _MAX_RELATIVE_ERROR for f in fractions
+    )
 
 
 def _fraction(cell: Any) -> float | None:
-    """A relative error; None where the figure is not made of such tensors, infinite where it says
-    that something differs and not by how much."""
+    """Parse a relative error; None if there is none, infinite if its size is unknown."""
     if cell == NOT_APPLICABLE:
         return None
     try:
-        found = float(str(cell).removesuffix("%"))
+        percentage = float(str(cell).removesuffix("%"))
     except ValueError:
         return math.inf
-    return math.inf if math.isnan(found) else abs(found) / 100
+    return math.inf if math.isnan(percentage) else abs(percentage) / 100
 
 
-def _odd(cells: Mapping[str, Any]) -> bool:
-    """Infinities of unlike signs count as equal there."""
+def _has_nonfinite_ends(cells: Mapping[str, Any]) -> bool:
+    """Whether an extremum is not finite: msProbe counts infinities of both signs as equal."""
     return any(isinstance(cells[n], float) and not math.isfinite(cells[n]) for n in _ENDS)
 
 

@@ -1,5 +1,7 @@
-"""What an entry of dump.json holds: tensors and other arguments, each with the name that msProbe
-gives it, such as `input.1.0` or `parameters.weight`."""
+"""Reads the values of an entry of dump.json: tensors and other arguments.
+
+Each has the name that msProbe gives it, such as `input.1.0` or `parameters.weight`.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from syncpoint.ascend.msprobe.names import GRADIENTS, Named
+from syncpoint.ascend.msprobe.names import GRADIENTS, HookedName
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
 from syncpoint.run.model import Role, Statistics
 
 FIGURES = ("Max", "Min", "Mean", "Norm")
-_DEEPEST = 32
+_MAX_DEPTH = 32
 _GROUPS = (
     ("input_args", "input", Role.INPUT),
     ("input_kwargs", "input", Role.INPUT),
@@ -24,46 +26,50 @@ _GROUPS = (
     ("parameters", "parameters", Role.PARAMETER),
     ("output", "output", Role.OUTPUT),
 )
-"""In the order in which the tool itself lists them."""
+"""In the order in which msProbe lists them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaf:
+class EntryValue:
     """One tensor or other value of an entry."""
 
     name: str
-    """Within its entry."""
+    """Name within its entry."""
     role: Role
     index: int
-    """Its place among those of its role, values that are no tensors included."""
+    """Position among the values of its role, including those that are not tensors."""
     body: Any
-    """As the file has it: an object, a plain value, or None."""
+    """JSON value: an object, a plain value, or None."""
     dtype: DType | None = None
-    """None where it is no tensor, or of a type that is not known here."""
+    """None if it is not a tensor, or of an unknown type."""
     shape: tuple[int, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor that can be put in a run."""
+        """Whether it is a tensor of a known type."""
         return self.dtype is not None
 
 
-def leaves(entry: object, name: Named, where: str) -> Iterator[Leaf]:
-    """All values of an entry, in order."""
+def list_values(entry: object, name: HookedName, where: str) -> Iterator[EntryValue]:
+    """Yield all values of an entry, in order."""
     if not isinstance(entry, dict):
-        raise FormatError(f"an object for {where}", type(entry).__name__)
+        raise FormatError(
+            f"{where} must be a JSON object, not {type(entry).__name__}", cure="dump it again"
+        )
     counts: dict[Role, int] = {}
-    for role, path, body in _found(entry, name, where):
-        at = counts.get(role, 0)
-        counts[role] = at + 1
-        dtype, shape = _described(body, f"{path} of {where}")
-        yield Leaf(name=path, role=role, index=at, body=body, dtype=dtype, shape=shape)
+    for role, path, body in _values_by_role(entry, name, where):
+        index = counts.get(role, 0)
+        counts[role] = index + 1
+        dtype, shape = _parse_type(body, f"{path} of {where}")
+        yield EntryValue(name=path, role=role, index=index, body=body, dtype=dtype, shape=shape)
 
 
-def _found(entry: dict[str, Any], name: Named, where: str) -> Iterator[tuple[Role, str, Any]]:
+def _values_by_role(
+    entry: dict[str, Any], name: HookedName, where: str
+) -> Iterator[tuple[Role, str, Any]]:
     if name.way == GRADIENTS:
         for parameter, body in entry.items():
-            # A list of one, which the name does not show.
+            # The name of a value does not show that it is in a list of one.
             several = isinstance(body, list) and len(body) != 1
             inner = body if several or not isinstance(body, list) else body[0]
             for path, value in _walk(inner, parameter, where, 0):
@@ -78,11 +84,13 @@ def _found(entry: dict[str, Any], name: Named, where: str) -> Iterator[tuple[Rol
 def _walk(
     body: Any, path: str, where: str, depth: int, top: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    if depth > _DEEPEST:
-        raise FormatError(f"at most {_DEEPEST} levels of nesting in {where}", "more")
+    if depth > _MAX_DEPTH:
+        raise FormatError(
+            f"{where} is nested in more than {_MAX_DEPTH} levels", cure="dump it again"
+        )
     if isinstance(body, list):
-        for at, value in enumerate(body):
-            yield from _walk(value, f"{path}.{at}", where, depth + 1)
+        for index, value in enumerate(body):
+            yield from _walk(value, f"{path}.{index}", where, depth + 1)
     elif isinstance(body, dict) and (top or not isinstance(body.get("type"), str)):
         for key, value in body.items():
             yield from _walk(value, f"{path}.{key}", where, depth + 1)
@@ -90,22 +98,27 @@ def _walk(
         yield path, body
 
 
-def _described(body: Any, where: str) -> tuple[DType | None, tuple[int, ...]]:
+def _parse_type(body: Any, where: str) -> tuple[DType | None, tuple[int, ...]]:
     if not isinstance(body, dict) or "dtype" not in body or "shape" not in body:
         return None, ()
     shape = body["shape"]
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise FormatError(f"a list of lengths as shape of {where}", repr(shape)[:80])
+        raise FormatError(
+            f"the shape of {where} must be a list of lengths, not {repr(shape)[:80]}",
+            cure="dump it again",
+        )
     if len(shape) > 64 or prod(n for n in shape if n) > 1 << 60:
-        raise FormatError(f"a shape that a machine can hold for {where}", repr(shape)[:80])
+        raise FormatError(
+            f"the shape of {where} is too large: {repr(shape)[:80]}", cure="dump it again"
+        )
     try:
         return dtypes.parse_dtype(str(body["dtype"])), tuple(shape)
     except InputError:
         return None, tuple(shape)
 
 
-def figure(value: Any) -> float | None:
-    """A number as the file has it: also true, NaN, or a text that says so."""
+def parse_number(value: Any) -> float | None:
+    """Parse a number: also true, NaN, or a text."""
     if isinstance(value, bool | int | float):
         return float(value)
     if isinstance(value, str):
@@ -116,16 +129,16 @@ def figure(value: Any) -> float | None:
     return None
 
 
-def statistics(leaf: Leaf) -> Statistics | None:
-    """What the file says of the values of a tensor.
+def read_statistics(entry_value: EntryValue) -> Statistics | None:
+    """Read the statistics of a tensor.
 
-    Where an extremum is not finite, it is not known how many elements are not, nor what the finite
-    ones are like. Sums are in the precision of the tool, so no spread is made of them. What is not
-    known is NaN, and -1 where it is a number of elements.
+    If an extremum is not finite, the number of non-finite elements and the statistics of the
+    finite ones are unknown. Sums are in the precision of msProbe, so no standard deviation is
+    computed from them. Unknown figures are NaN, unknown counts are -1.
     """
-    body: Mapping[str, Any] = leaf.body
-    count = prod(leaf.shape)
-    high, low, mean, norm = (figure(body.get(name)) for name in FIGURES)
+    body: Mapping[str, Any] = entry_value.body
+    count = prod(entry_value.shape)
+    high, low, mean, norm = (parse_number(body.get(name)) for name in FIGURES)
     if high is None or low is None:
         if count:
             return None
@@ -134,21 +147,21 @@ def statistics(leaf: Leaf) -> Statistics | None:
         )
     nan = any(math.isnan(x) for x in (high, low))
     infinite = any(math.isinf(x) for x in (high, low))
-    whole = not nan and not infinite
+    is_finite = not nan and not infinite
     return Statistics(
         count=count,
         min=low if math.isfinite(low) else math.nan,
         max=high if math.isfinite(high) else math.nan,
-        mean=_known(mean) if whole else math.nan,
+        mean=_finite_or_nan(mean) if is_finite else math.nan,
         std=math.nan,
-        # Of a scalar the tool gives the value itself, with its sign.
-        l2=abs(_known(norm)) if whole else math.nan,
+        # For a scalar msProbe gives the value itself, with its sign.
+        l2=abs(_finite_or_nan(norm)) if is_finite else math.nan,
         nan=-1 if nan else 0,
         inf=-1 if infinite else 0,
         zero=-1,
     )
 
 
-def _known(value: float | None) -> float:
-    """NaN where it overflowed, as the norm of a half-precision tensor does."""
+def _finite_or_nan(value: float | None) -> float:
+    """Replace a missing or overflowed figure by NaN, such as the norm of a float16 tensor."""
     return value if value is not None and math.isfinite(value) else math.nan

@@ -1,4 +1,4 @@
-"""The names that msProbe gives to what it hooks: an API call or a module, which call, which way."""
+"""Parses the names that msProbe gives to hooked API calls and modules."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ GRADIENTS = "parameters_grad"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """A name in its parts."""
+class HookedName:
+    """The parts of a name."""
 
     name: str
     kind: str = ""
     """`Functional`, `Tensor`, `Torch`, `Distributed`, `NPU`, ... or `Module`."""
     api: str = ""
-    """The function, or the class of the module."""
+    """Function, or class of the module."""
     call: int = 0
     way: str = ""
     """`forward`, `backward`, `parameters_grad`."""
     path: str = ""
-    """Of a module: where it is in the model."""
+    """Path of a module in the model."""
 
     @property
     def is_module(self) -> bool:
@@ -36,25 +36,25 @@ class Named:
 
     @property
     def type(self) -> str:
-        """The type of the op: the function as torch's own ops are called, a module by its class;
-        what is not the forward pass says so."""
+        """Type of the op: the function, or the class of a module, with the pass if it is not the
+        forward pass."""
         plain = f"Module.{self.api}" if self.is_module else _plain(self.api)
         return plain if self.way in ("", "forward") else f"{plain}.{self.way}"
 
     def of(self, way: str) -> str:
-        """The name of the same call in another pass: the forward one of a backward one."""
+        """Return the name of the same call in another pass."""
         if self.is_module:
             return ".".join(p for p in (self.kind, self.path, self.api, way, str(self.call)) if p)
         return f"{self.kind}.{self.api}.{self.call}.{way}"
 
 
-def named(name: str) -> Named:
-    """The parts of a name; one of another form has none."""
-    found = _MODULE.fullmatch(name) or _API.fullmatch(name)
-    if found is None:
-        return Named(name=name)
-    parts = found.groupdict()
-    return Named(
+def parse_name(name: str) -> HookedName:
+    """Split a name into its parts; a name of another form has none."""
+    match = _MODULE.fullmatch(name) or _API.fullmatch(name)
+    if match is None:
+        return HookedName(name=name)
+    parts = match.groupdict()
+    return HookedName(
         name=name,
         kind=parts["kind"],
         api=parts["api"],
@@ -65,7 +65,7 @@ def named(name: str) -> Named:
 
 
 def _plain(api: str) -> str:
-    """`__add__` and `__iadd__` are `add`, as is `add_`."""
+    """Return `add` for `__add__` and `__iadd__`."""
     dunder = _DUNDER.fullmatch(api)
     if dunder is None:
         return api

@@ -1,8 +1,8 @@
-"""What the pickle inside a `.pt` file says of one tensor, without unpickling it.
+"""Reads the description of a tensor from the pickle inside a `.pt` file, without unpickling it.
 
-A pickle is a program; torch's are short ones that name a storage and how a tensor lies in it. The
-few instructions that those need are followed here over plain values, and nothing is ever called:
-an instruction or a name outside the list below is refused.
+A pickle is a program. Those of torch are short: they name a storage, and how the tensor lies in
+it. This module follows the few instructions that they need over plain values. It never calls
+anything, and refuses every instruction or name that is not listed below.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _REBUILDS = {
     "torch_npu.utils.storage _rebuild_npu_tensor": (7,),
     "torch_npu.npu._format Format": (1,),
 }
-"""What a tensor is made by, with the number of its arguments. Those of torch_npu are of its older
-versions: an ordinary tensor, and the layout it is to have on the device."""
+"""Functions that rebuild a tensor, with the number of their arguments. Those of torch_npu come from
+older versions: an ordinary tensor, and its layout on the device."""
 _HOOKS = "collections OrderedDict"
 _UNTYPED = "torch.storage UntypedStorage"
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
 _PUSHES = frozenset({*_NUMBERS, "BINUNICODE", "SHORT_BINUNICODE", "NEWTRUE", "NEWFALSE", "NONE"})
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MOST_AXES = 64
+_MAX_AXES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
+class PickledTensor:
     """A tensor as its pickle describes it; offset and strides in elements."""
 
     dtype: DType
     storage: str
     """Name of the storage's file in the archive."""
     stored: int
-    """Elements that the storage is said to have; bytes where it has no type."""
+    """Size of the storage in elements; in bytes if it has no type."""
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -63,7 +63,7 @@ class Described:
 
 @dataclass(frozen=True)
 class _Name:
-    """Something that the pickle refers to by name; never looked up."""
+    """A global name in the pickle; never looked up."""
 
     text: str
 
@@ -71,31 +71,34 @@ class _Name:
 @dataclass(frozen=True)
 class _Storage:
     dtype: DType | None
-    """None for one that has no type of its own."""
+    """None for an untyped storage."""
     name: str
     count: int
 
 
 class _Hooks:
-    """The empty dictionary that torch writes where there are no hooks."""
+    """The empty dictionary that torch writes if there are no hooks."""
 
 
 _MARK = object()
 
 
-def describe(pickle: bytes, where: str) -> Described:
-    """The one tensor that `pickle` makes; anything else is a FormatError."""
+def read_pickled_tensor(pickle: bytes, where: str) -> PickledTensor:
+    """Read the one tensor that a pickle describes; anything else is a FormatError."""
     machine = _Machine(where)
     try:
         for opcode, argument, _ in pickletools.genops(pickle):
             machine.step(opcode.name, argument)
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise FormatError(f"the pickle of a tensor in {where}", describe_error(error)) from error
-    return machine.result()
+        raise FormatError(
+            f"the pickle in {where} does not describe a tensor: {describe_error(error)}",
+            cure="save the tensor alone, detached and contiguous",
+        ) from error
+    return machine.tensor()
 
 
 class _Machine:
-    """A stack of plain values, and a memory of them."""
+    """Stack machine over plain values, with a memory."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -103,7 +106,7 @@ class _Machine:
         self._memory: dict[int, Any] = {}
 
     def step(self, opcode: str, argument: Any) -> None:
-        """Follow one instruction."""
+        """Execute one instruction."""
         stack = self._stack
         if opcode in ("PROTO", "FRAME", "STOP"):
             pass
@@ -128,92 +131,93 @@ class _Machine:
         elif opcode in _TUPLES:
             self._tuple(len(stack) - _TUPLES[opcode])
         elif opcode == "TUPLE":
-            at = max(i for i, value in enumerate(stack) if value is _MARK)
-            self._tuple(at + 1)
-            del stack[at]
+            mark_index = max(i for i, value in enumerate(stack) if value is _MARK)
+            self._tuple(mark_index + 1)
+            del stack[mark_index]
         elif opcode == "BINPERSID":
             stack.append(self._storage(stack.pop()))
         elif opcode == "REDUCE":
             arguments, called = stack.pop(), stack.pop()
-            stack.append(self._made(called, arguments))
+            stack.append(self._rebuild(called, arguments))
         else:
             raise FormatError(
-                f"the pickle of a plain tensor in {self._where}",
-                f"the instruction {opcode}",
-                "it is not executed; save the tensor alone, detached and contiguous",
+                f"the pickle in {self._where} has the instruction {opcode}, which a plain tensor"
+                " does not need and which is not executed",
+                cure="save the tensor alone, detached and contiguous",
             )
 
-    def result(self) -> Described:
-        """What the program left."""
-        if len(self._stack) != 1 or not isinstance(self._stack[0], Described):
-            raise FormatError(f"one tensor in {self._where}", "something else")
+    def tensor(self) -> PickledTensor:
+        """Return the tensor that the program left on the stack."""
+        if len(self._stack) != 1 or not isinstance(self._stack[0], PickledTensor):
+            raise FormatError(
+                f"{self._where} does not hold exactly one tensor", cure="save the tensor alone"
+            )
         return self._stack[0]
 
     def _tuple(self, start: int) -> None:
         if start < 0:
-            raise ValueError("a tuple of more values than there are")
-        made = tuple(self._stack[start:])
-        if any(value is _MARK for value in made):
-            raise ValueError("a tuple across a mark")
-        self._stack[start:] = [made]
+            raise ValueError("a tuple takes more values than the stack has")
+        values = tuple(self._stack[start:])
+        if any(value is _MARK for value in values):
+            raise ValueError("a tuple crosses a mark")
+        self._stack[start:] = [values]
 
-    def _storage(self, said: object) -> _Storage:
-        """`("storage", type, name of the file, device, number of elements)`."""
-        if not isinstance(said, tuple) or len(said) != 5 or said[0] != "storage":
-            raise ValueError("a reference to something else than a storage")
-        _, kind, name, _, count = said
+    def _storage(self, reference: object) -> _Storage:
+        """Parse `("storage", type, name of the file, device, number of elements)`."""
+        if not isinstance(reference, tuple) or len(reference) != 5 or reference[0] != "storage":
+            raise ValueError("a reference that is not to a storage")
+        _, kind, name, _, count = reference
         if not isinstance(kind, _Name) or type(count) is not int or count < 0:
-            raise ValueError("a storage without type or size")
+            raise ValueError("a storage has no type or size")
         if not isinstance(name, str) or not name.isascii() or not name.isdigit() or len(name) > 20:
-            raise ValueError(f"a storage called {str(name)[:40]!r}")
+            raise ValueError(f"a storage has the name {str(name)[:40]!r}")
         if kind.text == _UNTYPED:
             return _Storage(None, name, count)
         module, _, typed = kind.text.partition(" ")
         dtype = _STORAGES.get(typed.removesuffix("Storage")) if module == "torch" else None
         if dtype is None or not typed.endswith("Storage"):
-            raise ValueError(f"a storage of the type {kind.text[:60]}")
+            raise ValueError(f"a storage has the unknown type {kind.text[:60]}")
         return _Storage(dtypes.DTYPES[dtype], name, count)
 
-    def _made(self, called: object, arguments: object) -> object:
+    def _rebuild(self, called: object, arguments: object) -> object:
         name = called.text if isinstance(called, _Name) else type(called).__name__
         if name == _HOOKS and arguments == ():
             return _Hooks()
         counts = _REBUILDS.get(name)
         if counts is None or not isinstance(arguments, tuple):
             raise FormatError(
-                f"a plain tensor in {self._where}",
-                f"a call of {name[:80]}",
-                "nothing in a dump is called; save the tensor alone, detached and contiguous",
+                f"the pickle in {self._where} calls {name[:80]}, and nothing in a dump is called",
+                cure="save the tensor alone, detached and contiguous",
             )
         if len(arguments) not in counts:
             raise ValueError(f"{name} with {len(arguments)} arguments")
         if name.endswith("_rebuild_parameter"):
-            if not isinstance(arguments[0], Described):
-                raise ValueError("a parameter without a tensor")
+            if not isinstance(arguments[0], PickledTensor):
+                raise ValueError("a parameter has no tensor")
             return arguments[0]
         if name.endswith("Format"):
             return arguments[0]
         return _tensor(arguments, typed=name.endswith("_v3"))
 
 
-def _tensor(arguments: tuple[Any, ...], typed: bool) -> Described:
+def _tensor(arguments: tuple[Any, ...], typed: bool) -> PickledTensor:
     storage, offset, shape, strides = arguments[:4]
     if not isinstance(storage, _Storage) or not isinstance(arguments[5], _Hooks):
-        raise ValueError("a tensor without storage, or with hooks")
+        raise ValueError("a tensor has no storage, or has hooks")
     dtype = storage.dtype
     if typed:
         if dtype is not None or not isinstance(arguments[6], _Name):
-            raise ValueError("a tensor with two types")
+            raise ValueError("a tensor has two types")
         dtype = _dtype(arguments[6].text)
     if dtype is None:
-        raise ValueError("a tensor without a type")
+        raise ValueError("a tensor has no type")
     if not _naturals((offset,)) or not _naturals(shape) or not _naturals(strides):
-        raise ValueError("an offset, a shape or strides that are not numbers from 0 up")
-    if len(shape) != len(strides) or len(shape) > _MOST_AXES:
+        raise ValueError("offset, shape and strides must be integers from 0 up")
+    if len(shape) != len(strides) or len(shape) > _MAX_AXES:
         raise ValueError(f"{len(shape)} axes and {len(strides)} strides")
     if prod(n for n in shape if n) > 1 << 60 or max((offset, *strides)) > 1 << 60:
-        raise ValueError("a shape that no machine can hold")
-    return Described(
+        raise ValueError("the shape is too large")
+    return PickledTensor(
         dtype=dtype,
         storage=storage.name,
         stored=storage.count,
@@ -228,7 +232,7 @@ def _dtype(name: str) -> DType:
     try:
         return dtypes.parse_dtype(short if module == "torch" else name)
     except InputError as error:
-        raise ValueError(f"elements of the type {name[:60]}") from error
+        raise ValueError(f"unknown element type {name[:60]}") from error
 
 
 def _naturals(values: object) -> bool:

@@ -1,7 +1,6 @@
-"""Torch's `.pt` files as they lie on disk: a zip with a pickle and the bytes of a storage.
+"""Locates the tensor in a `.pt` file: a ZIP archive with a pickle and the bytes of a storage.
 
-Only where the bytes are is found out here; they are mapped from the archive when they are asked
-for. Torch stores them as they are, never deflated.
+The bytes are mapped from the archive when they are read. Torch stores them uncompressed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from syncpoint.ascend.msprobe.pickled import Described, describe
+from syncpoint.ascend.msprobe.pickled import PickledTensor, read_pickled_tensor
 from syncpoint.dumps.zip_members import BROKEN_ZIP, find_data_start, open_zip
 from syncpoint.errors import FormatError, describe_error
 from syncpoint.run.digests import CRC32
@@ -21,135 +20,153 @@ from syncpoint.run.dtypes import DType
 from syncpoint.run.storage.tensor_checksums import Checksum
 
 _PICKLE = "/data.pkl"
-_MAX_PICKLE = 1 << 16
-"""That of a tensor has a few hundred bytes."""
+_MAX_PICKLE_BYTES = 1 << 16
+"""The pickle of a tensor has a few hundred bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class TensorLocation:
     """Where the values of a tensor lie in a file."""
 
     dtype: DType
     shape: tuple[int, ...]
     offset: int
-    """Of the first byte of the tensor, or of its storage where it is not `dense`."""
+    """First byte of the tensor, or of its storage if it is not `dense`."""
     nbytes: int
-    """Of the tensor, or of its storage where it is not `dense`."""
+    """Bytes of the tensor, or of its storage if it is not `dense`."""
     dense: bool = True
     """Whether the bytes are row-major, without holes, and little-endian."""
     start: int = 0
-    """Of the first element in the storage, in elements, where it is not `dense`."""
+    """First element in the storage, in elements, if it is not `dense`."""
     strides: tuple[int, ...] = ()
     swapped: bool = False
     crc32: str = ""
-    """Of the tensor's bytes, where the archive says it: eight hexadecimal digits."""
+    """CRC-32 of the tensor's bytes if the archive has it: eight hexadecimal digits."""
     checksum: Checksum | None = None
-    """Of the whole storage, which may hold more than the tensor."""
+    """Checksum of the whole storage, which may hold more than the tensor."""
 
 
-def place(path: Path) -> Placed:
-    """Where the one tensor in the file at `path` lies; damage is a FormatError."""
+def locate_tensor(path: Path) -> TensorLocation:
+    """Locate the one tensor in a file; damage is a FormatError."""
     try:
         with open_zip(path) as (handle, members):
-            return _place(path, handle, members)
+            return _locate_in_archive(path, handle, members)
     except OSError as error:
-        raise FormatError(f"the file {path}", describe_error(error)) from error
+        raise FormatError(
+            f"cannot read {path}: {describe_error(error)}", cure="check the file, or dump it again"
+        ) from error
     except BROKEN_ZIP as error:
         raise FormatError(
-            f"a file of torch.save in its zip format at {path}",
-            describe_error(error),
-            "it is truncated, or of torch before 1.6; dump it again",
+            f"{path} is not a ZIP file of torch.save ({describe_error(error)}): it is truncated,"
+            " or written by torch before 1.6",
+            cure="dump it again",
         ) from error
 
 
-def _place(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> Placed:
+def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> TensorLocation:
     by_name = {member.filename: member for member in members}
     if len(by_name) != len(members):
-        raise FormatError(f"each name once in {path}", "one twice")
+        raise FormatError(f"{path} has two members of one name", cure="dump it again")
     pickles = [name for name in by_name if name.endswith(_PICKLE) and name.count("/") == 1]
     if len(pickles) != 1:
-        raise FormatError(f"one data.pkl in {path}", f"{len(pickles)}")
-    folder = pickles[0].removesuffix(_PICKLE)
-    pickle = _content(handle, by_name[pickles[0]], path)
-    summed = zlib.crc32(pickle) == by_name[pickles[0]].CRC
-    if not summed and by_name[pickles[0]].CRC:
-        # Torch can be told to leave the sums out; then they are zero.
-        raise FormatError(f"the checksum of data.pkl in {path}", "another", "it is damaged")
-    order = by_name.get(f"{folder}/byteorder")
-    swapped = order is not None and _content(handle, order, path).strip() == b"big"
-    said = describe(pickle, str(path))
-    member = by_name.get(f"{folder}/data/{said.storage}")
-    if member is None:
-        raise FormatError(f"the storage {said.storage} in {path}", "none")
-    start = _start(handle, member, path)
-    return _within(path, said, member, start, swapped, summed)
-
-
-def _within(
-    path: Path, said: Described, member: zipfile.ZipInfo, start: int, swapped: bool, summed: bool
-) -> Placed:
-    """The tensor inside its storage; one that leads out of it is refused."""
-    size, count = said.dtype.bits // 8, prod(said.shape)
-    held = member.file_size // size
-    last = said.offset + sum((n - 1) * s for n, s in zip(said.shape, said.strides, strict=True))
-    if count and last >= held:
         raise FormatError(
-            f"a tensor within the {held} elements of its storage in {path}", f"element {last}"
+            f"{path} must hold one data.pkl, and holds {len(pickles)}", cure="dump it again"
         )
-    if count > held:
+    folder = pickles[0].removesuffix(_PICKLE)
+    pickle = _read_member(handle, by_name[pickles[0]], path)
+    has_checksum = zlib.crc32(pickle) == by_name[pickles[0]].CRC
+    if not has_checksum and by_name[pickles[0]].CRC:
+        # Torch can leave out the checksums; then they are zero.
         raise FormatError(
-            f"at most the {held} elements of its storage in the tensor of {path}",
-            f"shape {list(said.shape)}",
-            "it was expanded; save it contiguous",
+            f"{path} is damaged: data.pkl does not have its checksum", cure="dump it again"
+        )
+    order = by_name.get(f"{folder}/byteorder")
+    swapped = order is not None and _read_member(handle, order, path).strip() == b"big"
+    tensor = read_pickled_tensor(pickle, str(path))
+    member = by_name.get(f"{folder}/data/{tensor.storage}")
+    if member is None:
+        raise FormatError(f"{path} has no storage {tensor.storage}", cure="dump it again")
+    start = _find_start(handle, member, path)
+    return _locate_in_storage(path, tensor, member, start, swapped, has_checksum)
+
+
+def _locate_in_storage(
+    path: Path,
+    tensor: PickledTensor,
+    member: zipfile.ZipInfo,
+    start: int,
+    swapped: bool,
+    has_checksum: bool,
+) -> TensorLocation:
+    """Locate a tensor in its storage; refuse one that reaches beyond it."""
+    size, count = tensor.dtype.bits // 8, prod(tensor.shape)
+    stored_count = member.file_size // size
+    last = tensor.offset + sum(
+        (n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)
+    )
+    if count and last >= stored_count:
+        raise FormatError(
+            f"the tensor in {path} reaches element {last}, and its storage has {stored_count}",
+            cure="dump it again",
+        )
+    if count > stored_count:
+        raise FormatError(
+            f"the tensor in {path} has shape {list(tensor.shape)}, more than the {stored_count}"
+            " elements of its storage: it was expanded",
+            cure="save it contiguous",
         )
     swapped = swapped and size > 1
     checksum = None
-    if summed:
+    if has_checksum:
         checksum = Checksum(CRC32, f"{member.CRC:08x}", start, member.file_size)
-    if swapped or (count and not _row_major(said.shape, said.strides)):
-        return Placed(
-            dtype=said.dtype,
-            shape=said.shape,
+    if swapped or (count and not _is_row_major(tensor.shape, tensor.strides)):
+        return TensorLocation(
+            dtype=tensor.dtype,
+            shape=tensor.shape,
             offset=start,
             nbytes=member.file_size,
             dense=False,
-            start=said.offset,
-            strides=said.strides,
+            start=tensor.offset,
+            strides=tensor.strides,
             swapped=swapped,
             checksum=checksum,
         )
-    whole = summed and count * size == member.file_size
-    return Placed(
-        dtype=said.dtype,
-        shape=said.shape,
-        offset=start + said.offset * size,
+    fills_storage = has_checksum and count * size == member.file_size
+    return TensorLocation(
+        dtype=tensor.dtype,
+        shape=tensor.shape,
+        offset=start + tensor.offset * size,
         nbytes=count * size,
-        crc32=f"{member.CRC:08x}" if whole else "",
+        crc32=f"{member.CRC:08x}" if fills_storage else "",
         checksum=checksum,
     )
 
 
-def _row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    wanted = 1
+def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    dense_stride = 1
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if length != 1 and stride != wanted:
+        if length != 1 and stride != dense_stride:
             return False
-        wanted *= length
+        dense_stride *= length
     return True
 
 
-def _start(handle: int, member: zipfile.ZipInfo, path: Path) -> int:
+def _find_start(handle: int, member: zipfile.ZipInfo, path: Path) -> int:
     where = f"{member.filename[:80]!r} of {path}"
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-        raise FormatError(f"a member stored as it is, {where}", "a compressed or encrypted one")
+        raise FormatError(
+            f"{where} is compressed or encrypted; torch.save stores members as they are",
+            cure="dump it again",
+        )
     return find_data_start(handle, member, where)
 
 
-def _content(handle: int, member: zipfile.ZipInfo, path: Path) -> bytes:
-    """All of a small member."""
-    if member.file_size > _MAX_PICKLE:
+def _read_member(handle: int, member: zipfile.ZipInfo, path: Path) -> bytes:
+    """Read all of a small member."""
+    if member.file_size > _MAX_PICKLE_BYTES:
         raise FormatError(
-            f"at most {_MAX_PICKLE} bytes in {member.filename[:80]!r} of {path}",
-            f"{member.file_size}",
+            f"{member.filename[:80]!r} of {path} has {member.file_size} bytes, and at most"
+            f" {_MAX_PICKLE_BYTES} are read",
+            cure="save the tensor alone",
         )
-    return os.pread(handle, member.file_size, _start(handle, member, path))
+    return os.pread(handle, member.file_size, _find_start(handle, member, path))

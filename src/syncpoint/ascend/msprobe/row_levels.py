@@ -1,7 +1,7 @@
-"""How msProbe's table calls each row: pass, warning or error.
+"""Gives each row of msProbe's table its level: pass, warning or error.
 
-Its rules look for the op that makes things worse: an output that is off while what the op was given
-is not. An op that is wrong because its own weight is, or that is only damaged, passes.
+The rules look for ops whose outputs are worse than their inputs. An op with a wrong weight, or one
+that only inherits an error, passes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.run.model import Role
 
 if TYPE_CHECKING:
-    from syncpoint.ascend.msprobe.table_rows import Line
+    from syncpoint.ascend.msprobe.table_rows import TableRow
 
 _UNWATCHED = frozenset({"numpy", "to", "__setitem__"})
 _UNWATCHED_STARTS = ("empty", "new_empty")
-"""Functions whose results mean nothing yet."""
+"""Functions that return uninitialised memory."""
 _OUTPUTS_ONLY = frozenset(
     {"all_to_all_single", "batch_isend_irecv", "_all_gather_base", "_reduce_scatter_base"}
 )
-"""Functions that are given memory to write to."""
+"""Functions that get the memory to write to as an input."""
 
 
 class Level(IntEnum):
@@ -39,7 +39,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class _Message:
-    """What the table says of a row, and how bad that is."""
+    """A message of the table, and its level."""
 
     level: Level
     text: str
@@ -65,73 +65,71 @@ _DIGEST = _Message(Level.ERROR, "The CRC-32 value of NPU differs from that of th
 _NO_DIGEST = _Message(Level.WARNING, "The parameter of NPU does not match the bench.")
 
 
-def judge(lines: Sequence[Line], api: str, task: str) -> None:
-    """Give the rows of one op their levels and messages."""
+def set_levels(rows: Sequence[TableRow], api: str, task: str) -> None:
+    """Set the levels and messages of the rows of one op."""
     if api in _UNWATCHED or api.startswith(_UNWATCHED_STARTS):
         return
-    given = [] if api in _OUTPUTS_ONLY else [x for x in lines if x.role is not Role.OUTPUT]
-    made = [x for x in lines if x.role is Role.OUTPUT]
+    input_rows = [] if api in _OUTPUTS_ONLY else [x for x in rows if x.role is not Role.OUTPUT]
+    output_rows = [x for x in rows if x.role is Role.OUTPUT]
     if task == "md5":
-        for line in (*given, *made):
-            _digests(line)
+        for row in (*input_rows, *output_rows):
+            _check_digests(row)
         return
-    _finite((*given, *made))
+    _check_finite((*input_rows, *output_rows))
     if task == "tensor":
-        _ratios(given, made)
+        _check_ratios(input_rows, output_rows)
     else:
-        _norms(given, made)
-    for line in (*given, *made):
-        _facts(line)
+        _check_norms(input_rows, output_rows)
+    for row in (*input_rows, *output_rows):
+        _check_facts(row)
     if task == "tensor":
-        _cosines(given, made)
+        _check_cosines(input_rows, output_rows)
     else:
-        _ten_times(given, made)
+        _check_growth(input_rows, output_rows)
 
 
-def _say(line: Line, message: _Message) -> None:
-    line.level = max(line.level, message.level)
-    line.messages.append(str(message))
+def _add_message(row: TableRow, message: _Message) -> None:
+    row.level = max(row.level, message.level)
+    row.messages.append(str(message))
 
 
-def _digests(line: Line) -> None:
-    mine, theirs = line.cells["NPU MD5"], line.cells["BENCH MD5"]
-    if mine != theirs:
-        _say(line, _NO_DIGEST if "N/A" in (mine, theirs) else _DIGEST)
+def _check_digests(row: TableRow) -> None:
+    npu_digest, bench_digest = row.cells["NPU MD5"], row.cells["BENCH MD5"]
+    if npu_digest != bench_digest:
+        _add_message(row, _NO_DIGEST if "N/A" in (npu_digest, bench_digest) else _DIGEST)
 
 
-def _finite(lines: Sequence[Line]) -> None:
-    for line in lines:
-        ends = [
-            [line.cells[f"{side} {end}"] for end in ("max", "min")] for side in ("NPU", "Bench")
-        ]
+def _check_finite(rows: Sequence[TableRow]) -> None:
+    for row in rows:
+        ends = [[row.cells[f"{side} {end}"] for end in ("max", "min")] for side in ("NPU", "Bench")]
         if any(map(_is_odd, ends[0])) and not any(map(_is_odd, ends[1])):
-            _say(line, _NOT_FINITE)
+            _add_message(row, _NOT_FINITE)
 
 
 def _is_odd(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _facts(line: Line) -> None:
-    cells = line.cells
-    if not line.matched:
+def _check_facts(row: TableRow) -> None:
+    cells = row.cells
+    if not row.matched:
         return
     if cells["NPU Requires_grad"] != cells["Bench Requires_grad"]:
-        _say(line, _GRAD)
+        _add_message(row, _GRAD)
     scalar = "class" in cells["NPU Dtype"] and "class" in cells["Bench Dtype"]
-    if line.role is not Role.OUTPUT and scalar and cells["NPU max"] != cells["Bench max"]:
-        _say(line, _SCALAR)
+    if row.role is not Role.OUTPUT and scalar and cells["NPU max"] != cells["Bench max"]:
+        _add_message(row, _SCALAR)
     if cells["NPU Dtype"] != cells["Bench Dtype"]:
-        _say(line, _DTYPE)
+        _add_message(row, _DTYPE)
     if cells["NPU Tensor Shape"] != cells["Bench Tensor Shape"]:
-        _say(line, _SHAPE)
+        _add_message(row, _SHAPE)
 
 
-def _numbers(lines: Sequence[Line], column: str) -> list[float]:
-    """The cells of a column that are numbers; per cent as fractions."""
-    found = []
-    for line in lines:
-        cell = line.cells[column]
+def _numbers(rows: Sequence[TableRow], column: str) -> list[float]:
+    """Return the cells of a column that are numbers; percentages as fractions."""
+    numbers = []
+    for row in rows:
+        cell = row.cells[column]
         if isinstance(cell, str):
             text = cell.removesuffix("%")
             try:
@@ -139,35 +137,38 @@ def _numbers(lines: Sequence[Line], column: str) -> list[float]:
             except ValueError:
                 continue
         if not isinstance(cell, bool) and isinstance(cell, int | float) and not math.isnan(cell):
-            found.append(float(cell))
-    return found
+            numbers.append(float(cell))
+    return numbers
 
 
-def _ratios(given: Sequence[Line], made: Sequence[Line]) -> None:
+def _check_ratios(input_rows: Sequence[TableRow], output_rows: Sequence[TableRow]) -> None:
     column = "One Thousandth Err Ratio"
-    before, after = _numbers(given, column), _numbers(made, column)
+    before, after = _numbers(input_rows, column), _numbers(output_rows, column)
     if before and after and min(before) > 0.9 and min(after) < 0.1:
-        _say(made[0], _RATIO)
+        _add_message(output_rows[0], _RATIO)
 
 
-def _cosines(given: Sequence[Line], made: Sequence[Line]) -> None:
-    before, after = _numbers(given, "Cosine"), _numbers(made, "Cosine")
+def _check_cosines(input_rows: Sequence[TableRow], output_rows: Sequence[TableRow]) -> None:
+    before, after = _numbers(input_rows, "Cosine"), _numbers(output_rows, "Cosine")
     if before and after and min(before) > 0.9 and min(before) - min(after) > 0.1:
-        _say(made[0], _COSINE)
+        _add_message(output_rows[0], _COSINE)
 
 
-def _norms(given: Sequence[Line], made: Sequence[Line]) -> None:
-    before = _numbers(given, "NormRelativeErr")
+def _check_norms(input_rows: Sequence[TableRow], output_rows: Sequence[TableRow]) -> None:
+    before = _numbers(input_rows, "NormRelativeErr")
     if before and max(before) < 0.1:
-        for line in made:
-            if max(_numbers([line], "NormRelativeErr"), default=0.0) > 0.5:
-                _say(line, _NORM)
+        for row in output_rows:
+            if max(_numbers([row], "NormRelativeErr"), default=0.0) > 0.5:
+                _add_message(row, _NORM)
 
 
-def _ten_times(given: Sequence[Line], made: Sequence[Line]) -> None:
-    before, after = _numbers(given, "NormRelativeErr"), _numbers(made, "NormRelativeErr")
+def _check_growth(input_rows: Sequence[TableRow], output_rows: Sequence[TableRow]) -> None:
+    before, after = (
+        _numbers(input_rows, "NormRelativeErr"),
+        _numbers(output_rows, "NormRelativeErr"),
+    )
     if not before or not after:
         return
-    least, greatest = max(before), max(after)
-    if greatest > 0.1 if least == 0 else greatest / least > 10:
-        _say(made[0], _TEN_TIMES)
+    input_error, output_error = max(before), max(after)
+    if output_error > 0.1 if input_error == 0 else output_error / input_error > 10:
+        _add_message(output_rows[0], _TEN_TIMES)

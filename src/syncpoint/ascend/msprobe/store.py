@@ -1,4 +1,4 @@
-"""Values of the `.pt` files of a dump, also those that are not row-major or cannot be read."""
+"""Reads tensor values from the `.pt` files of a dump, including those that are not row-major."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.msprobe.pt_file import Placed
+from syncpoint.ascend.msprobe.pt_file import TensorLocation
 from syncpoint.errors import SyncpointError
 from syncpoint.files.byte_ranges import Bytes, map_bytes
 from syncpoint.run.digests import CRC32, compute_digests
@@ -21,19 +21,21 @@ Array = NDArray[Any]
 
 
 class PtStore(FileStore):
-    """Tensors in files of one folder. What is wrong with one of them is said when it is asked
-    for, so that one damaged file does not hide all the others."""
+    """Tensors in the files of one folder.
+
+    An unreadable file raises its error when its tensor is read, so that the others stay usable.
+    """
 
     def __init__(
         self,
         root: Path,
-        odd: Mapping[TensorKey, Placed],
+        odd: Mapping[TensorKey, TensorLocation],
         broken: Mapping[TensorKey, SyncpointError],
         checksums: Mapping[TensorKey, Checksum],
         digests: Mapping[TensorKey, str],
     ) -> None:
-        """`checksums` are of the archives' members; `digests` are what dump.json says of tensors
-        whose archives have none."""
+        """`checksums` are those of archive members; `digests` come from dump.json, for tensors
+        whose archives have no checksum."""
         super().__init__(root)
         self._odd = odd
         self._broken = broken
@@ -42,11 +44,11 @@ class PtStore(FileStore):
         self._sound: set[TensorKey] = set()
 
     def checksum(self, tensor: Tensor) -> Checksum | None:
-        """The checksum of the member that has the tensor's storage."""
+        """Return the checksum of the archive member that holds the tensor's storage."""
         return self._checksums.get(tensor.key)
 
     def has_checksum(self, tensor: Tensor) -> bool:
-        """Whether the archive or dump.json has one."""
+        """Whether the archive or dump.json has a checksum of the tensor."""
         return tensor.key in self._checksums or tensor.key in self._digests
 
     def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
@@ -60,43 +62,43 @@ class PtStore(FileStore):
             self._sound.add(tensor.key)
 
     def read(self, tensor: Tensor) -> Array:
-        """All elements, row-major."""
+        """Read all elements, row-major."""
         self.verify(tensor)
         return self._read(tensor)
 
     def _read(self, tensor: Tensor) -> Array:
-        placed = self._odd.get(tensor.key)
-        return super().read(tensor) if placed is None else self._gathered(tensor, placed)
+        location = self._odd.get(tensor.key)
+        return super().read(tensor) if location is None else self._copy_in_order(tensor, location)
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
-        """Some elements of the row-major order."""
+        """Read some elements in row-major order."""
         self.verify(tensor)
-        placed = self._odd.get(tensor.key)
-        if placed is None:
+        location = self._odd.get(tensor.key)
+        if location is None:
             return super().window(tensor, start, stop)
-        return self._gathered(tensor, placed).reshape(-1)[start:stop]
+        return self._copy_in_order(tensor, location).reshape(-1)[start:stop]
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """The file of a tensor that can be read as it lies."""
-        apart = tensor.key in self._odd or tensor.key in self._broken
-        return None if apart else super().dense_file(tensor)
+        """Return the file of a tensor that is stored densely, or None."""
+        needs_copy = tensor.key in self._odd or tensor.key in self._broken
+        return None if needs_copy else super().dense_file(tensor)
 
     def _check(self, tensor: Tensor) -> None:
-        trouble = self._broken.get(tensor.key)
-        if trouble is not None:
-            raise type(trouble)(trouble.expected, trouble.found, trouble.cure)
+        error = self._broken.get(tensor.key)
+        if error is not None:
+            raise type(error)(error.problem, cure=error.cure)
 
-    def _gathered(self, tensor: Tensor, placed: Placed) -> Array:
-        """A copy in order. Offset and strides were checked against the storage."""
-        dtype = placed.dtype.numpy
-        if placed.swapped:
+    def _copy_in_order(self, tensor: Tensor, location: TensorLocation) -> Array:
+        """Copy into row-major order. Offset and strides were checked against the storage."""
+        dtype = location.dtype.numpy
+        if location.swapped:
             dtype = dtype.newbyteorder(">")
         size = dtype.itemsize
-        raw = map_bytes(self.path(tensor), placed.offset, placed.nbytes // size * size)
-        strides = [stride * size for stride in placed.strides]
-        lying = np.lib.stride_tricks.as_strided(
-            raw.view(dtype)[placed.start :], placed.shape, strides, writeable=False
+        raw = map_bytes(self.path(tensor), location.offset, location.nbytes // size * size)
+        strides = [stride * size for stride in location.strides]
+        strided = np.lib.stride_tricks.as_strided(
+            raw.view(dtype)[location.start :], location.shape, strides, writeable=False
         )
-        array = np.array(lying, dtype=placed.dtype.numpy, order="C")
+        array = np.array(strided, dtype=location.dtype.numpy, order="C")
         array.flags.writeable = False
         return array

@@ -1,8 +1,8 @@
-"""The rows of msProbe's own comparison of two dumps: its columns, one for each value of the target.
+"""Builds the rows of msProbe's own table of two dumps, one for each value of the target.
 
-For users who know them, and for the scripts that read them. `syncpoint compare` judges by other
-means, since these let errors pass: a row is an error only where an op made things worse than they
-were given to it.
+The table is for users who know it, and for scripts that read it. `syncpoint compare` judges by
+other rules, because these let errors pass: a row is an error only if an op is worse than its
+inputs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
-from syncpoint.ascend.msprobe.entry_values import FIGURES, figure
-from syncpoint.ascend.msprobe.row_levels import Level, judge
+from syncpoint.ascend.msprobe.entry_values import FIGURES, parse_number
+from syncpoint.ascend.msprobe.row_levels import Level, set_levels
 from syncpoint.ascend.msprobe.tensor_metrics import (
     NOT_APPLICABLE,
     UNSUPPORTED,
     figure_difference,
-    measure,
+    measure_tensors,
 )
 from syncpoint.errors import InputError
 from syncpoint.run.dtypes import DTYPES
@@ -49,7 +49,7 @@ NO_BENCH = "No bench data matched."
 
 
 def columns(task: str) -> tuple[str, ...]:
-    """The header for `tensor`, `statistics` or `md5`."""
+    """Return the header for `tensor`, `statistics` or `md5`."""
     if task == "tensor":
         return (*NAMES, *REAL_DATA, *SIDES, *LAST, "Data_name")
     if task == "statistics":
@@ -58,16 +58,16 @@ def columns(task: str) -> tuple[str, ...]:
 
 
 def task_of(target: Run, reference: Run) -> str:
-    """What both dumps can be compared by, as the tool calls it."""
-    kept = [{tensor.kept for tensor in run.tensors} for run in (target, reference)]
-    if all(Kept.VALUES in found for found in kept):
+    """Return what both dumps can be compared by, in the words of msProbe."""
+    modes = [{tensor.kept for tensor in run.tensors} for run in (target, reference)]
+    if all(Kept.VALUES in values_kept for values_kept in modes):
         return "tensor"
-    return "md5" if all(Kept.DIGEST in found for found in kept) else "statistics"
+    return "md5" if all(Kept.DIGEST in values_kept for values_kept in modes) else "statistics"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One value of an op on one side, as the tool shows it."""
+    """A value of an op on one side, as msProbe shows it."""
 
     dtype: str = NOT_APPLICABLE
     shape: str = NOT_APPLICABLE
@@ -80,8 +80,8 @@ class Value:
 
 
 @dataclass
-class Line:
-    """One row while it is made: its cells by column, and what was found wrong with it."""
+class TableRow:
+    """A row under construction: its cells by column, its level and its messages."""
 
     role: Role
     cells: dict[str, Any]
@@ -90,97 +90,99 @@ class Line:
     messages: list[str] = field(default_factory=list)
 
 
-def lines(target: Run, reference: Run) -> Iterator[dict[str, Any]]:
-    """The rows in the target's order, by column."""
+def build_rows(target: Run, reference: Run) -> Iterator[dict[str, Any]]:
+    """Yield the rows in the target's order, as cells by column."""
     task = task_of(target, reference)
     for run in (target, reference):
-        _check(run)
+        _check_run(run)
     for op in target.ops:
-        theirs = reference.op(op.key)
-        made = list(_of_op(target, reference, op, theirs, task))
-        judge(made, _api(op), task)
-        for at, line in enumerate(made):
-            stack = op.attributes.get("stack") if at == 0 else None
-            line.cells["Result"] = (
-                str(line.level) if line.matched or task == "md5" else NOT_APPLICABLE
-            )
-            line.cells["Err_message"] = json.dumps(line.messages, ensure_ascii=False)
-            line.cells["NPU_Stack_Info"] = str(stack) if stack else NOT_APPLICABLE
-            yield line.cells
+        bench_value = reference.op(op.key)
+        op_lines = list(_build_op_rows(target, reference, op, bench_value, task))
+        set_levels(op_lines, _api(op), task)
+        for index, row in enumerate(op_lines):
+            stack = op.attributes.get("stack") if index == 0 else None
+            row.cells["Result"] = str(row.level) if row.matched or task == "md5" else NOT_APPLICABLE
+            row.cells["Err_message"] = json.dumps(row.messages, ensure_ascii=False)
+            row.cells["NPU_Stack_Info"] = str(stack) if stack else NOT_APPLICABLE
+            yield row.cells
 
 
-def _check(run: Run) -> None:
-    """One step of one process, as the tool's tables are of one."""
+def _check_run(run: Run) -> None:
+    """Refuse runs that are not one step of one process of an msProbe dump."""
     parts = {tensor.key.part for tensor in run.tensors}
     if run.info.options.get("format") != "msprobe":
-        raise InputError("two dumps of msProbe", f"{run.info.model}", "only these have its columns")
+        raise InputError(
+            f"{run.info.model} is not a dump of msProbe, and only these have its table",
+            cure="compare two dumps of msProbe, or leave out --msprobe-csv and --msprobe-xlsx",
+        )
     if len(parts) > 1:
         raise InputError(
-            "dumps of one step and one rank",
-            f"{len(parts)} of them in {run.info.model}",
-            "name one: .../step0/rank0",
+            f"msProbe's table takes one step and one rank, and {run.info.model} has {len(parts)}",
+            cure="name one of them: .../step0/rank0",
         )
 
 
 def _api(op: Op) -> str:
-    """The function that was hooked, without its number."""
+    """Return the hooked function, without its call number."""
     return op.key.op.split(".")[1] if op.key.op.count(".") else op.key.op
 
 
-def _of_op(target: Run, reference: Run, op: Op, other: Op | None, task: str) -> Iterator[Line]:
+def _build_op_rows(
+    target: Run, reference: Run, op: Op, other: Op | None, task: str
+) -> Iterator[TableRow]:
     bench = dict(_values(reference, other)) if other is not None else {}
-    for (name, role), mine in _values(target, op):
-        theirs = bench.get((name, role))
-        if theirs is not None and not _compatible(mine, theirs):
-            theirs = None
+    for (name, role), npu_value in _values(target, op):
+        bench_value = bench.get((name, role))
+        if bench_value is not None and not _are_compatible(npu_value, bench_value):
+            bench_value = None
         full = f"{op.key.op}.{name}"
         cells: dict[str, Any] = {
             "NPU Name": full,
-            "Bench Name": full if theirs is not None else NOT_APPLICABLE,
+            "Bench Name": full if bench_value is not None else NOT_APPLICABLE,
         }
-        line = Line(role, cells, theirs is not None)
-        if theirs is None:
-            line.messages.append(NO_BENCH)
-            theirs = Value(figures=(NOT_APPLICABLE,) * 4)
-        for column, what in (("Dtype", "dtype"), ("Tensor Shape", "shape")):
-            cells[f"NPU {column}"] = getattr(mine, what)
-            cells[f"Bench {column}"] = getattr(theirs, what)
-        cells["NPU Requires_grad"] = mine.requires_grad
-        cells["Bench Requires_grad"] = theirs.requires_grad
-        same = mine.requires_grad == theirs.requires_grad
-        cells["Requires_grad Consistent"] = str(same) if line.matched else NOT_APPLICABLE
-        cells |= dict(zip(SIDES, (*mine.figures, *theirs.figures), strict=True))
+        row = TableRow(role, cells, bench_value is not None)
+        if bench_value is None:
+            row.messages.append(NO_BENCH)
+            bench_value = Value(figures=(NOT_APPLICABLE,) * 4)
+        for column, attribute in (("Dtype", "dtype"), ("Tensor Shape", "shape")):
+            cells[f"NPU {column}"] = getattr(npu_value, attribute)
+            cells[f"Bench {column}"] = getattr(bench_value, attribute)
+        cells["NPU Requires_grad"] = npu_value.requires_grad
+        cells["Bench Requires_grad"] = bench_value.requires_grad
+        is_same = npu_value.requires_grad == bench_value.requires_grad
+        cells["Requires_grad Consistent"] = str(is_same) if row.matched else NOT_APPLICABLE
+        cells |= dict(zip(SIDES, (*npu_value.figures, *bench_value.figures), strict=True))
         if task == "tensor":
-            _real_data(line, target, mine, reference, theirs)
-            cells["Data_name"] = str([mine.file, theirs.file])
+            _fill_real_data(row, target, npu_value, reference, bench_value)
+            cells["Data_name"] = str([npu_value.file, bench_value.file])
         elif task == "statistics":
-            cells |= _differences(mine.figures, theirs.figures)
+            cells |= _differences(npu_value.figures, bench_value.figures)
         else:
-            cells |= dict(zip(DIGESTS, (mine.digest, theirs.digest), strict=True))
-        yield line
+            cells |= dict(zip(DIGESTS, (npu_value.digest, bench_value.digest), strict=True))
+        yield row
 
 
 def _values(run: Run, op: Op) -> Iterator[tuple[tuple[str, Role], Value]]:
-    """The values of an op in the tool's order, tensors and others."""
+    """Yield the values of an op in the order of msProbe."""
     counts: dict[Role, int] = {}
     part = next((tensor.key.part for tensor in run.tensors), TensorKey(op.key).part)
     arguments = op.attributes.get("arguments", {})
     figures = op.attributes.get("figures", {})
     for name in op.attributes.get("values", ()):
         role = _role(name, op)
-        at = counts.get(role, 0)
-        counts[role] = at + 1
+        index = counts.get(role, 0)
+        counts[role] = index + 1
         if name in arguments:
-            yield (name, role), _argument(arguments[name])
+            yield (name, role), _describe_argument(arguments[name])
             continue
-        key = TensorKey(op.key, role, at, part)
+        key = TensorKey(op.key, role, index, part)
         if role is Role.PARAMETER:
             parameter = name.removeprefix("parameters.")
             path = f"{op.module}.{parameter}" if op.module else parameter
             key = TensorKey(OpKey(path, int(op.attributes.get("call", 0))), role, 0, part)
         tensor = run.tensor(key)
         if tensor is not None:
-            yield (name, role), _tensor(tensor, figures.get(name))
+            yield (name, role), _describe_tensor(tensor, figures.get(name))
 
 
 def _role(name: str, op: Op) -> Role:
@@ -190,7 +192,7 @@ def _role(name: str, op: Op) -> Role:
     return Role.PARAMETER if kind == "parameters" else Role.INPUT
 
 
-def _argument(body: Any) -> Value:
+def _describe_argument(body: Any) -> Value:
     if body is None:
         return Value()
     if not isinstance(body, dict):
@@ -204,12 +206,14 @@ def _argument(body: Any) -> Value:
     )
 
 
-def _tensor(tensor: Tensor, said: Mapping[str, Any] | None) -> Value:
-    found = tensor.statistics
-    if said is not None:
-        figures = tuple(_number(said[n]) if n in said else NOT_APPLICABLE for n in FIGURES)
-    elif found is not None:
-        figures = (found.max, found.min, found.mean, found.l2)
+def _describe_tensor(tensor: Tensor, other_figures: Mapping[str, Any] | None) -> Value:
+    statistics = tensor.statistics
+    if other_figures is not None:
+        figures = tuple(
+            _number(other_figures[n]) if n in other_figures else NOT_APPLICABLE for n in FIGURES
+        )
+    elif statistics is not None:
+        figures = (statistics.max, statistics.min, statistics.mean, statistics.l2)
     else:
         figures = (NOT_APPLICABLE,) * 4
     grad = tensor.requires_grad
@@ -225,36 +229,38 @@ def _tensor(tensor: Tensor, said: Mapping[str, Any] | None) -> Value:
 
 
 def _number(value: Any) -> Any:
-    """A figure that a run keeps as text, as a number again."""
-    found = figure(value) if isinstance(value, str) else None
-    return value if found is None else found
+    """Convert a figure that a run keeps as text."""
+    number = parse_number(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
-def _compatible(mine: Value, theirs: Value) -> bool:
-    """The tool pairs any two floats; other types only with themselves."""
+def _are_compatible(npu_value: Value, bench_value: Value) -> bool:
+    """Whether msProbe pairs two values: any two floats, or equal types."""
     floats = ("torch.float", "torch.bfloat")
-    return mine.dtype == theirs.dtype or (
-        mine.dtype.startswith(floats) and theirs.dtype.startswith(floats)
+    return npu_value.dtype == bench_value.dtype or (
+        npu_value.dtype.startswith(floats) and bench_value.dtype.startswith(floats)
     )
 
 
-def _real_data(line: Line, target: Run, mine: Value, reference: Run, theirs: Value) -> None:
-    if not line.matched:
+def _fill_real_data(
+    row: TableRow, target: Run, npu_value: Value, reference: Run, bench_value: Value
+) -> None:
+    if not row.matched:
         cells: tuple[Any, ...] = (NOT_APPLICABLE,) * 6
-    elif not (_has_values(mine.tensor) and _has_values(theirs.tensor)):
+    elif not (_has_values(npu_value.tensor) and _has_values(bench_value.tensor)):
         cells = (UNSUPPORTED,) * 6
     else:
-        found = measure(target, mine.tensor, reference, theirs.tensor)
-        cells = found.cells
-        if found.message:
-            line.messages.append(found.message)
-    line.cells |= dict(zip(REAL_DATA, cells, strict=True))
+        metrics = measure_tensors(target, npu_value.tensor, reference, bench_value.tensor)
+        cells = metrics.cells
+        if metrics.message:
+            row.messages.append(metrics.message)
+    row.cells |= dict(zip(REAL_DATA, cells, strict=True))
 
 
 def _has_values(tensor: Tensor | None) -> TypeGuard[Tensor]:
     return tensor is not None and tensor.kept is Kept.VALUES
 
 
-def _differences(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> dict[str, Any]:
-    pairs = [figure_difference(n, b) for n, b in zip(mine, theirs, strict=True)]
+def _differences(npu_value: tuple[Any, ...], bench_value: tuple[Any, ...]) -> dict[str, Any]:
+    pairs = [figure_difference(n, b) for n, b in zip(npu_value, bench_value, strict=True)]
     return dict(zip(DIFFERENCES, (*(p[0] for p in pairs), *(p[1] for p in pairs)), strict=True))

@@ -1,8 +1,8 @@
-"""The numbers that msProbe gives of two tensors: six of their values, else differences of figures.
+"""Computes the numbers of msProbe's table: metrics of two tensors, or differences of statistics.
 
-All are in its own arithmetic. Its users know these digits, so they are kept as they are, odd
-places included: infinities of both signs count as equal, and a division by zero is moved out of
-the way by the least number that makes a difference to 1. No verdict is drawn from them.
+All are in the arithmetic of msProbe, so that its users see the digits they know. Infinities of both
+signs count as equal, and the machine epsilon is added to avoid a division by zero. No verdict
+rests on these numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncpoint.run.reader import Run
 
 UNSUPPORTED = "unsupported"
 NOT_APPLICABLE = "N/A"
-_WINDOW = 1 << 20
+_WINDOW_ELEMENTS = 1 << 20
 _EPS = float(np.finfo(np.float64).eps)
 _THOUSANDTHS = (0.001, 0.005)
 _MISPLACED = "The position of inf or nan in NPU and bench Tensor do not match."
@@ -30,34 +30,39 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What stands in the six columns, and what is to be said of it."""
+class TensorMetrics:
+    """The cells of the six columns, and a message."""
 
     cells: tuple[Any, ...]
     """Cosine, EucDist, MaxAbsErr, MaxRelativeErr, and the two ratios."""
     message: str = ""
 
 
-def measure(target: Run, mine: Tensor, reference: Run, theirs: Tensor) -> Figures:
-    """The six numbers of a target tensor and its bench."""
-    if mine.shape != theirs.shape:
-        return Figures(("shape unmatched",) * 6)
-    if not mine.count:
-        return Figures((UNSUPPORTED,) * 6, "This is empty data, can not compare.")
+def measure_tensors(
+    target: Run, target_tensor: Tensor, reference: Run, bench_tensor: Tensor
+) -> TensorMetrics:
+    """Compute the six metrics of a target tensor and its bench."""
+    if target_tensor.shape != bench_tensor.shape:
+        return TensorMetrics(("shape unmatched",) * 6)
+    if not target_tensor.count:
+        return TensorMetrics((UNSUPPORTED,) * 6, "This is empty data, can not compare.")
     sums = _Sums()
     try:
-        for start in range(0, mine.count, _WINDOW):
-            stop = min(start + _WINDOW, mine.count)
-            n, b = target.window(mine, start, stop), reference.window(theirs, start, stop)
+        for start in range(0, target_tensor.count, _WINDOW_ELEMENTS):
+            stop = min(start + _WINDOW_ELEMENTS, target_tensor.count)
+            n, b = (
+                target.window(target_tensor, start, stop),
+                reference.window(bench_tensor, start, stop),
+            )
             if not sums.add(n, b):
-                return Figures((NOT_APPLICABLE,) * 6, _MISPLACED)
+                return TensorMetrics((NOT_APPLICABLE,) * 6, _MISPLACED)
     except SyncpointError as error:
-        return Figures((UNSUPPORTED,) * 6, describe_error(error))
-    return Figures(sums.cells(scalar=not mine.shape, count=mine.count))
+        return TensorMetrics((UNSUPPORTED,) * 6, describe_error(error))
+    return TensorMetrics(sums.cells(scalar=not target_tensor.shape, count=target_tensor.count))
 
 
 class _Sums:
-    """The sums and extrema of two tensors, a window at a time."""
+    """Sums and extrema of two tensors, computed window by window."""
 
     def __init__(self) -> None:
         self._dot = self._mine = self._theirs = self._apart = 0.0
@@ -65,7 +70,7 @@ class _Sums:
         self._within = [0, 0]
 
     def add(self, n: Array, b: Array) -> bool:
-        """Take in a window; whether both have their NaN and infinities at the same places."""
+        """Add a window; return whether both have NaN and infinities at the same positions."""
         n, b, eps = _common(n, b)
         if n.dtype.kind in "fc":
             odd = np.isnan(n), np.isinf(n)
@@ -77,20 +82,20 @@ class _Sums:
         self._dot += float(np.vdot(x, y).real)
         self._mine += float(np.vdot(x, x).real)
         self._theirs += float(np.vdot(y, y).real)
-        apart = np.abs(x - y)
-        self._apart += float(np.vdot(apart, apart))
-        self._absolute = max(self._absolute, float(apart.max()))
+        difference = np.abs(x - y)
+        self._apart += float(np.vdot(difference, difference))
+        self._absolute = max(self._absolute, float(difference.max()))
         zero = b == 0
         with np.errstate(all="ignore"):
             divisor = np.where(zero, b + eps, b)
             relative = np.abs((np.where(zero, n + eps, n) - divisor) / divisor)
         self._relative = max(self._relative, float(relative.max()))
-        for at, limit in enumerate(_THOUSANDTHS):
-            self._within[at] += int(np.count_nonzero(relative < limit))
+        for index, limit in enumerate(_THOUSANDTHS):
+            self._within[index] += int(np.count_nonzero(relative < limit))
         return True
 
     def cells(self, scalar: bool, count: int) -> tuple[Any, ...]:
-        """The six columns."""
+        """Return the six cells."""
         extrema = (round(self._absolute, 12), round(self._relative, 12))
         if scalar:
             return (UNSUPPORTED, UNSUPPORTED, *extrema, UNSUPPORTED, UNSUPPORTED)
@@ -99,18 +104,17 @@ class _Sums:
         return (cosine, sqrt(self._apart), *extrema, *ratios)
 
     def _cosine(self) -> Any:
-        mine, theirs = sqrt(self._mine), sqrt(self._theirs)
-        if mine <= _EPS and theirs <= _EPS:
+        target_tensor, bench_tensor = sqrt(self._mine), sqrt(self._theirs)
+        if target_tensor <= _EPS and bench_tensor <= _EPS:
             return 1.0
-        if mine <= _EPS or theirs <= _EPS:
+        if target_tensor <= _EPS or bench_tensor <= _EPS:
             return "Nan"
-        cosine = self._dot / (mine * theirs)
+        cosine = self._dot / (target_tensor * bench_tensor)
         return round(cosine, 6) if cosine > 0.9999 else round(cosine, 12)
 
 
 def _common(n: Array, b: Array) -> tuple[Array, Array, Any]:
-    """Both in the type that the differences are made in, and the least number of that type that
-    makes a difference to 1."""
+    """Convert both to the type of their difference; return its machine epsilon too."""
     n, b = (_plain(x) for x in (n, b))
     kind = np.result_type(n, b)
     if kind.kind not in "fc":
@@ -119,12 +123,12 @@ def _common(n: Array, b: Array) -> tuple[Array, Array, Any]:
 
 
 def _plain(values: Array) -> Array:
-    """Types that NumPy does not have of its own are read as float32."""
+    """Convert types that NumPy lacks to float32."""
     return values.astype(np.float32) if values.dtype.kind == "V" else values
 
 
 def figure_difference(n: Any, b: Any) -> tuple[Any, Any]:
-    """The difference of two figures, and that in per cent of the second."""
+    """Return the difference of two figures, and the difference in percent of the second."""
     if str(n) == str(b):
         return (n, n) if n == NOT_APPLICABLE else (0, 0)
     if NOT_APPLICABLE in (n, b):
@@ -134,7 +138,7 @@ def figure_difference(n: Any, b: Any) -> tuple[Any, Any]:
     if math.isnan(n) or math.isnan(b):
         return "Nan", "Nan"
     if math.isinf(n) or math.isinf(b):
-        said = "inf" if math.isinf(n) else "-inf"
-        return said, said
-    apart = n - b
-    return apart, f"{abs(apart / b * 100)}%" if b else "inf"
+        text = "inf" if math.isinf(n) else "-inf"
+        return text, text
+    difference = n - b
+    return difference, f"{abs(difference / b * 100)}%" if b else "inf"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from syncpoint.ascend.msprobe.colours import colour
-from syncpoint.ascend.msprobe.table_rows import columns, lines, task_of
-from syncpoint.ascend.sheets import need_xlsx, write_sheet
+from syncpoint.ascend.msprobe.colours import choose_colour
+from syncpoint.ascend.msprobe.table_rows import build_rows, columns, task_of
+from syncpoint.ascend.sheets import require_xlsx, write_sheet
 from syncpoint.files.outputs import output_file
 from syncpoint.run.reader import Run
 from syncpoint.spreadsheet_text import csv_file, escape_cell
@@ -17,24 +17,24 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def write_msprobe_csv(target: Run, reference: Run, path: Path | str) -> Path:
-    """The table that `msprobe compare` writes for two dumps of PrecisionDebugger: one row for each
-    value of the target. Raises InputError for other runs and where it cannot be written."""
+    """Write the table of `msprobe compare` for two dumps of PrecisionDebugger: one row for each
+    value of the target. Raises InputError for other runs."""
     path = Path(path)
-    _write_csv(path, columns(task_of(target, reference)), lines(target, reference))
+    _write_csv(path, columns(task_of(target, reference)), build_rows(target, reference))
     return path
 
 
 def write_msprobe_xlsx(target: Run, reference: Run, path: Path | str) -> Path:
-    """The same as a sheet with coloured rows (extra `xlsx`)."""
-    need_xlsx("--msprobe-xlsx")
+    """Write the table as a sheet with coloured rows (extra `xlsx`)."""
+    require_xlsx("--msprobe-xlsx")
     path = Path(path)
-    _write_xlsx(path, task_of(target, reference), lines(target, reference))
+    _write_xlsx(path, task_of(target, reference), build_rows(target, reference))
     return path
 
 
 def write_tables(target: Run, reference: Run, path: Path | None, sheet: Path | None) -> None:
-    """The same as CSV, as a sheet, or as both; the rows are computed once."""
-    rows = list(lines(target, reference))
+    """Write the table as CSV, as a sheet, or both; the rows are computed once."""
+    rows = list(build_rows(target, reference))
     task = task_of(target, reference)
     if path is not None:
         _write_csv(path, columns(task), rows)
@@ -54,5 +54,5 @@ def _write_xlsx(path: Path, task: str, rows: Rows) -> None:
         write_sheet(
             temporary,
             header,
-            ((colour(cells, task), [str(cells[n]) for n in header]) for cells in rows),
+            ((choose_colour(cells, task), [str(cells[n]) for n in header]) for cells in rows),
         )

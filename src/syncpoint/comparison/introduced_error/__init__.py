@@ -1,1 +1,1 @@
-"""Introduced error: what an op itself added to the error that it was given."""
+"""Introduced error: the error that an op itself adds to the error of its inputs."""

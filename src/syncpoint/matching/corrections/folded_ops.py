@@ -58,7 +58,7 @@ class FoldReview:
         ]
         undecided = []
         for target, reference in doubtful_pairs:
-            distance = self.work.layouts.find_best_view(target, reference)[0]
+            distance = self.work.view_selector.find_best_view(target, reference)[0]
             if distance <= self.fingerprints.tolerance:
                 continue
             if not self._are_informative(target, reference):
@@ -151,7 +151,7 @@ class FoldReview:
         """Move a pair to an equal tensor downstream in the reference. Return whether it was moved;
         None if no tensor there is equal."""
         for fold in self._downstream_folds(reference):
-            fold_distance = self.work.layouts.find_best_view(target, fold.slot)[0]
+            fold_distance = self.work.view_selector.find_best_view(target, fold.slot)[0]
             if fold_distance > self.fingerprints.tolerance or MARGIN * fold_distance > distance:
                 continue
             is_product = self.target.class_of(target) in ("conv", "matmul")

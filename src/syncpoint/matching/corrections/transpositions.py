@@ -60,7 +60,7 @@ def drop_moved_transpositions(work: Workspace) -> None:
         is_view = work.graphs[TARGET].class_of(target) in TRANSPARENT | {"slice", "split"}
         if not is_view or long_axes[0] == long_axes[1] or work.view(target):
             continue
-        distance, view = work.layouts.find_best_view(target, reference)
+        distance, view = work.view_selector.find_best_view(target, reference)
         if view and distance <= work.fingerprints.tolerance and is_downstream_equal(work, target):
             work.unpair(target)
             detail = f"equal through {view}, which later ops undo"

@@ -1,1 +1,1 @@
-"""What speaks for or against a pair: names, source lines, wrappers, folds."""
+"""Evidence for or against a pair: source lines, module names, wrappers, lowered ops."""

@@ -23,7 +23,7 @@ def _is_equal_or_unknown(work: Workspace, target: Slot) -> bool:
         return True
     if not work.fingerprints.is_informative(REFERENCE, reference):
         return True
-    return work.layouts.find_best_view(target, reference)[0] <= work.fingerprints.tolerance
+    return work.view_selector.find_best_view(target, reference)[0] <= work.fingerprints.tolerance
 
 
 def _next_paired_slots(work: Workspace, graph: SlotGraph, slot: Slot) -> Iterator[Slot]:

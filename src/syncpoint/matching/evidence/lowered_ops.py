@@ -153,7 +153,7 @@ def _find_equal_piece(work: Workspace, target: LoweredOp, reference: Slot) -> li
             s for s in outputs if graph.count(s) == work.graphs[REFERENCE].count(reference)
         ]
         if any(
-            work.layouts.find_best_view(s, reference)[0] <= work.fingerprints.tolerance
+            work.view_selector.find_best_view(s, reference)[0] <= work.fingerprints.tolerance
             for s in same_size
         ):
             equal_pieces.append(piece)

@@ -210,7 +210,7 @@ class EdgeWalk:
         reference_slots = [self.graphs[REFERENCE].results(reference)[0] for reference in references]
         table = [
             [
-                self.work.layouts.find_best_view(target_slot, reference_slot)[0]
+                self.work.view_selector.find_best_view(target_slot, reference_slot)[0]
                 for reference_slot in reference_slots
             ]
             for target_slot in target_slots

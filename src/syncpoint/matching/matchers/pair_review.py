@@ -13,10 +13,10 @@ from syncpoint.matching.corrections.transpositions import (
     pair_merged_transpositions,
 )
 from syncpoint.matching.corrections.unscaled_integers import drop_unscaled_integers
-from syncpoint.matching.layouts import add_views
 from syncpoint.matching.matchers.graph_edges import walk_edges
 from syncpoint.matching.protocol import Matching, SyncPoint
 from syncpoint.matching.unmatched_reasons import add_unmatched_reasons
+from syncpoint.matching.view_selection import add_views
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 
@@ -43,7 +43,7 @@ class ReviewMatcher:
         elif work.graphs[TARGET].has_edges:
             FoldReview(work).drop_folded_pairs()
             work.apply_changes()
-        add_views(matching, work.layouts)
+        add_views(matching, work.view_selector)
         work.apply_changes()
         if work.graphs[TARGET].has_edges:
             drop_moved_transpositions(work)

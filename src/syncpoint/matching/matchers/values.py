@@ -156,7 +156,7 @@ class _FingerprintIndex:
         if side == REFERENCE:
             return View()
         shape = self.work.graphs[TARGET].shape(slot) or ()
-        return self.work.layouts.proven_view(len(shape))
+        return self.work.view_selector.proven_view(len(shape))
 
     def _near_targets(self, slot: Slot, sample: Sample) -> Iterator[tuple[float, Slot]]:
         home = self._cell_of(sample)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from helpers.msprobe_dumps import REAL, TASKS, figures, real, tensor, write
-from syncpoint.ascend.msprobe.names import named
-from syncpoint.ascend.msprobe.pt_file import place
+from syncpoint.ascend.msprobe.names import parse_name
+from syncpoint.ascend.msprobe.pt_file import locate_tensor
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError
@@ -38,7 +38,7 @@ from syncpoint.run.model import Edge, Kept, OpKey, Part, Role, TensorKey
     ],
 )  # fmt: skip
 def test_names_are_split_in_their_parts(name, kind, api, call, way, path, type):
-    found = named(name)
+    found = parse_name(name)
     assert (found.kind, found.api, found.call, found.way, found.path) == (
         kind,
         api,
@@ -193,7 +193,7 @@ def test_processes_without_ranks_are_numbered(tmp_path):
         write(tmp_path / "t" / "step0" / f"proc{process}", {"Torch.f.0.forward": entry})
     run = open_dump(tmp_path / "t")
     assert {t.key.part for t in run.tensors} == {Part(rank=0), Part(rank=1)}
-    assert "numbered by their process ids" in run.info.notes[0]
+    assert "numbered in the order of their process ids" in run.info.notes[0]
 
 
 def test_edges_follow_content_modules_and_passes():
@@ -247,7 +247,7 @@ def test_a_folder_of_values_elsewhere_is_looked_for_beside_the_file(tmp_path):
     shutil.rmtree(tmp_path / "d" / "dump_tensor_data")
     run = open_dump(tmp_path / "d")
     assert {t.kept for t in run.tensors} == {Kept.STATISTICS}
-    assert "112 tensors should have values" in run.info.notes[0]
+    assert "112 tensors have no values" in run.info.notes[0]
 
 
 def test_types_that_are_not_known_are_left_out_with_a_note(tmp_path):
@@ -255,7 +255,7 @@ def test_types_that_are_not_known_are_left_out_with_a_note(tmp_path):
     run = open_dump(write(tmp_path / "d", {"Torch.f.0.forward": entry}))
     assert [t.key.index for t in run.tensors] == [1]
     assert run.info.notes == (
-        "tensors of types that are not known here are left out: torch.hifloat8",
+        "left out tensors of unknown types: torch.hifloat8",
     )
 
 
@@ -276,7 +276,7 @@ def saved(path: Path, value: object, **options: object) -> Path:
 
 def read_back(path: Path) -> np.ndarray:
     """Through a dump, as it would be used."""
-    found = place(path)
+    found = locate_tensor(path)
     said = tensor(list(found.shape), found.dtype.name, data_name=path.name)
     entry = {"input_args": [], "output": [said]}
     folder = path.parent / "dump"
@@ -340,7 +340,7 @@ def test_checksums_that_torch_left_out_are_not_taken_for_any(tmp_path):
         path = saved(tmp_path / "x.pt", torch.arange(4.0))
     finally:
         torch.serialization.set_crc32_options(True)
-    assert place(path).crc32 == ""
+    assert locate_tensor(path).crc32 == ""
     np.testing.assert_array_equal(read_back(path), np.arange(4.0))
 
 

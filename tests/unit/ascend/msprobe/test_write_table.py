@@ -128,7 +128,7 @@ def test_values_that_cannot_be_read_are_said_to_be_so(tmp_path):
     (tmp_path / "t" / "dump_tensor_data" / "x.pt").write_bytes(b"no zip")
     row = table(tmp_path / "t", tmp_path / "r", tmp_path / "x.csv")[0]
     assert cells(row) == ["unsupported"] * 6
-    assert "expected a file of torch.save" in row["Err_message"]
+    assert "is not a ZIP file of torch.save" in row["Err_message"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from syncpoint.ascend.mode.torchair.open_dumps import Case, opened
 from syncpoint.ascend.mode.torchair.options import Asked
 from syncpoint.ascend.mode.torchair.report import batch_columns, write_csv, write_xlsx
 from syncpoint.ascend.mode.torchair.report_rows import lines
-from syncpoint.ascend.sheets import need_xlsx
+from syncpoint.ascend.sheets import require_xlsx
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
 from syncpoint.comparison.event_sinks import Progress, sink_for
@@ -31,7 +31,7 @@ def compare_torchair(
 ) -> list[Outcome]:
     """Compare two dumps, rank by rank."""
     if asked.xlsx:
-        need_xlsx("--xlsx")
+        require_xlsx("--xlsx")
     return [_compare(asked, case, choice, progress) for case in opened(asked)]
 
 

@@ -33,8 +33,8 @@ MIN_VOTES = 3
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
-class Layouts:
-    """Views between the slots of two runs."""
+class ViewSelector:
+    """Finds the views between the slots of two runs."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
         self._fingerprints = fingerprints
@@ -233,15 +233,15 @@ def axis_names_of(tensor: Tensor) -> list[str]:
     return [axis.name.lower() for axis in dims.axes]
 
 
-def add_views(matching: Matching, layouts: Layouts) -> None:
+def add_views(matching: Matching, view_selector: ViewSelector) -> None:
     """Add the proven view to every pair that needs one and has none."""
     without_view = [p for p in matching.pairs if not p.view and _is_computed(p)]
-    differing = [p for p in without_view if _have_other_shapes(matching, layouts, p)]
+    differing = [p for p in without_view if _have_other_shapes(matching, view_selector, p)]
     for pair in differing:
-        layouts.vote(*slots_of(pair))
+        view_selector.vote(*slots_of(pair))
     changed: dict[SyncPoint, SyncPoint] = {}
-    for pair in without_view if layouts._votes else differing:
-        view, note = layouts.choose_view(*slots_of(pair))
+    for pair in without_view if view_selector._votes else differing:
+        view, note = view_selector.choose_view(*slots_of(pair))
         if view or note:
             changed[pair] = replace(pair, view=view, note=note or pair.note)
     matching.exchange({**changed, **_declared_output_views(matching)})
@@ -264,11 +264,11 @@ def _declared_output_views(matching: Matching) -> dict[SyncPoint, SyncPoint]:
     return changed
 
 
-def _have_other_shapes(matching: Matching, layouts: Layouts, pair: SyncPoint) -> bool:
-    target_shape, reference_shape = layouts.shapes_of(*slots_of(pair))
+def _have_other_shapes(matching: Matching, view_selector: ViewSelector, pair: SyncPoint) -> bool:
+    target_shape, reference_shape = view_selector.shapes_of(*slots_of(pair))
     if target_shape is None or reference_shape is None:
         return False
-    tensor = next(iter(layouts._fingerprints.graphs[0].slots[slots_of(pair)[0]]))
+    tensor = next(iter(view_selector._fingerprints.graphs[0].slots[slots_of(pair)[0]]))
     long_axes = [[n for n in shape if n != 1] for shape in (target_shape, reference_shape)]
     return bool(tensor.layout) or long_axes[0] != long_axes[1]
 
