@@ -49,7 +49,7 @@ def _reference_readers(case: Case, row: Row) -> list[Row]:
     for op in case.readers.get(Edge(key.op, key.index, key.role), ()):
         reader = case.by_reference.get(TensorKey(op.key, part=key.part))
         if reader is None:
-            return []  # what nobody compared may have read it
+            return []  # an op that is not compared may have read it
         readers.append(reader)
     return readers
 

@@ -59,7 +59,7 @@ def list_replaced_ops(row: Row) -> set[str]:
 
 
 def find_culprit(unfused: Result, row: Row) -> Row | None:
-    """Find an op that is guilty in the unfused run too, among those that a row stands for.
+    """Find an op that is guilty in the unfused run too, among the ops of a row's region.
 
     Fused ops may be paired with other tensors than their parts: a tensor may be right although the
     one right before it is wrong.

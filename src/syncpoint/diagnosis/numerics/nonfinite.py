@@ -102,11 +102,11 @@ def _within(
     x = np.asarray(arguments[0], np.float64)
     if kind in ("softmax", "log_softmax", "logsumexp"):
         total = np.exp(x).sum(-1, keepdims=True)
-        words = f"exp of its scores, up to {number(float(x.max()))}, is beyond it"
+        words = f"its scores reach {number(float(x.max()))}, too large for exp"
         yield from _spoilt_rows(op, x, total > top, shape, words, "softmax")
     elif kind in _NORMS:
         total = np.square(x).sum(-1, keepdims=True)
-        words = f"the squares that it adds up reach {number(float(total.max()))}"
+        words = f"its sum of squares reaches {number(float(total.max()))}"
         yield from _spoilt_rows(op, x, total > top, shape, words, "squares")
     elif kind == "gelu":
         words = "the cube of its input is beyond it"
@@ -135,7 +135,7 @@ def _scores(
     scores = queries @ np.swapaxes(keys, -1, -2)
     over = np.asarray((np.abs(scores) > top).any(-1, keepdims=True))
     if over.any():
-        words = f"scores before scaling reach {number(float(np.abs(scores).max()))}"
+        words = f"its scores before scaling reach {number(float(np.abs(scores).max()))}"
         yield Inside(words, "scores", _reaching(over, shape), op, certain=False)
 
 
@@ -147,7 +147,7 @@ def _partial_sums(
         {e: np.abs(v) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
     if total is not None and total.shape == shape and (total > top).any():
-        words = f"its terms add up to {number(float(total.max()))} before they cancel"
+        words = f"its partial sums may reach {number(float(total.max()))} before they cancel out"
         yield Inside(words, "partial-sums", total > top, op, certain=False)
 
 
