@@ -168,8 +168,8 @@ class Fusion:
 
 def _title(subject: str, kind: str) -> str:
     """Return the title of a finding about a fused op."""
-    fused = f"fused op {kind}" if kind else "fused op"
-    return f"{subject}: the {fused} gives other values than the ops that it replaces"
+    fused = f"fused op {kind} at {subject}" if kind else f"fused op {subject}"
+    return f"the {fused} gives other values than the ops that it replaces"
 
 
 def _region(case: Case, row: Row) -> tuple[str, ...]:
