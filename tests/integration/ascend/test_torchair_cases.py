@@ -442,7 +442,7 @@ def test_a_preset_judges_and_the_comparison_opens_again(dumps):
     (outcome,) = dumps.compare(preset="exact")
     assert outcome.result.preset_name == "exact"
     assert sp.open_comparison(outcome.comparison).preset_name == "exact"
-    with pytest.raises(InputError, match="a preset"):
+    with pytest.raises(InputError, match="no preset"):
         dumps.compare(preset="precise")
 
 

@@ -136,7 +136,7 @@ def test_a_copy_of_an_older_run_remembers_that_it_was_unverified(older):
 
 def test_a_column_that_the_older_schema_did_not_have_is_null(older, monkeypatch):
     """As it will be when a later schema adds one."""
-    import syncpoint.comparison.storage.comparison_folder as storage
+    import syncpoint.comparison.storage.sync_point_table as storage
 
     monkeypatch.setitem(storage.COLUMNS, "later", pl.Float64())
     with pytest.raises(FormatError, match="damaged: it has no column 'later'"):

@@ -108,7 +108,7 @@ def test_before_anything_is_measured_there_is_nothing_to_look_at(tmp_path, look,
 def test_runs_that_have_changed_since_are_refused(interrupted, look):
     folder = interrupted(4)
     np.savez("target.npz", op0=np.ones(64, np.float32))
-    with pytest.raises(InputError, match="other content"):
+    with pytest.raises(InputError, match="the target run has changed since"):
         look(folder)
 
 
