@@ -174,7 +174,7 @@ def test_sides_without_a_table_of_msprobe_are_refused_before_they_are_opened(
     failed = syncpoint("compare", *paths, *words, cwd=tmp_path, code=2)
     assert "needs two msProbe dumps" in failed.stderr
     failed = syncpoint("compare", "absent.json", paths[1], *words, cwd=tmp_path, code=2)
-    assert "nothing at absent.json" in failed.stderr
+    assert "absent.json does not exist" in failed.stderr
     assert not opened
 
 
