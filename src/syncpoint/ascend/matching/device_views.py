@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from syncpoint.ascend.dumps.device_facts import facts_of
+from syncpoint.ascend.dumps.device_facts import tensor_facts
 from syncpoint.ascend.matching.device_layouts import (
     AXIS_ORDERS,
     FOLDED_LAYOUTS,
@@ -49,7 +49,7 @@ def laid_over(entry: Entry, target: Run, origin: Origin) -> Entry:
     """The entry with the view of its pair, or with the reason why there is none."""
     mine, theirs = entry.target, entry.reference
     assert mine is not None and theirs is not None
-    facts = facts_of(target, mine)
+    facts = tensor_facts(target, mine)
     axes = _axes(origin, theirs)
     if mine.layout in PLAIN and axes in PLAIN:
         found = _plain(mine, theirs, origin)
@@ -86,7 +86,7 @@ def graph_view(run: Run, mine: Tensor, theirs: Tensor) -> View | str:
     if plain and regrouped(mine.shape, theirs.shape):
         return View(f"reshape({','.join(map(str, theirs.shape))})")
     if mine.layout not in PLAIN and theirs.layout in PLAIN:
-        facts = facts_of(run, mine)
+        facts = tensor_facts(run, mine)
         original = tuple(facts.get("original_shape", ()))
         for axes in ("NCHW", "NCDHW", "ND"):
             if len(axes) in (2, len(theirs.shape)):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.run.model import Op
 from syncpoint.run.reader import Run
 
@@ -39,11 +39,11 @@ class OpsByName:
         for op in run.ops:
             self._written.setdefault(_written(op), []).append(op)
             self._last[op.key.op] = max(op.key.call, self._last.get(op.key.op, 0))
-        self._claims = Counter(escaped(name) for name in set(names))
+        self._claims = Counter(escape_name(name) for name in set(names))
 
     def find(self, name: str) -> Found:
         """The last execution of the op of this name."""
-        written = escaped(name)
+        written = escape_name(name)
         candidates = self._written.get(written, [])
         ops = [op for op in candidates if op.attributes.get("op_name") == name]
         if not ops:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncpoint.ascend.dumps.file_names import escaped
-from syncpoint.ascend.dumps.graph_text import Graph, GraphOp
+from syncpoint.ascend.dumps.file_names import escape_name
+from syncpoint.ascend.dumps.graph_text import DynamoGraph, GraphOp
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Outside:
 class GraphNames:
     """The ops of a graph by the names that files have."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: DynamoGraph) -> None:
         self.graph = graph
         self._written: dict[str, GraphOp | None] = {}
         for op in graph.ops.values():
-            name = escaped(op.name)
+            name = escape_name(op.name)
             # None: two ops are written alike, and which of them is meant cannot be told.
             self._written[name] = None if name in self._written else op
         self._lengths = sorted({len(name) for name in self._written if name}, reverse=True)
 
     def find(self, name: str) -> GraphOp | None:
         """The op of this very name."""
-        return self.graph.ops.get(name) or self._written.get(escaped(name))
+        return self.graph.ops.get(name) or self._written.get(escape_name(name))
 
     def parts(self, name: str) -> tuple[GraphOp, ...]:
         """The ops whose names in a row are this one; () where it cannot be made of such names.
@@ -45,7 +45,7 @@ class GraphNames:
         found = self.find(name)
         if found is not None:
             return (found,)
-        text = escaped(name)
+        text = escape_name(name)
         dead: set[int] = set()
         taken: list[tuple[int, GraphOp, int]] = []
         at, least = 0, 0

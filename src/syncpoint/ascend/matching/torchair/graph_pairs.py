@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncpoint.ascend.dumps.file_names import escaped
-from syncpoint.ascend.dumps.graph_text import Graph
+from syncpoint.ascend.dumps.file_names import escape_name
+from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, fx_nodes
 from syncpoint.errors import InputError
 from syncpoint.run.model import Op
@@ -20,10 +20,10 @@ def ops_by_graph(run: Run) -> dict[str, list[Op]]:
     return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
 
 
-def graphs_of(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
+def graphs_of(run: Run, graphs: Sequence[DynamoGraph]) -> dict[str, DynamoGraph]:
     """For each graph of the dump the file that knows most of its ops; of those that know as many,
     the one in the same place of their order."""
-    found: dict[str, Graph] = {}
+    found: dict[str, DynamoGraph] = {}
     names = [GraphNames(graph) for graph in graphs]
     for at, (graph, ops) in enumerate(ops_by_graph(run).items()):
         scores = [sum(n.find(op.key.op) is not None for op in ops) for n in names]
@@ -34,19 +34,19 @@ def graphs_of(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
 
 
 def find_partners(
-    mine: Run, theirs: Run, graphs: dict[str, Graph], fx: bool
+    mine: Run, theirs: Run, graphs: dict[str, DynamoGraph], fx: bool
 ) -> dict[str, str | None]:
     """For each graph of the target the one of the other side that shares most of its ops."""
     sides = ops_by_graph(theirs)
-    names = {graph: {escaped(op.key.op) for op in ops} for graph, ops in sides.items()}
+    names = {graph: {escape_name(op.key.op) for op in ops} for graph, ops in sides.items()}
     found: dict[str, str | None] = {}
     own = ops_by_graph(mine)
     for at, (graph, ops) in enumerate(own.items()):
         known = graphs.get(graph)
-        wanted = {escaped(op.key.op) for op in ops}
+        wanted = {escape_name(op.key.op) for op in ops}
         if known is not None:
             every = known.ops.values()
-            wanted = {escaped(n) for op in every for n in (fx_nodes(op) if fx else [op.name])}
+            wanted = {escape_name(n) for op in every for n in (fx_nodes(op) if fx else [op.name])}
         scores = [len(wanted & there) for there in names.values()]
         alike = [name for name, score in zip(names, scores, strict=True) if score == max(scores)]
         if fx and len(alike) > len(own) and max(scores):

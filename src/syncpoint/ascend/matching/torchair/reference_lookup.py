@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.ascend.dumps.torchair_run import op_facts
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 
@@ -38,12 +38,12 @@ class Others:
         # Names as files have them, for a dump whose headers do not say the true ones.
         self._written: dict[str, Op | None] = {}
         for name, op in self.ops.items():
-            written = escaped(name)
+            written = escape_name(name)
             self._written[written] = None if written in self._written else op
 
     def op(self, name: str) -> Op | None:
         """The op of this name."""
-        return self.ops.get(name) or self._written.get(escaped(name))
+        return self.ops.get(name) or self._written.get(escape_name(name))
 
     def find(self, name: str, role: Role, index: int) -> Found:
         """One tensor."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, latest, leaves, rule_of, rules
+from syncpoint.ascend.dumps.batch_tree import (
+    StepFolder,
+    find_rule_file,
+    find_step_folders,
+    is_tree,
+    latest_steps,
+    load_rule_files,
+)
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import Asked
@@ -28,8 +35,8 @@ def compare_all(asked: Asked, choice: Choice, progress: Progress | None) -> list
             str(asked.fusion_rule or "none"),
             _MAKE_RULES,
         )
-    known = rules(asked.fusion_rule)
-    found = latest(leaves(asked.target))
+    known = load_rule_files(asked.fusion_rule)
+    found = latest_steps(find_step_folders(asked.target))
     chosen = [(leaf, rule) for leaf in found if (rule := _rule(leaf, known)) is not None]
     if not chosen:
         raise InputError(
@@ -53,9 +60,9 @@ def compare_all(asked: Asked, choice: Choice, progress: Progress | None) -> list
     return outcomes
 
 
-def _rule(leaf: Leaf, known: dict[str, RuleFile]) -> RuleFile | None:
+def _rule(leaf: StepFolder, known: dict[str, RuleFile]) -> RuleFile | None:
     """What the rule files say of the model, and of no other graph."""
-    found = rule_of(leaf.model, known)
+    found = find_rule_file(leaf.model, known)
     if found is None:
         return None
     graph, rule = found

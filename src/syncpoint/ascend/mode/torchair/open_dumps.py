@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from syncpoint.ascend.dumps.graph_text import Graph
+from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, tree_run
-from syncpoint.ascend.dumps.torchair_tree import Kind, Tree, find_tree
+from syncpoint.ascend.dumps.torchair_tree import DumpKind, Tree, find_tree
 from syncpoint.ascend.matching.logical_run import logical
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, outside_inputs
 from syncpoint.ascend.matching.torchair.fx_planner import FxPlanner
@@ -42,11 +42,11 @@ def opened(asked: Asked) -> Iterable[Case]:
     """One case after the other, for every rank of the target."""
     target = find_tree(asked.target, "--target_path")
     golden = find_tree(asked.golden, "--golden_path")
-    if target.kind is Kind.FX:
+    if target.kind is DumpKind.FX:
         raise InputError(
             "a GE dump as --target_path",
             f"an FX dump in {asked.target}",
-            "swap them" if golden.kind is Kind.GE else "dump the model in GE mode",
+            "swap them" if golden.kind is DumpKind.GE else "dump the model in GE mode",
         )
     if not target.graphs and not golden.graphs:
         raise InputError(
@@ -83,10 +83,10 @@ def _ranks(tree: Tree) -> str:
 def _case(target: Tree, golden: Tree, rank: int, warnings: tuple[str, ...]) -> Case:
     stored = (_read_rank(target, rank), _read_rank(golden, rank))
     mine = replace(stored[0], run=logical(stored[0].run))
-    fx = golden.kind is Kind.FX
+    fx = golden.kind is DumpKind.FX
     theirs = stored[1] if fx else replace(stored[1], run=logical(stored[1].run))
-    own = [Graph.load(target.root / g.path) for g in stored[0].tree.graphs]
-    others = [Graph.load(golden.root / g.path) for g in stored[1].tree.graphs]
+    own = [DynamoGraph.load(target.root / g.path) for g in stored[0].tree.graphs]
+    others = [DynamoGraph.load(golden.root / g.path) for g in stored[1].tree.graphs]
     graphs = graphs_of(mine.run, own or others)
     partners = find_partners(mine.run, theirs.run, graphs, fx)
     kind: type[GraphPlanner] = FxPlanner if fx else GePlanner
@@ -113,7 +113,7 @@ def _read_rank(tree: Tree, rank: int) -> TreeRun:
     return replace(read, run=add_environment(read.run, tree.root))
 
 
-def _with_edges(run: Run, graphs: dict[str, Graph]) -> Run:
+def _with_edges(run: Run, graphs: dict[str, DynamoGraph]) -> Run:
     """The run with what its ops read, as the graph has it: so it can be told where an error came
     in and where it was only passed on."""
     last: dict[tuple[str, str], OpKey] = {}
