@@ -778,7 +778,7 @@ def test_a_log_damaged_before_its_end_is_not_cut_off(tmp_path):
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
     np.save(source / "e.npy", np.ones(3))
-    with pytest.raises(FormatError, match=r"reduce.log damaged: .* whole frames follow"):
+    with pytest.raises(FormatError, match=r"reduce.log is damaged: .* complete frames follow"):
         sp.reduce(source, out=tmp_path / "small.run", delete=True)
     assert log.read_bytes() == data
     assert (source / "e.npy").exists()
@@ -818,7 +818,7 @@ def test_ends_that_agree_are_not_called_close_without_saying_so(tmp_path):
         cwd=tmp_path, code=0,
     )  # fmt: skip
     assert "close as far as statistics tell" in found.stdout
-    assert "least and greatest value alone" in found.stdout
+    assert "by minimum and maximum alone" in found.stdout
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "run", "aimodelintermediates"])

@@ -240,7 +240,7 @@ def test_a_diagnosis_reads_runs_that_have_no_path():
     assert sp.diagnose(comparison).diagnosis.absent == {}
     del target
     gc.collect()
-    assert sp.diagnose(comparison).diagnosis.absent == {"target": "it was not kept"}
+    assert sp.diagnose(comparison).diagnosis.absent == {"target": "it was not saved"}
 
 
 def test_a_comparison_sees_the_environment_beside_a_dump(tmp_path):

@@ -114,7 +114,10 @@ def test_any_text_is_read_or_refused(text):
 
 def test_a_file_without_ops_or_with_one_twice_is_refused(tmp_path):
     path = tmp_path / "graph.txt"
-    for text, said in (("", "has no ops"), ('op { name: "a" } op { name: "a" }', "has the op 'a' twice")):
+    for text, said in (
+        ("", "has no ops"),
+        ('op { name: "a" } op { name: "a" }', "has the op 'a' twice"),
+    ):
         path.write_text(text)
         with pytest.raises(FormatError, match=said):
             DynamoGraph.load(path)
