@@ -248,7 +248,7 @@ def test_reduced_dumps_are_compared_by_their_ends_and_say_so(reduced, dump_path,
     for row, like in zip(rows, table(whole[0].report), strict=True):
         if "Cast" not in row["my_data_path"] or reduced != "FX":
             assert row["golden_shape"] == row["my_shape"] == "[2]"
-            assert "only the least and the greatest" in row["Remark"]
+            assert "only the minimum and the maximum" in row["Remark"]
         for column in ("golden_max_value", "golden_min_value", "my_max_value", "my_min_value"):
             assert row[column] == like[column]
     wrong = [r for r in rows if r["Verdict"] == "large"]
@@ -269,7 +269,7 @@ def test_reduced_dumps_of_an_op_that_ran_twice_are_proven_no_more_than_others(tm
     [row] = outcome.result.rows
     assert is_unproven(row) and row.ends_only
     [note] = row.notes
-    assert "last of 2 executions" in note and "only the least and the greatest" in note
+    assert "last of 2 executions" in note and "only the minimum and the maximum" in note
     table_file = outcome.comparison / TABLE_NAME
     columns = pl.read_parquet(table_file)
     assert columns["ends_only"].to_list() == [True]
