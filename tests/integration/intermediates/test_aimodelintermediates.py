@@ -347,7 +347,7 @@ def test_the_commands_take_such_folders(nets, tmp_path):
                       "aimodelintermediates", cwd=tmp_path, code=2)  # fmt: skip
     assert again.stderr.count("\n") == 1
     wrong = syncpoint("convert", "a.run", "b", "--to", "aimodelintermediates", cwd=tmp_path, code=2)
-    assert "ends in .aimodelintermediates" in wrong.stderr
+    assert "does not end in .aimodelintermediates" in wrong.stderr
 
 
 def test_a_model_finds_its_inputs_in_apples_folder(nets, tmp_path):
