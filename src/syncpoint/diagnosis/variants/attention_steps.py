@@ -137,7 +137,7 @@ def _triangles(seen: Seen) -> Iterator[Hypothesis]:
         x,
         simplicity=2,
     )
-    text = f"keeps the other triangle than {seen.kind}"
+    text = f"computes {'tril' if seen.kind == 'triu' else 'triu'} instead of {seen.kind}"
     yield Hypothesis("causal-transposed", text, other(x, -diagonal), simplicity=2)
     rest = np.asarray(np.where(own(np.ones_like(x), diagonal), 0, x), x.dtype)
     yield Hypothesis("causal-inverted", "keeps what lies outside its triangle", rest, simplicity=1)

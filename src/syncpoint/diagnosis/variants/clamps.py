@@ -69,4 +69,7 @@ def _solved(seen: Seen, x: Array, where: str) -> Iterator[Hypothesis]:
     said = f"[{least:.6g}" if low else "(-inf"
     said += f", {most:.6g}]" if high else ", inf)"
     text = f"clamps its {where or 'input'} to {said}"
+    own = seen.bound.settings if seen.bound is not None else {}
+    if not where and "lower" in own and "upper" in own:
+        text += f" instead of [{own['lower']}, {own['upper']}]"
     yield Hypothesis("clamp-bounds", text, value, simplicity=1, solved=int(low) + int(high))

@@ -29,9 +29,7 @@ def embeddings(seen: Seen) -> Iterable[Hypothesis]:
             ("", np.clip(ids + by, 0, rows - 1)),
             (", wrapped around", (ids + by) % rows),
         ):
-            text = (
-                f"looks up the row {abs(by)} {'after' if by > 0 else 'before'} the right one{name}"
-            )
+            text = f"looks up row i{by:+d} instead of row i{name}"
             simple = (3 if abs(by) == 1 else 2) - bool(name)
             yield Hypothesis("index-offset", text, table[moved], simplicity=simple)
     yield from _padded(seen, ids)

@@ -341,7 +341,7 @@ def find_variant(case: Case, row: Row) -> tuple[Explained | None, set[TensorKey]
         variants = as_said(experiment, declared) or variants
     if variants:
         return variants[0], set()
-    wider = case.wider(row)
+    wider = case.widen_experiment(row)
     together = explanations(wider[0]) if wider is not None else []
     if wider is None or not together:
         return None, set()
