@@ -254,9 +254,7 @@ def test_types_that_are_not_known_are_left_out_with_a_note(tmp_path):
     entry = {"input_args": [tensor([2], "hifloat8"), tensor([2])], "output": []}
     run = open_dump(write(tmp_path / "d", {"Torch.f.0.forward": entry}))
     assert [t.key.index for t in run.tensors] == [1]
-    assert run.info.notes == (
-        "left out tensors of unknown types: torch.hifloat8",
-    )
+    assert run.info.notes == ("left out tensors of unknown types: torch.hifloat8",)
 
 
 def test_reading_needs_no_torch():
