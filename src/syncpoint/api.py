@@ -1,4 +1,4 @@
-"""The functions people call."""
+"""The public functions of INTERFACE.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_comparison(path: str | Path) -> Comparison:
 
 
 def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> ServedComparison:
-    """Look at a saved comparison in the browser; its rows are read as the page asks for them.
+    """Show a saved comparison in the browser; its rows are read when the page needs them.
 
     The server runs in a thread until `stop()` or the end of the interpreter.
     """
@@ -56,15 +56,16 @@ def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> 
 def convert(source: Run | str | Path, out: str | Path, *, to: str) -> Conversion:
     """Write a run or a dump in another format: npz, safetensors, npy, aimodelintermediates, run.
 
-    Tensors without values are left out, except of a run. What is at `out` is never replaced.
+    Tensors without values are left out, except in the format run. An existing `out` is never
+    replaced.
     """
     from syncpoint.workflow.convert import convert as convert_run
 
-    return convert_run(_run(source), Path(out), to)
+    return convert_run(_open_if_path(source), Path(out), to)
 
 
 def doctor() -> Installation:
-    """What this installation can do: versions, runtimes with their options, dump formats."""
+    """Describe this installation: versions, runtimes with their options, dump formats."""
     from syncpoint.workflow.installation import describe_installation
 
     return describe_installation()
@@ -78,13 +79,13 @@ def write_msprobe_tables(
     xlsx: str | Path | None = None,
 ) -> None:
     """Write the table of `msprobe compare` for two dumps of msProbe: as CSV, as a coloured sheet
-    (extra `xlsx`), or as both."""
+    (needs the extra `xlsx`), or both."""
     from syncpoint.ascend.msprobe.write_table import write_tables
     from syncpoint.ascend.sheets import require_xlsx
 
     if xlsx is not None:
         require_xlsx("--msprobe-xlsx")  # before the dumps are read
-    write_tables(_run(target), _run(reference), _path(csv), _path(xlsx))
+    write_tables(_open_if_path(target), _open_if_path(reference), _path(csv), _path(xlsx))
 
 
 @contain_exit()
@@ -102,8 +103,8 @@ def session(
 ) -> None:
     """Compare models, runs and dumps in the browser, until interrupted.
 
-    Only files in `folders` and `out` can be chosen. `timeout` (seconds) and `max_bytes` (of memory)
-    end a comparison that exceeds them. `say` is given the address.
+    Only files in `folders` and `out` can be chosen. A comparison that takes longer than `timeout`
+    seconds or more than `max_bytes` of memory is ended. `say` is called with the address.
     """
     from syncpoint.server.run_server import require_web, serve
 
@@ -118,8 +119,8 @@ def session(
 
 
 def verify(path: str | Path) -> Verification:
-    """Compute every checksum of a run, a dump or a comparison again: what is damaged, what was
-    verified, and what has no checksum."""
+    """Recompute every checksum of a run, a dump or a comparison. The result lists what is damaged,
+    what was verified, and what has no checksum."""
     from syncpoint.workflow.verify import verify as verify_path
 
     return verify_path(path)
@@ -136,10 +137,10 @@ def record(
     model: str = "",
     runtime: str = "by hand",
 ) -> Recording:
-    """Record an engine of any kind by hand: a context manager that takes tensors by name.
+    """Record any engine by hand: returns a context manager that records tensors by name.
 
-    A run has one writer: with `rank` the run is `NAME.rankN.run`. `model` and `runtime` are what
-    reports call it. The other options are those of `capture`.
+    A run has one writer: with `rank` the run is `NAME.rankN.run`. Reports show `model` and
+    `runtime`. The other options are those of `capture`.
     """
     from syncpoint.workflow.manual_recording import Recording
 
@@ -167,8 +168,8 @@ def save_intermediates(
 ) -> str:
     """Run an exported program and write `MODEL_NAME.aimodelintermediates` into `output_dir`.
 
-    Gives the path of its metadata.json. Apple's signature: with a `node_filter` the files are
-    those of Apple's function to the byte; None writes all there is.
+    Returns the path of its metadata.json. The signature is Apple's: with a `node_filter` the files
+    are byte for byte those of Apple's function; None writes all nodes.
     """
     from importlib.util import find_spec
 
@@ -210,21 +211,22 @@ def compare(
     watch: Watch | None = None,
     keep_runs: bool = False,
 ) -> Comparison:
-    """Compare two runs, dumps or models (which are captured on the way, into `store` if given).
+    """Compare two runs, dumps or models. Models are captured first, into `store` if it is set.
 
-    With `out` the comparison is kept in that folder, and while it goes on so is what has been
-    measured. `resume` goes on with one that was interrupted there: same arguments, same result.
-    `through` is a third run, dump or model between the two, such as the quantized program in
-    PyTorch: it splits each error in what compressing cost and what the runtime adds.
-    `confirm` runs both models once more, on another input, if tensors are paired by values alone.
-    `diagnose` looks for the causes of what differs; models captured here may be run again for it.
-    It has `syncpoint.workflow.diagnose.SECONDS`; where it fails, `diagnosis.troubles` says so, and
-    the comparison, saved before, stays.
-    `min_coverage` is the share of each side that must be compared to pass, by default that of
-    METRICS.md: without it the exit code is 3 and the verdict holds as far as was compared.
-    `progress` is told how many sync points are measured of how many; `watch` of every stage.
-    With `keep_runs` the comparison holds its runs as long as it lives: reports then show the
-    tensors of models that were captured here, and open no recording again.
+    `out`: the folder to save the comparison in; progress is saved there too while it runs.
+    `resume`: continue a comparison that was interrupted in `out`: same arguments, same result.
+    `through`: a third run, dump or model between the two, such as the quantized program in
+    PyTorch. It splits each error into the cost of compression and the error of the runtime.
+    `confirm`: run both models once more, on another input, if tensors are paired by values alone.
+    `diagnose`: look for the causes of differences. Models captured here may be run again for it.
+    The time limit is `syncpoint.workflow.diagnose.SECONDS`. If the diagnosis fails,
+    `diagnosis.troubles` says so, and the comparison, saved before, stays.
+    `min_coverage`: the share of each side that must be compared to pass (default: METRICS.md).
+    Below it the exit code is 3, and the verdict holds only for what was compared.
+    `progress`: called with the number of measured sync points and their total; `watch`: called
+    for every stage.
+    `keep_runs`: the comparison keeps its runs as long as it lives. Reports then show the tensors
+    of models that were captured here, and need not open recordings again.
     """
     settings = ComparisonSettings(
         choice=choose_limits(preset, limits),
@@ -266,22 +268,22 @@ def diagnose(
     raw: object = None,
     keep_runs: bool = False,
 ) -> Comparison:
-    """Look for the causes of what differs: the comparison with `diagnosis` and `findings`.
+    """Look for the causes of differences; returns the comparison with `diagnosis` and `findings`.
 
-    Runs that the caller still holds are used, with the models that they were captured from; others
-    are opened by their paths. Other models are run again, for experiments, only where they are
-    named here; after `seconds` no more are begun. `preprocess` is two functions, the target's
-    first, that are run on the sample `raw` to see how what they prepare differs. `keep_runs` is
-    that of `compare`.
+    Runs that the caller still holds are used, with the models that they were captured from; other
+    runs are opened by their paths. Other models are run again, for experiments, only if they are
+    named here; after `seconds` no new experiment starts. `preprocess` is two functions, the
+    target's first; both are run on the sample `raw` to compare the inputs that they prepare.
+    `keep_runs` is that of `compare`.
     """
     if isinstance(comparison, str | Path):
         comparison = open_comparison(comparison)
-    at_hand = comparison.run_references.alive() if isinstance(comparison, Comparison) else {}
-    sides = collect_runs(comparison, at_hand)
+    live_runs = comparison.run_references.alive() if isinstance(comparison, Comparison) else {}
+    sides = collect_runs(comparison, live_runs)
     models = Models(target_model, reference_model, target_options or {}, reference_options or {})
-    given = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
-    result = diagnose_again(comparison, sides, models, seconds, **given)
-    return Comparison.of(result, sides.runs, keep_runs=keep_runs)
+    preprocessing = {"preprocess": preprocess, "raw": raw} if preprocess is not None else {}
+    diagnosed = diagnose_again(comparison, sides, models, seconds, **preprocessing)
+    return Comparison.of(diagnosed, sides.runs, keep_runs=keep_runs)
 
 
 @contain_exit()
@@ -298,11 +300,11 @@ def bisect(
     out: str | Path | None = None,
     told: Callable[[Cut], None] | None = None,
 ) -> Bisection:
-    """Find the first bad op of a model that shows nothing but its outputs.
+    """Find the first bad op of a model that shows only its outputs.
 
-    The target, an ONNX or a PyTorch model, is cut at one tensor after another and run as it is;
-    about log2 of its ops many runs. With `out` the cut models are kept there. `told` hears of
-    every run.
+    The target, an ONNX or a PyTorch model, is truncated at one tensor after another and run; this
+    takes about log2(number of ops) runs. With `out` the truncated models are saved there. `told`
+    is called after every run.
     """
     from syncpoint.bisection.bisect import bisect as bisect_models
 
@@ -343,8 +345,8 @@ def compare_offline(
 ) -> list[Outcome]:
     """Compare the dumps of an Ascend device with those of its original model or of another build.
 
-    Writes the report as CSV and the comparison beside it into `out`; one of each for every model
-    of a training dump. `preset` and `limits` are those of `compare`.
+    Writes the report as CSV and the comparison into `out`, one of each for every model of a
+    training dump. `preset` and `limits` are those of `compare`.
     """
     from syncpoint.ascend.mode.offline_data.options import Asked as AskedOffline
     from syncpoint.ascend.mode.offline_data.training_batch import compare_all
@@ -383,24 +385,23 @@ def compare_torchair(
 ) -> list[Outcome]:
     """Compare a GE dump of TorchAir with its FX dump, or with a GE dump without fusion.
 
-    Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison beside it into
-    `out`; one of each for every rank. `dialect` says whose columns the report has: `seed`, those
-    of the manual, or `26.2`; `summary` what those of the manual are made of: `values`,
+    Writes a report as CSV, with `xlsx` also as a coloured sheet, and the comparison into `out`, one
+    of each for every rank. `dialect` selects the columns of the report: `seed` (those of the
+    manual) or `26.2`. `summary` selects what the columns of `seed` are computed from: `values`,
     `statistics` or `md5`. `preset` and `limits` are those of `compare`.
     """
     from syncpoint.ascend.mode.torchair.mode import compare_torchair as compare_all
     from syncpoint.ascend.mode.torchair.options import Asked as AskedTorchair
     from syncpoint.ascend.mode.torchair.options import Dialect, Summary
 
-    known = [str(name) for name in Dialect]
-    if dialect not in known:
-        raise InputError(f"a dialect {' or '.join(known)}", repr(dialect))
-    known = [str(name) for name in Summary]
-    if summary not in known:
-        raise InputError(f"a summary of {', '.join(known)}", repr(summary))
+    _check_choice("dialect", dialect, [str(name) for name in Dialect])
+    _check_choice("summary", summary, [str(name) for name in Summary])
     if dialect != Dialect.SEED and summary != Summary.VALUES:
-        raise InputError(f"the dialect seed for a summary of {summary}", repr(dialect))
-    asked = AskedTorchair(
+        raise InputError(
+            f"the summary {summary} needs the dialect seed, not {dialect!r}",
+            cure="use the dialect seed, or the summary values",
+        )
+    flags = AskedTorchair(
         target=Path(target),
         golden=Path(golden),
         output=Path(out),
@@ -409,7 +410,7 @@ def compare_torchair(
         threads=threads,
         summary=Summary(summary),
     )
-    return compare_all(asked, choose_limits(preset, limits), progress)
+    return compare_all(flags, choose_limits(preset, limits), progress)
 
 
 @contain_exit()
@@ -424,10 +425,10 @@ def analyze(
     contribution: int = 5,
     **options: Any,
 ) -> Analysis:
-    """Run a model compiled, eager and in float64 on the same inputs, and say who is right.
+    """Run a model compiled, eager and in float64 on the same inputs, and say which one is right.
 
     `options` are those of the runtime inductor, such as backend, dtype and config. With `out`
-    the runs and the comparison stay in that folder.
+    the runs and the comparison are saved in that folder.
     """
     from syncpoint.analysis.analyze import analyze as analyze_runs
     from syncpoint.analysis.runs import load_repro
@@ -436,8 +437,8 @@ def analyze(
     if repro is not None:
         model, inputs = repro.model, repro.inputs if inputs is None else inputs
     if inputs is None:
-        raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
-    made = analyze_runs(
+        raise InputError("there are no inputs to run the model with", cure=GIVE_INPUTS)
+    runs = analyze_runs(
         model,
         inputs,
         options=options,
@@ -447,7 +448,7 @@ def analyze(
         emulate_precision_casts=emulate_precision_casts,
         contribution=contribution,
     )
-    analysis = Analysis.of(made, list(repro.notes) if repro is not None else [])
+    analysis = Analysis.of(runs, list(repro.notes) if repro is not None else [])
     if out is not None:
         folder = Path(out)
         analysis.comparison.save(folder / "compiled.cmp", overwrite=True)
@@ -465,13 +466,14 @@ def reduce(
     until_idle: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Reduced:
-    """Make a run or a dump small: `to` is statistics, digest or min-max.
+    """Reduce a run or a dump to statistics, digests or minima and maxima (`to`: statistics, digest
+    or min-max).
 
-    The first two give a run at `out` (`NAME.statistics.run`), min-max a small file for each file,
-    beside it or below `out`. With `watch` it goes on while the dump is being written, until the
-    source says it is complete, nothing came for `until_idle` seconds, or Ctrl-C. `delete` removes
-    each file once its reduced form is on the disk and was verified. Whatever ends it, the same call
-    goes on where it stopped.
+    The first two write a run to `out` (default: `NAME.statistics.run`); min-max writes a small
+    file for each file, next to it or below `out`. With `watch` it continues while the dump is being
+    written, until the source is complete, nothing was added for `until_idle` seconds, or Ctrl-C.
+    `delete` removes each file after its reduced form is on the disk and verified. However it
+    ended, the same call continues where it stopped.
     """
     from syncpoint.reducing.reduce import reduce as reduce_files
 
@@ -486,8 +488,15 @@ def reduce(
     )
 
 
-def _run(source: Run | str | Path) -> Run:
+def _open_if_path(source: Run | str | Path) -> Run:
     return open_run(source) if isinstance(source, str | Path) else source
+
+
+def _check_choice(option: str, value: str, choices: list[str]) -> None:
+    if value not in choices:
+        raise InputError(
+            f"there is no {option} {value!r}", cure=f"use one of: {', '.join(choices)}"
+        )
 
 
 def _path(name: str | Path | None) -> Path | None:

@@ -1,7 +1,7 @@
-"""The closed set of errors this package raises on purpose.
+"""The errors that this package raises on purpose, and the exit codes of commands.
 
-Each says what was expected, what was found and what cures it, in one line, and carries the exit
-code of the command that meets it. Everything else that escapes is a bug.
+Each error says in one line what was expected, what was found and how to fix it, and carries the
+exit code of the command. Any other exception that escapes is a bug.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from syncpoint.foreign_text import make_visible
 
 EXIT_CLOSE = 0
-"""Nothing large."""
+"""No verdict is large."""
 EXIT_DIVERGED = 1
-"""The two runs part: a large, amplified, non-finite, damaged, unreadable or shape verdict."""
+"""The two runs diverge: a large, amplified, non-finite, damaged, unreadable or shape verdict."""
 EXIT_FAILED = 2
-"""The command could not do its work."""
+"""The command failed."""
 EXIT_UNCOVERED = 3
-"""Too little was compared to say anything."""
+"""Too little was compared for a verdict."""
 EXIT_INTERRUPTED = 130
-"""Stopped by Ctrl-C, as shells have it."""
+"""Stopped by Ctrl-C, the exit code that shells use."""
 _MAX_MESSAGE_CHARS = 2000
-"""Characters of a message; what it quotes may be of any length."""
+"""Maximum length of a message; what it quotes may have any length."""
 
 
 def _one_line(text: str) -> str:
@@ -30,11 +30,11 @@ def _one_line(text: str) -> str:
 
 
 class SyncpointError(Exception):
-    """Base of all. `problem` is a sentence that says what is wrong, `cure` what to do about it.
+    """Base class. `problem` is a sentence that says what is wrong, `cure` says what to do about it.
 
-    Both may quote names and files of others and are kept as they are; the message has them in a
-    form that can be shown anywhere. `SyncpointError(expected, found, cure)` is the older form: its
-    problem reads "expected ...; found ...".
+    Both may quote untrusted names and file contents and are stored unchanged; the message escapes
+    them, so that it can be shown anywhere. `SyncpointError(expected, found, cure)` is the older
+    form: its problem reads "expected ...; found ...".
     """
 
     exit_code = EXIT_FAILED
@@ -46,7 +46,7 @@ class SyncpointError(Exception):
         self.problem = problem if found is None else f"expected {problem}; found {found}"
         self.found = problem if found is None else found
         self.cure = cure or older_cure
-        super().__init__(self.problem)  # what pickle calls the class with
+        super().__init__(self.problem)  # pickle calls the class with these arguments
 
     @property
     def detail(self) -> str:
@@ -58,11 +58,11 @@ class SyncpointError(Exception):
 
 
 class InputError(SyncpointError):
-    """What the user named cannot be used: a path, an option, inputs that do not fit."""
+    """Something that the user named cannot be used: a path, an option, inputs of a wrong shape."""
 
 
 class WriteError(InputError):
-    """A file or folder cannot be written: no space, no permission, or something in the way."""
+    """A file or folder cannot be written: disk full, permission denied, or the name is taken."""
 
     def __init__(self, path: object, reason: str, cure: str) -> None:
         super().__init__(f"cannot write {path}: {reason}", cure=cure)
@@ -72,24 +72,24 @@ class WriteError(InputError):
 
 
 class NoShape(InputError):
-    """Inputs were to be made up, and nothing says in which shape."""
+    """Inputs cannot be generated because their shape is not known."""
 
-    def __init__(self, expected: str, found: str, example: str) -> None:
-        super().__init__(expected, found, f"give --shape {example}")
+    def __init__(self, problem: str, example: str) -> None:
+        super().__init__(problem, cure=f"add --shape {example}")
         self.example = example
-        """A shape as the user may give it: `x=1,3,224,224`."""
-        self.args = (expected, found, example)
+        """An example for `--shape`: `x=1,3,224,224`."""
+        self.args = (problem, example)
 
 
 class FormatError(SyncpointError):
-    """A file is not what its format says it is."""
+    """The content of a file does not follow its format."""
 
 
 class DamagedError(FormatError):
-    """The bytes of a file are not those that its checksum was taken of."""
+    """The bytes of a file do not match their checksum."""
 
     where = ""
-    """The file."""
+    """The path of the file."""
 
 
 class MissingExtra(SyncpointError):
@@ -104,25 +104,26 @@ class MissingExtra(SyncpointError):
 
 
 class CaptureError(SyncpointError):
-    """The model itself failed while it was being captured."""
+    """The model failed while it was captured."""
 
 
 @contextmanager
 def contain_exit() -> Iterator[None]:
-    """Turn SystemExit into a CaptureError: a model that ends Python has not been run to its end,
-    and the exit code it chose would pass for ours."""
+    """Turn SystemExit into a CaptureError: a model that ends Python did not run to its end, and
+    its exit code must not become the exit code of the command."""
     try:
         yield
     except SystemExit as error:
-        place = _raised_in(error)
+        location = _innermost_location(error)
         raise CaptureError(
-            "the model to run to its end",
-            f"SystemExit({error.code!r})" + (f" raised at {place}" if place else ""),
-            "remove the call of sys.exit, exit or quit",
+            f"the model raised SystemExit({error.code!r})"
+            + (f" at {location}" if location else "")
+            + " before it ran to its end",
+            cure="remove the call of sys.exit, exit or quit",
         ) from error
 
 
-def _raised_in(error: BaseException) -> str:
+def _innermost_location(error: BaseException) -> str:
     """`file:line` of the innermost Python frame of an exception."""
     import traceback
 
@@ -131,18 +132,18 @@ def _raised_in(error: BaseException) -> str:
 
 
 class Unsupported(SyncpointError):
-    """A thing that exists but that this version cannot do; the cure names the way around."""
+    """This version does not support what was asked for; the cure names a workaround."""
 
 
 class SyncpointWarning(UserWarning):
-    """Something odd that does not stop the work."""
+    """A problem that does not stop the command."""
 
     def __str__(self) -> str:
         return _one_line(super().__str__())
 
 
 def describe_error(error: BaseException) -> str:
-    """What an exception says, fit for one line of an error."""
+    """The message of an exception in one line; its type if it has no message."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Strings from elsewhere, made safe to show: names of ops, files and modules, quotes in errors.
+"""Make untrusted strings safe to show: names of ops, files and modules, quotes in errors.
 
 Names stay as they are in the data, where they are identities. Whatever shows one to a person (a
 terminal, an error, a notebook) shows the result of `make_visible`: an escape sequence, a line break
@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 MAX_NAME_CHARS = 500
-"""Characters of one name in a table."""
+"""Maximum length of a name in a table."""
 MAX_LINE_CHARS = 6000
-"""Characters of one line; a path may have 4,096."""
+"""Maximum length of a line; a path may have 4,096 characters."""
 
 _HIDDEN = re.compile(
     "["
@@ -26,24 +26,24 @@ _HIDDEN = re.compile(
     "\ud800-\udfff"  # half a character: cannot be written as UTF-8
     "]"
 )
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def make_visible(text: str, longest: int = MAX_LINE_CHARS) -> str:
-    """The text in one line with every character that hides or drives a terminal escaped; of a
-    longer one the middle is left out."""
-    shown = _HIDDEN.sub(_escaped, text)
-    if len(shown) <= longest:
-        return shown
-    kept = (longest - 40) // 2
-    return f"{shown[:kept]}…({len(text):,} characters)…{shown[-kept:]}"
+def make_visible(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """Escape every character that is invisible or controls a terminal, so that the text is one
+    line; the middle of a text above `max_chars` is cut out."""
+    escaped = _HIDDEN.sub(_escape_character, text)
+    if len(escaped) <= max_chars:
+        return escaped
+    end_chars = (max_chars - 40) // 2
+    return f"{escaped[:end_chars]}…({len(text):,} characters)…{escaped[-end_chars:]}"
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     letter = match[0]
     code = ord(letter)
-    if letter in _SHORT:
-        return _SHORT[letter]
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
     return (
         f"\\x{code:02x}"
         if code < 0x100
@@ -54,8 +54,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def make_encodable(value: Any) -> Any:
-    """Strings, also in lists and mappings, that can be written as UTF-8: half a character, as in
-    a file name of another encoding, becomes its escape."""
+    """Make strings, also in lists and mappings, encodable as UTF-8: a lone surrogate, as in a file
+    name of another encoding, becomes its escape."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list | tuple):
@@ -72,5 +72,5 @@ _SEQUENCE = re.compile(
 
 
 def strip_colours(text: str) -> str:
-    """What a program printed without the sequences that colour it or move the cursor."""
+    """Remove the escape sequences that colour text or move the cursor."""
     return _SEQUENCE.sub("", text)

@@ -111,7 +111,7 @@ def test_what_is_damaged_is_listed_with_its_cure(page, folder):
         expect(page.get_by_role("link", name="Syncpoint")).to_have_attribute("href", "/")
         broken.get_by_role("link", name="All comparisons").click()
         why = past.locator(".why")
-        expect(why).to_contain_text("syncpoints.parquet damaged: 100 bytes instead of")
+        expect(why).to_contain_text("syncpoints.parquet is damaged: 100 bytes instead of")
         expect(link).to_have_count(0)
     finally:
         server.stop()

@@ -125,15 +125,15 @@ KEY = [["mm", 0, "", "", 0], "output", 0]
         (changed("mappings", value={"outputs": [{}]}), "operations are not numbers"),
         (changed("syncpoint", value=3), "has schema 'int', not 1"),
         (changed("syncpoint", value={"schema": 2}), "has schema 2, not 1"),
-        (changed("syncpoint", value={"schema": 1}), "a record of schema 1"),
+        (changed("syncpoint", value={"schema": 1}), "a record of the wrong"),
         (changed("syncpoint", value={"schema": 1, "info": {"options": 3}}), "a record"),
         (changed(*OURS, value=[]), "key syncpoint is not a JSON object"),
-        (changed(*OURS, value={}), "a record of schema 1"),
-        (changed(*OURS, value={"tensor": {}}), "a record of schema 1"),
+        (changed(*OURS, value={}), "a record of the wrong"),
+        (changed(*OURS, value={"tensor": {}}), "a record of the wrong"),
         (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "i8"}}), "i8 in its metadata"),
         (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "f64"}}), "f64 in its metadata"),
-        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "text"}}), "a known dtype"),
-        (changed(*OURS, value={"tensor": {"key": KEY}, "op": {}}), "a record of schema 1"),
+        (changed(*OURS, value={"tensor": {"key": KEY, "dtype": "text"}}), "unknown dtype 'text'"),
+        (changed(*OURS, value={"tensor": {"key": KEY}, "op": {}}), "a record of the wrong"),
         (changed(*OURS, value={"tensor": {"key": KEY, "requires_grad": 3}}), "a record"),
         (changed(*OURS, value={"tensor": {"key": KEY}, "also": [{"key": KEY}]}), "mm twice"),
         (changed(*OURS, value={"tensor": {"key": [["relu", 0, "", "", 0], "output", 0]}}), "twice"),
@@ -142,7 +142,7 @@ KEY = [["mm", 0, "", "", 0], "output", 0]
                     "zero_point": [0], "axis": 0, "block": 0, "table": []}}}),
             "does not fit its shape",
         ),
-        (changed(*OURS, value={"same_as": 3}), "a record of schema 1"),
+        (changed(*OURS, value={"same_as": 3}), "a record of the wrong"),
         (changed(*OURS, value={"same_as": "nobody"}), "'nobody'"),
         (changed(*OURS, value={"same_as": "relu"}), "'relu'"),
         (changed(*OURS, value={"same_as": "mm"}), "'mm'"),
@@ -172,7 +172,7 @@ def test_links_and_pipes_are_not_followed_out_of_the_folder(tmp_path):
     refused(open_dump, path, match="leads out of it")
     file.unlink()
     file.symlink_to(file)
-    refused(open_dump, path, match="expected")
+    refused(open_dump, path, match="cannot resolve")
     file.unlink()
     os.mkfifo(file)
     refused(open_dump, path, match="a regular file")
@@ -185,7 +185,7 @@ def test_metadata_of_absurd_size_is_refused_before_it_is_read(tmp_path, monkeypa
     path = write(tmp_path, sound())
     os.truncate(path / "metadata.json", 1 << 40)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    refused(open_dump, path, match="at most")
+    refused(open_dump, path, match="more than the limit of")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 

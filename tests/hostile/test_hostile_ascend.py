@@ -171,8 +171,8 @@ def test_pipes_are_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / f"Add.bad.1.2.{TIME}")
     os.mkfifo(tmp_path / f"bad.0.{TIME}.npy")
     os.mkfifo(tmp_path / "mapping.csv")
-    assert "a regular file" in damage(DeviceFolder().open(tmp_path))
-    assert "a regular file" in damage(GoldenFolder().open(tmp_path))
+    assert "not a regular file" in damage(DeviceFolder().open(tmp_path))
+    assert "not a regular file" in damage(GoldenFolder().open(tmp_path))
     assert not DeviceFolder().sniff(tmp_path)
     assert not GoldenFolder().sniff(tmp_path)
 

@@ -98,30 +98,30 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     """Polars aborts on few tables, and on others in the next version; so the process that decodes
     aborts here whatever it is given."""
     abort = "import os, sys; sys.stdin.readline(); os.abort()"
-    prober = table_probe._Prober()
+    prober = table_probe._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", abort], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    monkeypatch.setattr(table_probe, "_running", prober)
-    monkeypatch.setattr(table_probe, "_decodable", set())
+    monkeypatch.setattr(table_probe, "_current_process", prober)
+    monkeypatch.setattr(table_probe, "_decodable_digests", set())
     [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
-    damage = "syncpoints.parquet damaged: decoding it ended the process (SIGABRT)"
+    damage = "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
     assert damage in listed.problem.problem
     # The next table gets a process of its own.
     assert OpenComparison(older).table.size == 11
 
 
 def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):
-    prober = table_probe._Prober()
+    prober = table_probe._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    monkeypatch.setattr(table_probe, "_running", prober)
-    monkeypatch.setattr(table_probe, "_decodable", set())
+    monkeypatch.setattr(table_probe, "_current_process", prober)
+    monkeypatch.setattr(table_probe, "_decodable_digests", set())
     monkeypatch.setattr(table_probe, "_MAX_SECONDS", 0.1)
     with pytest.raises(FormatError, match="could not be decoded within"):
         sp.open_comparison(older)
@@ -134,7 +134,7 @@ def test_a_table_that_is_none_is_one_line_and_exit_code_2(older):
     data[-8:-4] = (2**31 - 1).to_bytes(4, "little")  # the footer begins in front of the file
     for broken in (bytes(data), bytes(data[:-4]), b"PAR1" * 2, b""):
         table.write_bytes(broken)
-        with pytest.raises(FormatError, match=r"syncpoints.parquet damaged: ") as caught:
+        with pytest.raises(FormatError, match=r"syncpoints.parquet is damaged: ") as caught:
             sp.open_comparison(older)
         assert "\n" not in str(caught.value)
     done = CliRunner().invoke(app, ["report", str(older)])
@@ -155,7 +155,7 @@ def test_a_document_whose_seal_was_cut_off_is_damage(current):
     body = json.loads(file.read_text())
     del body["checksum"]
     file.write_text(json.dumps(body, indent=1))
-    with pytest.raises(FormatError, match=r"comparison.json damaged: its checksum is missing"):
+    with pytest.raises(FormatError, match=r"comparison.json is damaged: its checksum is missing"):
         sp.open_comparison(current)
 
 

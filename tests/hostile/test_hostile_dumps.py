@@ -179,7 +179,7 @@ def test_damaged_deflated_bytes_are_told_when_values_are_asked_for(tmp_path):
                method=zipfile.ZIP_DEFLATED)  # fmt: skip
     patch(path, 20_000, b"\0\xff" * 20)
     run = NpzFile().open(path)
-    refused(run.values, run.tensors[0], match="the recorded bytes of x")
+    refused(run.values, run.tensors[0], match="the bytes of x in .* do not match their checksum")
 
 
 def test_a_member_that_deflates_on_and_on_yields_no_more_than_it_claimed(tmp_path):
@@ -188,7 +188,7 @@ def test_a_member_that_deflates_on_and_on_yields_no_more_than_it_claimed(tmp_pat
     path = npz(tmp_path / "a.npz", ("x.npy", honest + bytes(10**7)), method=zipfile.ZIP_DEFLATED)
     patch(path, directory_entry(path) + 24, struct.pack("<I", len(honest)))
     run = NpzFile().open(path)
-    refused(run.values, run.tensors[0], match="the recorded bytes of x")
+    refused(run.values, run.tensors[0], match="the bytes of x in .* do not match their checksum")
 
 
 def test_zips_that_are_damaged_or_hold_something_else_are_format_errors(tmp_path):

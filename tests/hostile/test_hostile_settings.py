@@ -188,9 +188,9 @@ def short(monkeypatch):
 
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
 def test_an_expression_that_would_not_end(short, pattern):
-    with pytest.raises(InputError, match=r"decided in 0\.05 seconds"):
+    with pytest.raises(InputError, match=r"takes more than 0\.05 seconds"):
         Pattern(pattern, "x").fullmatch("a" * 60)
-    with pytest.raises(InputError, match=r"decided in 0\.05 seconds"):
+    with pytest.raises(InputError, match=r"takes more than 0\.05 seconds"):
         Pattern(pattern, "x").search("a" * 60)
 
 

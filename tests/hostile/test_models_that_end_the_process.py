@@ -78,13 +78,13 @@ def the_line(done):
 def test_a_comparison_with_a_model_that_ends_python_is_no_pass(folder):
     words = ("compare", "net.py:system_exit", "net.py:reference", "--inputs", "net.py:inputs")
     line = the_line(syncpoint(folder, *words))
-    assert "SystemExit(0) raised at" in line and "net.py" in line
+    assert "the model raised SystemExit(0) at" in line and "net.py" in line
 
 
 def test_a_comparison_with_a_model_that_ends_the_process_is_no_pass(folder):
     words = ("compare", "net.py:os_exit", "net.py:reference", "--inputs", "net.py:inputs")
     line = the_line(syncpoint(folder, *words, "-o", "ended.cmp", "--json", "out.json"))
-    assert "exit code 0 before its work was done while capturing net.py:os_exit" in line
+    assert "exit code 0 before it had finished while capturing net.py:os_exit" in line
     assert not (folder / "out.json").exists()
     assert not [path for path in folder.glob("syncpoint-*") if path.is_dir()]
     assert sp.open_run(folder / "ended.cmp" / "reference.run").info.complete
@@ -109,11 +109,11 @@ def test_a_model_that_hangs_is_ended_by_the_time_limit(folder):
 def test_the_python_api_raises_a_capture_error(folder, how):
     # Other tests have modules of this name.
     net = SourceFileLoader("ends_net", str(folder / "net.py")).load_module()
-    with pytest.raises(CaptureError, match="the model to run to its end"):
+    with pytest.raises(CaptureError, match="before it ran to its end"):
         sp.capture(net.Net(how), net.inputs())
-    with pytest.raises(CaptureError, match="the model to run to its end"):
+    with pytest.raises(CaptureError, match="before it ran to its end"):
         sp.compare(net.Net(how), net.Net(), inputs=net.inputs())
-    with pytest.raises(CaptureError, match="the model to run to its end"):
+    with pytest.raises(CaptureError, match="before it ran to its end"):
         sp.capture(net.Net(), f"{folder / 'net.py'}:bad_inputs")
 
 

@@ -41,6 +41,6 @@ def test_missing_extra_names_the_command_that_installs_it():
 
 
 def test_a_missing_shape_has_its_example_also_where_the_name_has_spaces():
-    error = errors.NoShape("a shape for each input", "none for my input", "my input=1,3")
-    assert error.example == "my input=1,3" and error.cure == "give --shape my input=1,3"
+    error = errors.NoShape("no shape for my input", "my input=1,3")
+    assert error.example == "my input=1,3" and error.cure == "add --shape my input=1,3"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -104,10 +104,10 @@ def test_a_bad_plugin_is_named_in_one_line_and_left_out(seam_of, bad, reason):
     with pytest.warns(SyncpointWarning) as heard:
         assert [thing.work() for thing in seam.plugins()] == [1]
     (line,) = [str(warning.message) for warning in heard]
-    assert line.startswith(f"the thing bad of other is left out: {reason}")
+    assert line.startswith(f"the thing bad of other is skipped: {reason}")
     assert "\n" not in line
     assert [str(bad) for bad in seam.bad_plugins()] == [line]
-    with pytest.raises(InputError, match="the thing bad of other to be usable"):
+    with pytest.raises(InputError, match="the thing bad of other cannot be used"):
         seam.load("bad")
     assert seam.load("built-in").work() == 0
 
@@ -123,21 +123,21 @@ def test_a_bad_plugin_is_named_once(seam_of):
 
 def test_of_two_plugins_of_one_name_neither_is_used(seam_of):
     seam = seam_of(entry("good", "Good", "one"), entry("good", "Good", "two"))
-    with pytest.warns(SyncpointWarning, match="good of one and two is left out: 2 entry points"):
+    with pytest.warns(SyncpointWarning, match="good of one and two is skipped: 2 entry points"):
         assert seam.plugins() == ()
     assert seam.names() == ("built-in",)
 
 
 def test_a_built_in_name_wins(seam_of):
     seam = seam_of(entry("built-in", "Good"))
-    with pytest.warns(SyncpointWarning, match="a built-in one has this name"):
+    with pytest.warns(SyncpointWarning, match="a built-in thing has this name"):
         assert seam.plugins() == ()
     assert isinstance(seam.load("built-in"), BuiltIn)
 
 
 def test_an_entry_point_of_this_package_wins(seam_of):
     seam = seam_of(entry("good", "Absent"), entry("good", "Good", "syncpoint"))
-    with pytest.warns(SyncpointWarning, match="good of other is left out: a built-in one"):
+    with pytest.warns(SyncpointWarning, match="good of other is skipped: a built-in thing"):
         assert [thing.work() for thing in seam.plugins()] == [1]
 
 
@@ -150,7 +150,7 @@ def test_plugins_come_in_the_order_of_their_names(seam_of):
 
 def test_what_raises_while_it_is_used_is_passed_over_unless_it_is_ours(seam_of):
     seam = seam_of(entry("good", "Good"), entry("own", "Good", "syncpoint"))
-    with pytest.warns(SyncpointWarning, match="good of other raised ValueError: x; it is passed"):
+    with pytest.warns(SyncpointWarning, match="good of other raised ValueError: x; it is skipped"):
         seam.report_failure("good", ValueError("x"))
     for name in ("built-in", "own"):
         with pytest.raises(ValueError, match="x"):

@@ -1,1 +1,1 @@
-"""Careful access to files: read without trust, locked, checked, written whole or not at all."""
+"""Careful access to files: untrusted reads, locks, checksums, atomic writes."""

@@ -1,9 +1,8 @@
-"""Files and folders under a temporary name, beside the path that they become once they are whole.
+"""Write files and folders atomically: under a temporary name first, then renamed when complete.
 
-A partial is called `.NAME.PID-RANDOM.partial`, so no two writers share one. Its writer holds a
-lock on it for as long as that process lives. A partial that nobody holds was left by a process
-that was killed, and the next process that writes the same path removes it. On file systems without
-locks nothing is removed.
+A partial is called `.NAME.PID-RANDOM.partial`, so no two writers share one. Its writer locks it for
+as long as that process lives. A partial without a lock was left by a process that was killed; the
+next process that writes the same path removes it. On file systems without locks nothing is removed.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ from pathlib import Path
 SUFFIX = ".partial"
 _NAME = re.compile(r"\.(?P<final>.+)\.[0-9]+-[0-9a-f]{8}\.partial", re.DOTALL)
 _MAX_NAME_BYTES = 200
-"""Longest name that a partial repeats whole; file systems allow 255 bytes with what is added."""
+"""Longest name that a partial's name repeats whole; file systems allow 255 bytes in total."""
 _SYNC_THREADS = 16
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EISDIR)
-"""What a system answers that cannot sync a folder, or may not read it."""
+"""Error codes of systems that cannot sync a folder, or may not read it."""
 
 Rename = Callable[[int, bytes, int, bytes, int], int]
 
 
 def final_name_of(name: str) -> str:
-    """The name that a partial's name stands for; "" if it is not the name of a partial."""
+    """The final name of a partial; "" if `name` is not the name of a partial."""
     match = _NAME.fullmatch(name)
     return match["final"] if match else ""
 
 
 class Partial:
-    """A new, empty file or folder beside `final`: published under that name or discarded."""
+    """A new, empty file or folder next to `final`: published under that name or discarded."""
 
     def __init__(self, final: Path, *, folder: bool = False) -> None:
-        """A file gets the permissions of the file that it replaces, or those of any new file."""
+        """A file gets the permissions of the file that it replaces, or the default ones."""
         self.final = final
         self._folder = folder
-        _remove_leftovers(final)
+        _remove_abandoned_partials(final)
         while True:
             self.path = final.with_name(_partial_name(final.name))
             try:
                 self._handle = _create(self.path, folder)
             except FileExistsError:
                 continue
-            if self._handle >= 0 and _hold(self._handle, self.path):
+            if self._handle >= 0 and _lock_partial(self._handle, self.path):
                 break
-            # Another writer took it for a leftover before it was locked.
+            # Another writer took it for an abandoned one before it was locked, and removed it.
             if self._handle >= 0:
                 os.close(self._handle)
         if not folder:
@@ -66,11 +65,11 @@ class Partial:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.discard()  # does nothing once it is published
+        self.discard()  # does nothing if it is published
 
     def publish(self, *, new: bool = False) -> None:
-        """Bring everything to the disk, then rename; with `new`, FileExistsError if the name is
-        taken. If anything fails, what was at `final` stays and the partial is discarded."""
+        """Sync everything to the disk, then rename; with `new`, FileExistsError if `final` exists.
+        If anything fails, an older `final` stays and the partial is discarded."""
         try:
             self._sync()
             if new:
@@ -81,35 +80,35 @@ class Partial:
         except BaseException:
             self.discard()
             raise
-        sync_names(self.final.parent)
+        sync_folder(self.final.parent)
 
     def publish_after(self, other: Partial) -> None:
-        """Publish two files of one folder that belong together, `other` first. What was at
-        `final` goes before, so that old and new never stand together: whoever finds nothing
-        there knows that the two are not whole."""
+        """Publish two files of one folder that belong together, `other` first. An older `final` is
+        removed before, so that an old and a new file never stand together: without a file at
+        `final` the pair is not complete."""
         try:
             other._sync()
             self._sync()
-            # From here on nothing needs room on the disk.
+            # From here on nothing needs disk space.
             self.final.unlink(missing_ok=True)
             with suppress(OSError):
-                sync_names(self.final.parent)
+                sync_folder(self.final.parent)
             other._rename()
             self._rename()
         except BaseException:
             other.discard()
             self.discard()
             raise
-        sync_names(self.final.parent)
+        sync_folder(self.final.parent)
 
     def publish_files(self) -> None:
-        """Move the files of a partial folder beside it, the one called as `final` last."""
+        """Move the files of a partial folder next to it, the one named like `final` last."""
         self._sync()
         others = sorted(p.name for p in self.path.iterdir() if p.name != self.final.name)
         for name in (*others, self.final.name):
             (self.path / name).replace(self.final.with_name(name))
         self.discard()
-        sync_names(self.final.parent)
+        sync_folder(self.final.parent)
 
     def discard(self) -> None:
         """Remove it, unless it was published or discarded already."""
@@ -124,7 +123,7 @@ class Partial:
 
     def _sync(self) -> None:
         if self._folder:
-            _sync_below(self.path)
+            _sync_tree(self.path)
         os.fsync(self._handle)
 
     def _rename(self) -> None:
@@ -136,8 +135,8 @@ class Partial:
         os.close(handle)
 
 
-def sync_names(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can do that."""
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, if the system supports that."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -151,8 +150,8 @@ def sync_names(folder: Path) -> None:
         os.close(handle)
 
 
-def _sync_below(folder: Path) -> None:
-    """Sync all files, many at a time: a file system writes one journal entry for all that wait."""
+def _sync_tree(folder: Path) -> None:
+    """Sync all files, many in parallel: the file system then writes one journal entry for them."""
     folders, files = [], []
     for parent, _, names in os.walk(folder):
         folders.append(Path(parent))
@@ -160,7 +159,7 @@ def _sync_below(folder: Path) -> None:
     with ThreadPoolExecutor(_SYNC_THREADS) as pool:
         list(pool.map(sync, files))
     for path in folders:
-        sync_names(path)
+        sync_folder(path)
 
 
 def sync(path: Path) -> None:
@@ -172,8 +171,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _prefix(name: str) -> str:
-    """What the partials of a file called `name` begin with, after the dot."""
+def _partial_prefix(name: str) -> str:
+    """The beginning of the names of all partials of `name`, after the dot."""
     data = os.fsencode(name)
     if len(data) <= _MAX_NAME_BYTES:
         return name
@@ -185,11 +184,11 @@ def _prefix(name: str) -> str:
 
 
 def _partial_name(name: str) -> str:
-    return f".{_prefix(name)}.{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    return f".{_partial_prefix(name)}.{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
 
 
 def _create(path: Path, folder: bool) -> int:
-    """A descriptor of a new file or folder; -1 if the folder is gone before it could be opened."""
+    """Create a file or folder and return its descriptor; -1 if a folder was removed meanwhile."""
     if not folder:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return os.open(path, flags, 0o666)
@@ -201,7 +200,7 @@ def _create(path: Path, folder: bool) -> int:
 
 
 def _copy_permissions(final: Path, handle: int) -> None:
-    """Give a file the owner and mode of the regular file that it is to replace."""
+    """Give a file the owner and mode of the regular file that it will replace."""
     try:
         old = final.lstat()
     except OSError:
@@ -215,13 +214,13 @@ def _copy_permissions(final: Path, handle: int) -> None:
         os.fchmod(handle, stat.S_IMODE(old.st_mode))
 
 
-def _hold(handle: int, path: Path) -> bool:
-    """Lock a new partial; False if it was removed meanwhile."""
-    return _lock(handle) is not False and _is_same(handle, path)
+def _lock_partial(handle: int, path: Path) -> bool:
+    """Lock a new partial; False if another process removed it."""
+    return _lock(handle) is not False and _is_same_file(handle, path)
 
 
 def _lock(handle: int) -> bool | None:
-    """Whether this process holds the lock now; None where there are no locks."""
+    """Try to lock; True if this process holds the lock now, None if locks are not supported."""
     try:
         import fcntl
     except ImportError:
@@ -235,36 +234,36 @@ def _lock(handle: int) -> bool | None:
     return True
 
 
-def _is_same(handle: int, path: Path) -> bool:
+def _is_same_file(handle: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:
         return False
 
 
-_leftovers: dict[tuple[int, str], dict[str, list[str]]] = {}
-"""Names of partials that were in a folder when this process first wrote to it, by what they stand
-for. Folders are listed once: some writers write thousands of files into one."""
+_abandoned_partials: dict[tuple[int, str], dict[str, list[str]]] = {}
+"""Names of the partials that were in a folder when this process first wrote to it, by final name.
+Each folder is listed only once: some writers write thousands of files into one."""
 
 
-def _remove_leftovers(final: Path) -> None:
-    """Remove what killed writers of `final` left behind; what a living one holds stays."""
+def _remove_abandoned_partials(final: Path) -> None:
+    """Remove the partials that killed writers of `final` left; those of running writers stay."""
     folder = str(final.parent.absolute())
     key = (os.getpid(), folder)
-    if key not in _leftovers:
-        found: dict[str, list[str]] = {}
+    if key not in _abandoned_partials:
+        partials: dict[str, list[str]] = {}
         with suppress(OSError):
             for name in (entry.name for entry in os.scandir(folder)):
-                stands_for = final_name_of(name)
-                if stands_for:
-                    found.setdefault(stands_for, []).append(name)
-        _leftovers[key] = found
-    for name in _leftovers[key].pop(_prefix(final.name), ()):
+                final_name = final_name_of(name)
+                if final_name:
+                    partials.setdefault(final_name, []).append(name)
+        _abandoned_partials[key] = partials
+    for name in _abandoned_partials[key].pop(_partial_prefix(final.name), ()):
         remove_abandoned(Path(folder, name))
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove a partial that no living process holds."""
+    """Remove a partial that no running process has locked."""
     try:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -274,7 +273,7 @@ def remove_abandoned(path: Path) -> None:
         return
     try:
         kind = os.fstat(handle).st_mode
-        if _lock(handle) and _is_same(handle, path):
+        if _lock(handle) and _is_same_file(handle, path):
             if stat.S_ISDIR(kind):
                 shutil.rmtree(path, ignore_errors=True)
             elif stat.S_ISREG(kind):
@@ -285,7 +284,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _rename_new(source: Path, final: Path) -> None:
-    """Rename in one step unless the name is taken; two steps where the system has no such call."""
+    """Rename unless `final` exists: in one step, or in two if the system has no such call."""
     call = _renameat2()
     if call is not None:
         ctypes.set_errno(0)
@@ -319,17 +318,17 @@ def _renameat2() -> Rename | None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file appears with all of `data` or, if anything fails, stays as it was."""
+    """Write a file whole; if anything fails, an older file stays unchanged."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 class replacing:  # noqa: N801  # reads as a verb where it is used: with replacing(path) as ...
-    """Gives a temporary path; on success syncs it and renames it to `path`.
+    """Yield a temporary path; on success sync it and rename it to `path`.
 
-    For files in folders of our own: a link at `path` is replaced, never followed. Where another
-    writer of the same path is at work, each writes its own file, and the last one stays; with
-    `new` the first one stays, and the others get a FileExistsError.
+    For files in folders that this package owns: a link at `path` is replaced, never followed. If
+    several writers write the same path, each writes its own file, and the last one wins; with `new`
+    the first one wins, and the others get a FileExistsError.
     """
 
     def __init__(self, path: Path, *, new: bool = False) -> None:

@@ -18,13 +18,13 @@ from syncpoint.files.untrusted_files import open_regular
 Bytes = NDArray[np.uint8]
 
 _SMALL = 16 * 1024
-"""Below this a read is cheaper than a mapping and its page faults."""
+"""Up to this size reading is cheaper than mapping with its page faults."""
 
 
 def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
-    """Bytes of a file, read-only, mapped just for this array and freed with it.
+    """Map a byte range of a file read-only; the mapping is freed with the array.
 
-    Raises FormatError where the file is missing or shorter than asked.
+    Raises FormatError if the file is missing or too short.
     """
     try:
         handle = open_regular(path)
@@ -32,28 +32,31 @@ def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
         cure = ""
         if isinstance(error, FileNotFoundError):
             cure = "the recording is damaged; restore the file, or record it again"
-        raise FormatError(f"the file {path}", describe_error(error), cure) from error
+        raise FormatError(f"cannot read {path}: {describe_error(error)}", cure=cure) from error
     try:
         size = os.fstat(handle).st_size
         if offset < 0 or nbytes < 0 or offset + nbytes > size:
             raise FormatError(
-                f"{nbytes} bytes at offset {offset} of {path}",
-                f"a file of {size} bytes",
-                "it is damaged (truncated), or its index is wrong; record it again",
+                f"cannot read {nbytes} bytes at offset {offset} of {path}: "
+                f"the file has only {size:,} bytes",
+                cure="it is damaged (truncated), or its index is wrong; record it again",
             )
         if nbytes == 0:
             return _frozen(np.empty(0, np.uint8))
         if nbytes <= _SMALL:
             data = os.pread(handle, nbytes, offset)
             if len(data) != nbytes:
-                raise FormatError(f"{nbytes} bytes at offset {offset} of {path}", f"{len(data)}")
+                raise FormatError(
+                    f"cannot read {nbytes} bytes at offset {offset} of {path}: "
+                    f"only {len(data):,} could be read"
+                )
             return np.frombuffer(data, np.uint8)
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
         length = offset - start + nbytes
         mapped = mmap.mmap(handle, length, access=mmap.ACCESS_READ, offset=start)
         return np.frombuffer(mapped, np.uint8, count=nbytes, offset=offset - start)
     except OSError as error:
-        raise FormatError(f"{nbytes} readable bytes in {path}", describe_error(error)) from error
+        raise FormatError(f"cannot read {path}: {describe_error(error)}") from error
     finally:
         os.close(handle)
 
@@ -64,19 +67,19 @@ def _frozen(array: Bytes) -> Bytes:
 
 
 def write_all(handle: int, data: bytes | bytearray | memoryview | Bytes, offset: int) -> None:
-    """Write every byte at `offset`; the kernel may take a large write in pieces."""
-    left = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
-    while left:
-        done = os.pwrite(handle, left, offset)
-        left = left[done:]
-        offset += done
+    """Write all bytes at `offset`; the kernel may split a large write."""
+    remaining = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
+    while remaining:
+        written = os.pwrite(handle, remaining, offset)
+        remaining = remaining[written:]
+        offset += written
 
 
 def start_writing_back(handle: int, offset: int, nbytes: int) -> None:
-    """Have the kernel begin to bring these bytes to the disk, without waiting for it.
+    """Ask the kernel to start writing these bytes to the disk, without waiting for it.
 
-    Left to itself it would begin when the file is synced at its end, while the one who records
-    waits. Where the system has no such call, that is how it stays.
+    Otherwise it may start only when the file is synced at its end, while the recorder waits. On
+    systems without this call nothing happens here.
     """
     call = _sync_file_range()
     if call is not None:
@@ -93,5 +96,5 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     except (OSError, AttributeError):
         return None
     call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    found: Callable[[int, int, int, int], int] = call
-    return found
+    sync_file_range: Callable[[int, int, int, int], int] = call
+    return sync_file_range

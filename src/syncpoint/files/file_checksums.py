@@ -16,18 +16,18 @@ KIND = "xxh3-128"
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a document says of a file beside it."""
+    """Size and checksum of a file, as a document beside it records them."""
 
     size: int
     checksum: str
-    """Kind and hexadecimal digits, such as `xxh3-128:0123...`."""
+    """Kind and hexadecimal digits: `xxh3-128:0123...`."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the `files` of a document."""
+        """The entry for the key `files` of a document."""
         return {"bytes": self.size, "checksum": self.checksum}
 
     def verify(self, data: bytes, path: Path, cure: str) -> None:
-        """A FormatError unless `data`, read from `path`, are the bytes that were recorded."""
+        """Raise FormatError unless `data`, read from `path`, are the recorded bytes."""
         if len(data) != self.size:
             raise DamagedFileError(path, f"{len(data):,} bytes instead of {self.size:,}", cure)
         if checksum_of(data) != self.checksum:
@@ -35,26 +35,26 @@ class FileRecord:
 
 
 class DamagedFileError(FormatError):
-    """A file of ours is not what was written."""
+    """A file that this package wrote has other content now."""
 
     def __init__(self, path: Path, detail: str, cure: str) -> None:
-        super().__init__(f"{path.parent} as it was written", f"{path.name} damaged: {detail}", cure)
+        super().__init__(f"{path} is damaged: {detail}", cure=cure)
         self.name = path.name
         self.damage = detail
-        """What is wrong with it."""
+        """What is wrong with the file."""
         self.args = (path, detail, cure)
 
 
 def checksum_of(data: bytes) -> str:
-    """Kind and digits of the checksum of these bytes."""
+    """Compute the checksum of these bytes: kind and digits."""
     return f"{KIND}:{xxhash.xxh3_128_hexdigest(data)}"
 
 
 def record_of(data: bytes) -> FileRecord:
-    """What a document is to say of a file with these bytes."""
+    """Build the record of a file with these bytes."""
     return FileRecord(len(data), checksum_of(data))
 
 
 def files_to_json(files: Mapping[str, FileRecord]) -> dict[str, Any]:
-    """The `files` of a document."""
+    """The value of the key `files` of a document."""
     return {name: record.to_json() for name, record in files.items()}

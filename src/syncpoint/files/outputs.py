@@ -1,7 +1,7 @@
-"""What the user asked for, written whole or not at all: reports and converted files.
+"""Write what the user asked for, whole or not at all: reports and converted files.
 
-Every path here was named by the user. A report goes where a link leads, to `/dev/stdout` and to
-pipes as well, and what cannot be written is one sentence: a WriteError.
+The user named every path here. A link is followed, `/dev/stdout` and pipes work, and a path that
+cannot be written is a WriteError.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from syncpoint.supervision.scratch_folder import scratch_folder
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path; at the end of the block its content appears at `path`, whole.
+    """Yield a temporary path; at the end of the block its content appears at `path`, whole.
 
-    An older file stays as it was until then. A link is followed, so that it goes on leading to
-    the newest report. A pipe or a device gets the content in one go.
+    An older file stays unchanged until then. A link is followed, so that it keeps pointing to the
+    newest report. A pipe or a device gets the content in one go.
     """
     with write_errors(path):
         if _is_stream(path):
@@ -43,7 +43,7 @@ def output_file(path: Path) -> Iterator[Path]:
 
 
 def write_output(path: Path, text: str) -> Path:
-    """Write a report: all of `text`, or nothing and a WriteError."""
+    """Write a report: either all of `text`, or nothing and a WriteError."""
     with output_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
     return path
@@ -51,9 +51,9 @@ def write_output(path: Path, text: str) -> Path:
 
 @contextmanager
 def output_folder(path: Path) -> Iterator[Path]:
-    """Give a new, empty folder; at the end of the block it appears at `path` with all its files.
+    """Yield a new, empty folder; at the end of the block it appears at `path` with all its files.
 
-    Something at `path`, before or after the block, is a WriteError.
+    If `path` exists, before or after the block, WriteError is raised.
     """
     with write_errors(path), partial_folder(path) as partial:
         try:
@@ -61,22 +61,22 @@ def output_folder(path: Path) -> Iterator[Path]:
         except WriteError as error:
             if str(partial.path) not in error.path:
                 raise
-            named = error.path.replace(str(partial.path), str(path))
-            raise WriteError(named, error.reason, error.cure) from error
+            final_name = error.path.replace(str(partial.path), str(path))
+            raise WriteError(final_name, error.reason, error.cure) from error
         partial.publish(new=True)
 
 
 @contextmanager
 def output_files(path: Path) -> Iterator[Path]:
-    """Give an empty folder for a file called `path.name` and for those that it refers to; at the
-    end of the block they appear beside each other, whole, the others before the one at `path`."""
+    """Yield an empty folder for a file called `path.name` and the files that it refers to. At the
+    end of the block they appear next to each other, whole; the one at `path` comes last."""
     with write_errors(path), Partial(path, folder=True) as partial:
         yield partial.path
         partial.publish_files()
 
 
 def partial_folder(path: Path) -> Partial:
-    """A new folder that will be `path`; FileExistsError if something has that name."""
+    """Create a partial folder that will become `path`; FileExistsError if `path` exists."""
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def partial_folder(path: Path) -> Partial:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether `path` is a pipe, a device, or what standard output or error go to."""
+    """Whether `path` is a pipe, a device, or the file of standard output or error."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def _copy_to_stream(source: Path, path: Path) -> None:
             with path.open("wb") as stream:
                 shutil.copyfileobj(content, stream)
             return
-        # Opened by its name, a file that output is redirected to would be cut and written over.
+        # Opening a file that output is redirected to by its name would truncate it.
         for standard in (sys.stdout, sys.stderr):
             if standard is not None:
                 standard.flush()

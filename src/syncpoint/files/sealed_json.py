@@ -1,9 +1,9 @@
-"""Checksums of whole files: a JSON document that carries its own, and those of the files beside it.
+"""Sealed JSON: a document with its own checksum and the checksums of the files next to it.
 
 The last key of a sealed document is `checksum`. It covers all bytes before it, so the document is
 verified as bytes before a JSON parser sees it, and can still be replaced in one rename. Under
-`files` it lists size and checksum of the files that belong to it. Checksums detect accidents:
-whoever changes a file on purpose can write the checksum that fits. See docs/formats.md.
+`files` it lists size and checksum of the files that belong to it. Checksums detect accidents, not
+attacks: whoever changes a file on purpose can also write a matching checksum. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from syncpoint.files.untrusted_json import parse_json
 FIRST_SEALED_SCHEMA = 2
 """Runs and comparisons of this schema and later have checksums; those before have none."""
 UNVERIFIED = "it was written before files had checksums"
-"""Why a file of an older schema cannot be verified."""
+"""The reason why a file of an older schema cannot be verified."""
 
 _SEAL = re.compile(rb',\n "checksum": "xxh3-128:([0-9a-f]{32})"\n\}\n\Z')
 _SEAL_BYTES = 100
-"""More than the seal is long, so that only the end of a document is searched for it."""
+"""At least the length of the seal: only the end of a document is searched for it."""
 _MAX_DOCUMENT = 1 << 30
 
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON document as it was read."""
+    """A JSON document that was read from a file."""
 
     body: dict[str, Any]
     """Without its own checksum."""
     schema: int
     is_verified: bool
-    """False only where its schema knows no checksums."""
+    """False only if its schema has no checksums."""
     files: Mapping[str, FileRecord]
     """The files that belong to it, by their path below its folder."""
 
 
 def seal_json(text: str) -> bytes:
-    """A JSON object with its checksum as its last key."""
+    """Add its checksum to a JSON object, as the last key."""
     body = text.encode("utf-8", "surrogatepass").rstrip()
     if not body.endswith(b"}") or body == b"{}":
         raise ValueError("only a JSON object with at least one key can be sealed")
@@ -55,7 +55,7 @@ def seal_json(text: str) -> bytes:
 
 
 def unseal_json(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
-    """A document without its checksum, and whether it had one; one that does not fit is a
+    """Return a document without its checksum, and whether it had one; a wrong checksum is a
     FormatError."""
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
     if seal is None:
@@ -69,12 +69,12 @@ def unseal_json(data: bytes, path: Path, cure: str) -> tuple[bytes, bool]:
 def read_document(
     path: Path, newest: int, cure: str, format_name: str = "", before: bytes = b""
 ) -> Document:
-    """A document of our own, verified where its schema knows checksums.
+    """Read a document that this package wrote, and verify it if its schema has checksums.
 
-    `newest` is the newest schema that this version reads, `format_name` what the key `format` must
-    say where there is one. `cure` says what to do about damage. With `before`, the bytes at which a
-    key begins, all of it is verified but only the keys in front of that one are parsed. A file
-    that is there and may not be read is an OSError.
+    `newest` is the newest schema that this version reads; `format_name`, if there is one, is the
+    expected value of the key `format`. `cure` says what to do about damage. With `before`, the
+    bytes at which a key begins, the whole document is verified but only the keys in front of that
+    one are parsed. A file that exists but cannot be read is an OSError.
     """
     try:
         data = read_whole(path, _MAX_DOCUMENT)
@@ -82,19 +82,20 @@ def read_document(
         raise DamagedFileError(path, "it is missing", cure) from error
     data, is_sealed = unseal_json(data, path, cure)
     try:
-        body = parse_json(_head(data, before) if before else data, str(path))
+        body = parse_json(_cut_before(data, before) if before else data, "it")
     except FormatError as error:
-        raise DamagedFileError(path, error.found, cure) from error
+        raise DamagedFileError(path, error.problem, cure) from error
     if not isinstance(body, dict):
         raise DamagedFileError(path, f"it holds a {type(body).__name__}, not an object", cure)
     if format_name and body.get("format") != format_name:
-        raise FormatError(f'"format": "{format_name}" in {path}', "another document")
+        raise FormatError(f'{path} has no key "format" with the value "{format_name}"')
     schema = body.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise DamagedFileError(path, f"its schema is {str(schema)[:40]!r}", cure)
     if schema > newest:
         raise FormatError(
-            f"schema {newest} or older in {path}", f"schema {schema}", "use a newer syncpoint"
+            f"{path} has schema {schema}; this version reads schema {newest} or older",
+            cure="use a newer syncpoint",
         )
     if schema >= FIRST_SEALED_SCHEMA and not is_sealed:
         raise DamagedFileError(path, "its checksum is missing", cure)
@@ -102,8 +103,8 @@ def read_document(
     return Document(body, schema, is_sealed, files)
 
 
-def _head(data: bytes, before: bytes) -> bytes:
-    """The object with the keys in front of `before`; all of them where that is not there."""
+def _cut_before(data: bytes, before: bytes) -> bytes:
+    """Cut an object off at the key `before`; return it whole if it has no such key."""
     head, mark, _ = data.partition(before)
     return head.rstrip().rstrip(b",") + b"}" if mark else data
 

@@ -14,33 +14,35 @@ from syncpoint.errors import FormatError, InputError, describe_error
 
 
 def path_inside(root: Path, name: str) -> Path:
-    """The file `name` below `root`; a name or link that leads out of it is a FormatError."""
+    """Return the path of `name` below `root`; raise FormatError if it leads out of `root`."""
     path = root / name
-    if _without_links(str(root), name):
+    if _is_free_of_links(str(root), name):
         return path
     try:
         leads_out = not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError) as error:  # a link in circles is a RuntimeError up to 3.12
-        raise FormatError(f"a file inside {root}", f"{name}: {describe_error(error)}") from error
+        raise FormatError(
+            f"cannot resolve {name} inside {root}: {describe_error(error)}"
+        ) from error
     if leads_out:
-        raise FormatError(f"a file inside {root}", f"{name}, which leads out of it")
+        raise FormatError(f"{name} leads out of its folder {root}")
     return path
 
 
-def _without_links(root: str, name: str) -> bool:
-    """Whether `name` goes straight down from `root`, by folders and files that are no links.
+def _is_free_of_links(root: str, name: str) -> bool:
+    """Whether `name` leads straight down from `root` through folders and files, no links.
 
-    Such a name cannot lead out, whatever `root` itself is, and asking each part takes a fifth of
-    the time of resolving both paths. Of every other name this says nothing.
+    Such a name cannot lead out, whatever `root` itself is, and checking each part takes a fifth of
+    the time of resolving both paths. False does not mean that the name leads out.
     """
     parts = name.split("/")
     if os.name != "posix" or name.startswith("/") or ".." in parts:
         return False
-    at = root
+    path = root
     for part in parts:
-        at = f"{at}/{part}"
+        path = f"{path}/{part}"
         try:
-            if stat.S_ISLNK(os.lstat(at).st_mode):
+            if stat.S_ISLNK(os.lstat(path).st_mode):
                 return False
         except (OSError, ValueError):
             return False
@@ -48,19 +50,19 @@ def _without_links(root: str, name: str) -> bool:
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor for reading; anything but a regular file is a FormatError.
+    """Open a file for reading and return its descriptor; not a regular file is a FormatError.
 
-    A named pipe would block the reader for ever, so it is opened without waiting and refused.
+    A named pipe would block the reader forever, so it is opened without blocking and refused.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise FormatError(f"a regular file at {path}", "something else")
+        raise FormatError(f"{path} is not a regular file")
     return handle
 
 
 def starts_with(path: Path, magic: bytes) -> bool:
-    """Whether a file that can be read begins with these bytes."""
+    """Whether the file can be read and begins with these bytes."""
     try:
         handle = open_regular(path)
     except (OSError, FormatError):
@@ -72,19 +74,21 @@ def starts_with(path: Path, magic: bytes) -> bool:
 
 
 def read_whole(path: Path, limit: int) -> bytes:
-    """All of a file that should be small; more than `limit` bytes is a FormatError."""
+    """Read a whole file; more than `limit` bytes is a FormatError."""
     handle = open_regular(path)
     with os.fdopen(handle, "rb") as file:
         size = os.fstat(handle).st_size
         if size > limit:
-            raise FormatError(f"at most {limit} bytes in {path}", f"{size}")
+            raise FormatError(f"{path} has {size:,} bytes, more than the limit of {limit:,}")
         return file.read(size)
 
 
 def require_folder(path: Path, what: str) -> Path:
-    """`path` if it is a folder that can be listed, else an InputError."""
+    """Return `path` if it is a folder that can be listed, else raise InputError."""
     try:
         next(os.scandir(path), None)
     except OSError as error:
-        raise InputError(what, f"{path}: {describe_error(error)}", "check the path") from error
+        raise InputError(
+            f"cannot open {what} at {path}: {describe_error(error)}", cure="check the path"
+        ) from error
     return path

@@ -9,20 +9,20 @@ from syncpoint.errors import FormatError, describe_error
 
 
 def parse_json(data: bytes | str, what: str) -> Any:
-    """Parse JSON from elsewhere; damage, a repeated key or deep nesting is a FormatError."""
+    """Parse JSON; invalid JSON, a repeated key or nesting that is too deep is a FormatError."""
     try:
         if isinstance(data, bytes):
             data = data.decode(json.detect_encoding(data), "surrogatepass")
         return _DECODER.decode(data)
-    except _Repeated as error:
-        raise FormatError(f"each key once in {what}", f"{error.key!r} twice") from error
+    except _RepeatedKeyError as error:
+        raise FormatError(f"{what} has the key {error.key!r} twice") from error
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"valid JSON in {what}", describe_error(error)) from error
+        raise FormatError(f"{what} is not valid JSON: {describe_error(error)}") from error
 
 
 def parse_foreign_json(data: bytes | str, what: str) -> Any:
-    """The same for files of other tools, whose names must be whole characters too: half of one,
-    as `\\ud800` alone, cannot be written into any table."""
+    """Parse JSON of other tools; a lone surrogate such as `\\ud800` is a FormatError too, since it
+    cannot be written into a table."""
     body = parse_json(data, what)
     try:
         text = data.decode(json.detect_encoding(data)) if isinstance(data, bytes) else data
@@ -31,26 +31,28 @@ def parse_foreign_json(data: bytes | str, what: str) -> Any:
         elif not text.isascii():
             text.encode()
     except UnicodeError as error:
-        raise FormatError(f"whole characters in {what}", describe_error(error)) from error
+        raise FormatError(
+            f"{what} has text that is not valid Unicode: {describe_error(error)}"
+        ) from error
     return body
 
 
-class _Repeated(Exception):
+class _RepeatedKeyError(Exception):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(key)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    body = dict(pairs)
+    if len(body) != len(pairs):
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
-                raise _Repeated(key)
-            seen.add(key)
-    return found
+            if key in keys:
+                raise _RepeatedKeyError(key)
+            keys.add(key)
+    return body
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""One for all, as making one costs more than most texts do."""
+_DECODER = json.JSONDecoder(object_pairs_hook=_build_object)
+"""One decoder for all calls: creating one costs more than decoding most texts."""

@@ -1,4 +1,4 @@
-"""One writer per run or comparison: a lock file that the kernel lets go of when its holder dies."""
+"""One writer per run or comparison: a lock file that the kernel releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from syncpoint.errors import InputError, Unsupported
 LOCK = "run.lock"
 _POLL_SECONDS = 0.01
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
-_held: set[tuple[int, int, str]] = set()
-"""Process, thread and folder of the locks that this process holds."""
+_locks_held: set[tuple[int, int, str]] = set()
+"""The locks that this process holds: process id, thread id and folder."""
 
 
 class AnotherWriter(InputError):
-    """Somebody else is writing the run or comparison."""
+    """Another process or thread is writing the run or comparison."""
 
     def __init__(self, folder: Path, cure: str = "wait for it, or choose another name") -> None:
-        super().__init__(f"no other writer of {folder}", "one at work", cure)
+        super().__init__(f"{folder} is locked: another process is writing it", cure=cure)
         self.folder = folder
         self.args = (folder, cure)
 
 
 class RunLock:
-    """Held from construction to `release`; a second holder is AnotherWriter."""
+    """Locks a folder from construction to `release`; if it is locked, AnotherWriter is raised."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
         while True:
-            # Not through a link: a folder from elsewhere must not have files made outside of it.
+            # Links are not followed: a hostile folder must not make us create files elsewhere.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             handle = os.open(self._path, flags, 0o666)
             try:
-                locked = _locked(handle)
+                locked = _try_lock(handle)
             except BaseException:
                 os.close(handle)
                 raise
             if not locked:
                 os.close(handle)
                 raise AnotherWriter(folder)
-            if _same_file(handle, self._path):
+            if _is_same_file(handle, self._path):
                 self._handle = handle
-                self._holder = _holder(folder)
-                _held.add(self._holder)
+                self._holder_of = _holder_of(folder)
+                _locks_held.add(self._holder_of)
                 return
-            # The former holder removed its file between our opening and our locking it.
+            # The previous holder removed its file after we opened it and before we locked it.
             os.close(handle)
 
     def release(self) -> None:
-        """Let others write; removing the file first keeps the folder free of it."""
-        _held.discard(self._holder)
+        """Unlock the folder. The file is removed first, so that the folder is left without it."""
+        _locks_held.discard(self._holder_of)
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
 
 
 @contextmanager
 def sole_writer(folder: Path, seconds: float = 10.0) -> Iterator[None]:
-    """Hold the lock of a folder for a short write, unless this thread holds it already.
+    """Lock a folder for a short write, unless this thread holds the lock already.
 
-    Another writer is waited for; after `seconds` it is an InputError.
+    Waits for another writer for up to `seconds`, then raises InputError.
     """
-    if _holder(folder) in _held:
+    if _holder_of(folder) in _locks_held:
         yield
         return
     lock = _wait_for_lock(folder, time.monotonic() + seconds)
@@ -78,7 +78,7 @@ def sole_writer(folder: Path, seconds: float = 10.0) -> Iterator[None]:
 
 
 def _wait_for_lock(folder: Path, deadline: float) -> RunLock | None:
-    """None where the system or the file system has no locks."""
+    """Acquire the lock; None if the system or the file system has no locks."""
     while True:
         try:
             return RunLock(folder)
@@ -95,30 +95,31 @@ def _wait_for_lock(folder: Path, deadline: float) -> RunLock | None:
         time.sleep(_POLL_SECONDS)
 
 
-def _holder(folder: Path) -> tuple[int, int, str]:
+def _holder_of(folder: Path) -> tuple[int, int, str]:
     return os.getpid(), threading.get_ident(), os.path.realpath(folder)
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process writes this run."""
+    """Whether a running process is writing this run."""
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        return not _locked(handle, shared=True)
+        return not _try_lock(handle, shared=True)
     except OSError:
         return False
     finally:
         os.close(handle)
 
 
-def _locked(handle: int, *, shared: bool = False) -> bool:
+def _try_lock(handle: int, *, shared: bool = False) -> bool:
     try:
         import fcntl
     except ImportError as error:
         raise Unsupported(
-            "an operating system with flock", os.name, "record on Linux or macOS"
+            f"recording needs an operating system with flock, not {os.name}",
+            cure="record on Linux or macOS",
         ) from error
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
@@ -128,10 +129,10 @@ def _locked(handle: int, *, shared: bool = False) -> bool:
     return True
 
 
-def _same_file(handle: int, path: Path) -> bool:
-    ours = os.fstat(handle)
+def _is_same_file(handle: int, path: Path) -> bool:
+    opened = os.fstat(handle)
     try:
-        there = path.stat()
+        current = path.stat()
     except FileNotFoundError:
         return False
-    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+    return (opened.st_dev, opened.st_ino) == (current.st_dev, current.st_ino)

@@ -1,1 +1,1 @@
-"""What one execution left behind: the data model, our on-disk format, the recorder."""
+"""A run, the record of one execution: data model, on-disk format, recorder."""

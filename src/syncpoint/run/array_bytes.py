@@ -1,7 +1,7 @@
-"""Between arrays and the dense bytes that are stored: packing, and views of raw bytes.
+"""Convert arrays to the dense bytes that are stored, and back; pack and unpack four-bit types.
 
-Stored bytes are row-major and little-endian. Elements of four bits lie two in a byte, the
-first in the low half; a last byte that is half used has zero in its upper half.
+Stored bytes are row-major and little-endian. Two four-bit elements share a byte, the first in the
+low half; in a last byte with one element the upper half is zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 
 def to_bytes(array: Array, dtype: DType) -> Bytes:
-    """The dense bytes of `array`, whose elements are `dtype`; a view where it can be one."""
+    """Return the dense bytes of `array`, whose elements are `dtype`; a view if possible."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if dtype.packed:
         return pack(flat)
@@ -30,7 +30,7 @@ def to_bytes(array: Array, dtype: DType) -> Bytes:
 
 
 def from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """The elements in `raw`, read-only; a view unless they are packed or misaligned."""
+    """Return the elements in `raw`, read-only; a view unless they are packed or misaligned."""
     if dtype.packed:
         array: Array = unpack(raw, prod(shape)).view(dtype.numpy)
     else:
@@ -43,7 +43,7 @@ def from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def pack(values: Array) -> Bytes:
-    """Two four-bit elements a byte, the first in the low half."""
+    """Pack two four-bit elements into each byte, the first in the low half."""
     nibbles = values.reshape(-1).view(np.uint8) & np.uint8(0x0F)
     packed = nibbles[0::2].copy()
     packed[: nibbles.size // 2] |= nibbles[1::2] << np.uint8(4)
@@ -51,7 +51,7 @@ def pack(values: Array) -> Bytes:
 
 
 def unpack(raw: Bytes, count: int) -> Bytes:
-    """`count` four-bit elements, one a byte, as ml_dtypes keeps them."""
+    """Unpack `count` four-bit elements to one byte each, the form of ml_dtypes."""
     nibbles = np.empty(raw.size * 2, np.uint8)
     np.bitwise_and(raw, 0x0F, out=nibbles[0::2])
     np.right_shift(raw, 4, out=nibbles[1::2])
@@ -59,35 +59,34 @@ def unpack(raw: Bytes, count: int) -> Bytes:
 
 
 def reinterpret(array: Array, dtype: DType) -> Array:
-    """`array`'s bytes taken as `dtype`, which may be wider, narrower or packed.
+    """Reinterpret the bytes of `array` as `dtype`, which may be wider, narrower or packed.
 
-    For a packed type an array of ml_dtypes elements is taken as it is; an array of bytes holds
-    two elements in each, so that its last axis doubles.
+    For a packed type an array of ml_dtypes elements is returned unchanged; an array of bytes holds
+    two elements per byte, so its last axis doubles.
     """
     if array.dtype == dtype.numpy:
         return array
     if dtype.packed:
         if array.dtype.itemsize != 1 or array.ndim == 0:
-            raise _unfit(array, dtype)
+            raise _reinterpret_error(array, dtype)
         shape = (*array.shape[:-1], array.shape[-1] * 2)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return unpack(raw, raw.size * 2).view(dtype.numpy).reshape(shape)
     try:
         return array.view(dtype.numpy)
     except (TypeError, ValueError) as error:
-        raise _unfit(array, dtype) from error
+        raise _reinterpret_error(array, dtype) from error
 
 
 def byte_range(dtype: DType, start: int, stop: int) -> tuple[int, int, int]:
-    """First byte, end byte, and elements to skip in the first byte, of an element window."""
+    """First byte and end byte of a window of elements, and elements to skip in the first byte."""
     first = start * dtype.bits // 8
     skip = start - first * 8 // dtype.bits
     return first, dtype.nbytes(stop), skip
 
 
-def _unfit(array: Array, dtype: DType) -> InputError:
+def _reinterpret_error(array: Array, dtype: DType) -> InputError:
     return InputError(
-        f"an array whose bytes can be taken as {dtype}",
-        f"{array.dtype} of shape {array.shape}",
-        "leave dtype out, or pass the raw bytes with the last axis contiguous",
+        f"an array of {array.dtype} with shape {array.shape} cannot be reinterpreted as {dtype}",
+        cure="leave dtype out, or pass the raw bytes with the last axis contiguous",
     )

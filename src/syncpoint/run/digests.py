@@ -1,7 +1,7 @@
-"""Digests of the dense bytes of a tensor, of every kind that can be computed here.
+"""Digests of the dense bytes of a tensor, of all supported kinds.
 
-Ours is xxh3-128. Other tools keep others; where one side of a comparison has values, its digest is
-computed in the kind of the other side.
+This package records xxh3-128. Other tools record other kinds; if one side of a comparison has
+values, its digest is computed in the kind of the other side.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ XXH3_128 = "xxh3-128"
 CRC32 = "crc32"
 
 Windows = Callable[[], Iterable[NDArray[Any]]]
-"""Gives the values of a tensor piece by piece, from the beginning each time."""
+"""Returns the values of a tensor window by window, from the beginning at each call."""
 
 
 class Hasher(Protocol):
-    """The state of a digest, fed part by part."""
+    """The state of a digest that is updated part by part."""
 
     def update(self, data: Any, /) -> object:
         """Add bytes."""
@@ -35,8 +35,8 @@ class Hasher(Protocol):
         """The digest so far, in lower-case hexadecimal digits."""
 
 
-class _Checksum:
-    """The checksums of zlib in the manner of hashlib."""
+class _ZlibHasher:
+    """The checksums of zlib with the interface of hashlib."""
 
     def __init__(self, function: Callable[[Any, int], int], start: int) -> None:
         self._function = function
@@ -49,8 +49,8 @@ class _Checksum:
         return f"{self._value:08x}"
 
 
-def _named(name: str) -> Callable[[], Hasher]:
-    # Not for safety, so that machines which forbid old kinds for that still compute them.
+def _hashlib_factory(name: str) -> Callable[[], Hasher]:
+    # usedforsecurity=False: machines that forbid md5 and sha1 for security still compute them.
     return lambda: hashlib.new(name, usedforsecurity=False)
 
 
@@ -59,10 +59,10 @@ _KINDS: dict[str, Callable[[], Hasher]] = {
     "xxh3-64": xxhash.xxh3_64,
     "xxh64": xxhash.xxh64,
     "xxh32": xxhash.xxh32,
-    CRC32: lambda: _Checksum(zlib.crc32, 0),
-    "adler32": lambda: _Checksum(zlib.adler32, 1),
-    **{name: _named(name) for name in ("md5", "sha1", "sha256", "sha512")},
-    "blake2b": _named("blake2b"),
+    CRC32: lambda: _ZlibHasher(zlib.crc32, 0),
+    "adler32": lambda: _ZlibHasher(zlib.adler32, 1),
+    **{name: _hashlib_factory(name) for name in ("md5", "sha1", "sha256", "sha512")},
+    "blake2b": _hashlib_factory("blake2b"),
 }
 
 
@@ -72,12 +72,12 @@ def is_computable(kind: str) -> bool:
 
 
 def new_hasher(kind: str) -> Hasher:
-    """A new state of this kind."""
+    """Create the state of a digest of this kind."""
     return _KINDS[kind]()
 
 
 def compute_digest(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> str:
-    """The digest of a tensor that comes window by window, in row-major order."""
+    """Compute the digest of a tensor from its windows in row-major order."""
     state = new_hasher(kind)
     for values in windows:
         state.update(to_bytes(values, DTYPES[dtype]).data)
@@ -85,17 +85,17 @@ def compute_digest(kind: str, windows: Iterable[NDArray[Any]], dtype: str) -> st
 
 
 def compute_digests(kind: str, dtype: str, windows: Windows) -> frozenset[str]:
-    """The digest that a tool may have taken; of bf16 there are two, since some tools take that of
-    the numbers as float32."""
-    found = {compute_digest(kind, windows(), dtype)}
+    """Compute the digests that a tool may have recorded: one, or two for bf16 with CRC32, since
+    some tools convert bf16 to float32 first."""
+    digests = {compute_digest(kind, windows(), dtype)}
     if kind == CRC32 and dtype == "bf16":
-        found.add(compute_digest(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
-    return frozenset(found)
+        digests.add(compute_digest(kind, (np.asarray(v, np.float32) for v in windows()), "f32"))
+    return frozenset(digests)
 
 
 def hash_bytes(kind: str, content: Bytes) -> str:
-    """The checksum of bytes in memory."""
-    if kind == XXH3_128:  # in one call: most tensors are small
+    """Compute the digest of bytes in memory."""
+    if kind == XXH3_128:  # one call is faster, and most tensors are small
         return xxhash.xxh3_128_hexdigest(content.data)
     state = new_hasher(kind)
     state.update(content.data)

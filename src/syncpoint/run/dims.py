@@ -1,8 +1,8 @@
-"""Names of the axes of a tensor: `b s h(tp) d`.
+"""Names of the axes of a tensor (`b s h(tp) d`), and shapes as text.
 
-One word an axis. A word in parentheses after it names the group of ranks along which this axis is
-cut into shards, so that each rank holds a piece; two groups are parted by a comma, the outer one
-first. `1` stands for an axis of length one that has no name.
+One word per axis. A word in parentheses after it names the group of ranks across which this axis is
+sharded, so that each rank holds a piece; two groups are separated by a comma, the outer one first.
+`1` stands for an axis of length one that has no name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from syncpoint.errors import InputError
 
 _AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*|1)(?:\((?P<groups>[^()]*)\))?(?:\s+|$)")
 _GROUP = re.compile(r"[A-Za-z_]\w*")
-_CURE = 'write one word an axis, and where it is sharded the group of ranks: "b s h(tp) d"'
+_CURE = 'write one word per axis, with the group of ranks if it is sharded: "b s h(tp) d"'
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Axis:
 
     name: str
     sharded: tuple[str, ...] = ()
-    """The groups of ranks that hold pieces of it, the outermost first; () if each has it whole."""
+    """The groups of ranks that hold pieces of it, the outermost first; () if it is not sharded."""
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(self.sharded)})" if self.sharded else self.name
@@ -32,43 +32,45 @@ class Axis:
 
 @dataclass(frozen=True)
 class Dims:
-    """The axes of a tensor in order; its text is what `layout` holds in tensors.parquet."""
+    """The axes of a tensor in order; their text is the column `layout` of tensors.parquet."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def parse(cls, text: str) -> Dims:
-        """What `text` says; an InputError where it is not of the form above."""
+        """Parse the form above; raise InputError for any other text."""
         if not isinstance(text, str):
-            raise InputError("names of axes as text", repr(text)[:80], _CURE)
+            raise InputError(f"names of axes must be text, not {repr(text)[:80]}", cure=_CURE)
         stripped = text.strip()
-        axes, at = [], 0
-        while at < len(stripped):
-            found = _AXIS.match(stripped, at)
-            if found is None:
-                raise InputError("names of axes", repr(text), _CURE)
-            axes.append(Axis(found["name"], _groups(found["groups"], text)))
-            at = found.end()
-        named = [axis.name for axis in axes if axis.name != "1"]
+        axes, position = [], 0
+        while position < len(stripped):
+            match = _AXIS.match(stripped, position)
+            if match is None:
+                raise InputError(f"{text!r} does not name axes", cure=_CURE)
+            axes.append(Axis(match["name"], _parse_groups(match["groups"], text)))
+            position = match.end()
+        axis_names = [axis.name for axis in axes if axis.name != "1"]
         groups = [group for axis in axes for group in axis.sharded]
-        for what, words in (("a name", named), ("a group of ranks", groups)):
-            again = next((word for word in words if words.count(word) > 1), None)
-            if again is not None:
-                raise InputError(f"{what} once in the axes {text!r}", f"{again} twice")
+        for kind, names in (("axis", axis_names), ("group of ranks", groups)):
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise InputError(f"the {kind} {repeated} occurs twice in {text!r}", cure=_CURE)
         return cls(tuple(axes))
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """An InputError unless these can be the axes of a tensor of this shape."""
+        """Raise InputError unless these can be the axes of a tensor of this shape."""
         if len(self.axes) != len(shape):
             raise InputError(
-                f"{len(shape)} axes for the shape {list(shape)}",
-                f"{len(self.axes)} in {str(self)!r}",
-                _CURE,
+                f"shape mismatch: {str(self)!r} names {len(self.axes)} axes, "
+                f"but the shape {list(shape)} has {len(shape)}",
+                cure=_CURE,
             )
         for axis, length in zip(self.axes, shape, strict=True):
             if axis.name == "1" and length != 1:
                 raise InputError(
-                    f"an axis of length one where {str(self)!r} has 1", f"the shape {list(shape)}"
+                    f"shape mismatch: {str(self)!r} says that an axis has length 1, "
+                    f"but the shape is {list(shape)}",
+                    cure="give that axis a name",
                 )
 
     def __str__(self) -> str:
@@ -76,14 +78,14 @@ class Dims:
 
 
 def format_shape(shape: Iterable[int]) -> str:
-    """A shape as people write it: 1x3x224x224."""
+    """Format a shape: 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
 
 
-def _groups(said: str | None, text: str) -> tuple[str, ...]:
-    if said is None:
+def _parse_groups(group_names: str | None, text: str) -> tuple[str, ...]:
+    if group_names is None:
         return ()
-    groups = tuple(word.strip() for word in said.split(","))
+    groups = tuple(name.strip() for name in group_names.split(","))
     if not all(_GROUP.fullmatch(group) for group in groups):
-        raise InputError("names of groups of ranks in parentheses", repr(text), _CURE)
+        raise InputError(f"{text!r} has invalid names of rank groups in parentheses", cure=_CURE)
     return groups

@@ -1,7 +1,7 @@
-"""Events of a capture or a comparison, and the one sink that they are sent to.
+"""Events of a capture or a comparison, and the sink that receives them.
 
-Whoever does the work sends events and knows nothing of who listens. Listeners that need something
-else, such as the public callbacks `progress` and `watch`, are adapters onto the sink.
+The code that does the work sends events and does not know the listeners. Other interfaces, such as
+the public callbacks `progress` and `watch`, are adapters to the sink.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventSink(Protocol):
     """Receives the events of a capture or a comparison."""
 
     def send(self, event: Event) -> None:
-        """Take an event; kinds that are of no interest are ignored."""
+        """Receive an event; kinds that do not matter to the sink are ignored."""
 
 
 class NullSink:
@@ -42,19 +42,19 @@ NULL_SINK = NullSink()
 
 
 class FanOut:
-    """Sends every event on to several sinks, in order."""
+    """Forwards every event to several sinks, in order."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self._sinks = sinks
 
     def send(self, event: Event) -> None:
-        """Pass the event on."""
+        """Forward the event."""
         for sink in self._sinks:
             sink.send(event)
 
 
 class OpCounter:
-    """Tells a callback, the public `progress` of `capture`, how many ops are recorded."""
+    """Calls a callback, the public `progress` of `capture`, with the number of recorded ops."""
 
     def __init__(self, progress: Callable[[int], None]) -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""The amount of memory that this process can still allocate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int:
-    """Bytes that can be allocated without swapping or leaving the limit of the container; a very
-    large number where that is unknown."""
+    """Bytes that can be allocated without swapping or exceeding the limit of the container; a very
+    large number if that is unknown."""
     return min(_free_on_machine(), _free_in_container())
 
 
@@ -23,14 +23,14 @@ def _free_on_machine() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) << 10
     with suppress(OSError, ValueError, AttributeError):
-        # Not what is free, but there is no more than that.
+        # The total memory: an upper bound of the free memory.
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return sys.maxsize
 
 
 def _free_in_container() -> int:
     with suppress(OSError, ValueError):
-        # "max" where there is no limit, which is no number.
+        # Without a limit the file says "max", which is a ValueError here.
         limit = int((_CGROUP / "memory.max").read_text())
         return max(limit - int((_CGROUP / "memory.current").read_text()), 0)
     return sys.maxsize

@@ -1,7 +1,7 @@
-"""The data model of a run: what one execution of one model left behind.
+"""The data model of a run, the record of one execution of one model: ops, tensors and facts.
 
-Plain frozen records, no behaviour beyond naming. How they lie on disk is the business of
-`syncpoint.run.storage.table_columns`; how they are produced, of `syncpoint.run.recorder`.
+Plain frozen records without behaviour beyond naming. `syncpoint.run.storage.table_columns` defines
+their form on disk; `syncpoint.run.recorder` produces them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 
 class Role(StrEnum):
-    """What a tensor is to its op or to its model."""
+    """The role of a tensor in its op or its model."""
 
     MODEL_INPUT = "model-input"
     PARAMETER = "parameter"
     STATE = "state"
     INPUT = "input"
-    """An op's input that was recorded on its own, as the dumps of accelerators do."""
+    """An input of an op that was recorded separately, as in the dumps of accelerators."""
     OUTPUT = "output"
     MODEL_OUTPUT = "model-output"
 
-    # That of an enumeration is written in Python, and keys of tensors are hashed all the time.
+    # The hash of an enumeration is slow Python code, and keys of tensors are hashed very often.
     __hash__ = str.__hash__
 
 
@@ -38,15 +38,15 @@ class Kept(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """Which of many executions a tensor belongs to; -1 where the run has only one."""
+    """Which of many executions a tensor belongs to; -1 if the run has only one."""
 
     sample: int = -1
     step: int = -1
     rank: int = -1
 
     def __str__(self) -> str:
-        said = (("sample", self.sample), ("step", self.step), ("rank", self.rank))
-        return " ".join(f"{name}={value}" for name, value in said if value >= 0)
+        numbers = (("sample", self.sample), ("step", self.step), ("rank", self.rank))
+        return " ".join(f"{name}={value}" for name, value in numbers if value >= 0)
 
 
 WHOLE = Part()
@@ -59,16 +59,16 @@ class OpKey:
 
     op: str
     call: int = 0
-    """How many ops of this name were executed before it in the same place."""
+    """Number of ops of this name that were executed before it in the same graph and iteration."""
     graph: str = ""
     """Which of several graphs of the model (functions, graph breaks); "" for the only one."""
     path: str = ""
     """Sub-graph inside the graph, such as the body of a loop; "" for the top."""
     iteration: int = 0
-    """Which round of that sub-graph."""
+    """Which iteration of that sub-graph."""
 
     def row(self) -> tuple[str, int, str, str, int]:
-        """The fields in order, as tables and journals have them."""
+        """The fields in the order of tables and journals."""
         return (self.op, self.call, self.graph, self.path, self.iteration)
 
     def __str__(self) -> str:
@@ -88,8 +88,8 @@ class TensorKey:
     part: Part = WHOLE
 
     def row(self) -> tuple[str, int, str, str, int, str, int, int, int, int]:
-        """All of it in order, as tables have it. Unlike a key, the cyclic collector lets go of
-        it, which matters to those who remember a key for every tensor."""
+        """The fields in the order of tables. The garbage collector stops tracking such a tuple,
+        unlike a key; this matters if a key is stored for every tensor."""
         op, part = self.op, self.part
         return (
             *(op.op, op.call, op.graph, op.path, op.iteration),
@@ -128,7 +128,7 @@ class Frame:
 
     @classmethod
     def from_text(cls, text: str) -> Frame | None:
-        """Inverse of `str`, for the column `source` of tables; None where there is no line."""
+        """Inverse of `str`, for the column `source` of tables; None if there is no line."""
         file, _, line = text.rpartition(":")
         return cls(file, int(line)) if file and line.isdecimal() else None
 
@@ -143,42 +143,42 @@ class Op:
     inputs: tuple[Edge, ...] = ()
     _: KW_ONLY
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Everything but tensors that the operation was given; JSON values only."""
+    """All arguments of the operation that are not tensors; JSON values only."""
     module: str = ""
-    """Dotted path of the module that made it: `layers.0.attention`; "" at the top."""
+    """Dotted path of the module that contains it: `layers.0.attention`; "" at the top."""
     module_type: str = ""
     source: tuple[Frame, ...] = ()
     """Innermost frame of the user's code last."""
     origins: tuple[str, ...] = ()
-    """Names of the ops in earlier forms of the model that this one was made from."""
+    """Names of the ops in earlier forms of the model that this one comes from."""
     random: bool = False
-    """Draws random numbers: two runs are not expected to agree here."""
+    """Whether it draws random numbers: two runs need not agree here."""
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How stored integers stand for real numbers: real = scale * (stored - zero_point)."""
+    """How stored integers represent real numbers: real = scale * (stored - zero_point)."""
 
     scale: tuple[float, ...]
     zero_point: tuple[int, ...] = (0,)
     axis: int | None = None
-    """The axis along which scale and zero point change; None when one pair serves all."""
+    """The axis along which scale and zero point change; None if there is only one pair."""
     block: int = 0
-    """With an axis: so many neighbours share a scale; 0 means one scale an index."""
+    """With an axis: number of neighbours that share a scale; 0 means one scale per index."""
     table: tuple[float, ...] = ()
-    """Look-up table: stored - zero_point is an index into it, so that several tables may lie one
-    behind the other; the scale is applied after."""
+    """Look-up table: stored - zero_point is an index into it, so that several tables can be
+    concatenated; the scale is applied afterwards."""
 
     def describe_misfit(self, shape: tuple[int, ...]) -> str:
-        """What is wrong with it for a tensor of this shape; "" if nothing is."""
-        wanted = 1
+        """Say why it does not fit a tensor of this shape; "" if it fits."""
+        scale_count = 1
         if self.axis is not None:
             if not -len(shape) <= self.axis < len(shape):
                 return f"axis {self.axis} of {len(shape)}"
             block = max(self.block, 1)
-            wanted = (shape[self.axis] + block - 1) // block
-        if len(self.scale) not in (1, wanted):
-            return f"{len(self.scale)} scales for {wanted}"
+            scale_count = (shape[self.axis] + block - 1) // block
+        if len(self.scale) not in (1, scale_count):
+            return f"{len(self.scale)} scales for {scale_count}"
         if len(self.zero_point) not in (1, len(self.scale)):
             return f"{len(self.zero_point)} zero points for {len(self.scale)} scales"
         return ""
@@ -186,10 +186,11 @@ class Quantization:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """What is kept of a tensor in place of, or beside, its values. Over finite elements.
+    """Statistics of a tensor, recorded instead of or in addition to its values. Over finite
+    elements.
 
-    A figure that is NaN is not known, and neither is a number of elements that is -1, save that it
-    is not zero: other tools keep less. The figures of those that give no `std` are theirs.
+    A NaN means that the number is not known. A count of -1 means not known but not zero: other
+    tools record less. If there is no `std`, the numbers are as the other tool computed them.
     """
 
     count: int
@@ -205,7 +206,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One recorded value of a run; its bytes are read through the run."""
+    """One recorded tensor of a run; its values are read through the run."""
 
     key: TensorKey
     dtype: str
@@ -213,9 +214,9 @@ class Tensor:
     _: KW_ONLY
     kept: Kept = Kept.VALUES
     strides: tuple[int, ...] | None = None
-    """In elements, as the runtime had it; the stored bytes are always dense and row-major."""
+    """In elements, as in the runtime; the stored bytes are always dense and row-major."""
     layout: str = ""
-    """Names of the axes or of a device layout where the runtime says so: NCHW, NC1HWC0."""
+    """Names of the axes or of a device layout, if the runtime reports it: NCHW, NC1HWC0."""
     device: str = ""
     alias_of: str = ""
     """Key of the tensor whose memory this one shares."""
@@ -224,14 +225,15 @@ class Tensor:
     address: int | None = None
     shard: str = ""
     offset: int = 0
-    """Of the first byte in the shard's file."""
+    """Offset of the first byte in the file of the shard."""
     nbytes: int = 0
     statistics: Statistics | None = None
     digest: str = ""
     digest_kind: str = ""
-    """xxh3-128 of the dense bytes for our own recordings; other tools' digests say theirs."""
+    """Kind of the digest: xxh3-128 of the dense bytes in runs of this package; other tools use
+    other kinds."""
     name: str = ""
-    """For model inputs and outputs: the path a user knows, such as `out["logits"][0]`."""
+    """For model inputs and outputs: the path that users see, such as `out["logits"][0]`."""
 
     @property
     def count(self) -> int:
@@ -240,41 +242,41 @@ class Tensor:
 
 
 def replace_fields(tensor: Tensor, **changes: Any) -> Tensor:
-    """What `dataclasses.replace` gives, in a seventh of its time: this is done twice for every
-    tensor of a capture."""
-    made = object.__new__(Tensor)
-    made.__dict__.update(tensor.__dict__)
-    made.__dict__.update(changes)
-    return made
+    """Copy a tensor with some fields changed, like `dataclasses.replace` but seven times faster:
+    a capture does this twice for every tensor."""
+    copied = object.__new__(Tensor)
+    copied.__dict__.update(tensor.__dict__)
+    copied.__dict__.update(changes)
+    return copied
 
 
 @dataclass(frozen=True)
 class Observer:
-    """Whether looking changed what was looked at: the captured run against a plain one."""
+    """The observer check: whether capturing changed the outputs of the model."""
 
     equal: bool
-    """All final outputs have the same bits in both."""
+    """Whether all final outputs have the same bits with and without capturing."""
     detail: str = ""
-    """What differs, and by how much, where they are not equal."""
+    """What differs, and by how much, if they are not equal."""
 
 
 @dataclass(frozen=True)
 class OtherOutput:
-    """A model output that is no tensor."""
+    """A model output that is not a tensor."""
 
     text: str
-    """The number or text itself as Python writes it, or the name of its type."""
+    """The `repr` of the number or text, or the name of its type."""
     is_opaque: bool = False
-    """Whether only its type is known, so that two of them cannot be told apart."""
+    """Whether only its type is known, so that two of them cannot be compared."""
 
     def to_json(self) -> str:
-        """As files keep it: a question mark before the name of a type."""
+        """The form in files: a question mark before the name of a type."""
         return f"?{self.text}" if self.is_opaque else self.text
 
     @classmethod
     def from_json(cls, text: str) -> OtherOutput:
-        """Inverse of `to_json`; no number or text begins with a question mark, as both are
-        written as Python code."""
+        """Inverse of `to_json`; the `repr` of a number or text never begins with a question
+        mark."""
         is_opaque = text.startswith("?")
         return cls(text[1:] if is_opaque else text, is_opaque)
 
@@ -284,26 +286,26 @@ class RunInfo:
     """The facts of a run that are not ops or tensors; `run.json` on disk."""
 
     model: str = ""
-    """What the user named: a path, `file.py:attribute`, or the class of an object."""
+    """The model as the user named it: a path, `file.py:attribute`, or the class of an object."""
     runtime: str = ""
     runtime_version: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""
-    """Where it really ran, whatever was asked for."""
+    """The device that was really used."""
     precision: str = ""
-    """Element type it really computed in; several are joined by "+"."""
+    """The element type that was really computed in; several are joined by "+"."""
     fusion: str = ""
-    """`as-executed` or `unfused`; "" where the question does not arise."""
+    """`as-executed` or `unfused`; "" if the runtime does not fuse."""
     record: Kept = Kept.VALUES
     observer: Observer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What a reader of the results must know: budget used up, training mode, fallbacks."""
+    """Notes for readers of the results: byte budget used up, training mode, fallbacks."""
     other_outputs: Mapping[str, OtherOutput] = field(default_factory=dict)
-    """Model outputs that are no tensors, by their names."""
+    """Model outputs that are not tensors, by name."""
     complete: bool = True
-    """False when the writer died or the model raised; `missing` then says what is not there."""
+    """False if the writer died or the model raised; `missing` then says what is missing."""
     missing: str = ""
     compiled: bool = False
-    """Whether the ops are those of a compiler's graph, or the compiled code of one, and say in
-    their attributes `value_of` and `output` whose value they hold."""
+    """Whether the ops are those of a compiler's graph, or of its compiled code. Their attributes
+    `value_of` and `output` then say whose value they hold."""

@@ -1,4 +1,4 @@
-"""Real numbers -> the stored integers that stand for them."""
+"""Quantize real numbers to stored integers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ from syncpoint.run.model import Quantization
 
 
 def quantize_values(
-    values: NDArray[Any], meaning: Quantization, dtype: np.dtype[Any]
+    values: NDArray[Any], quantization: Quantization, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """The nearest integers of this type, halves to even; what is out of range goes to its end."""
-    if meaning.table:
-        raise Unsupported("evenly spaced numbers to round to", "a look-up table")
+    """Round to the nearest stored integers of this type, halves to even, clipped to its range."""
+    if quantization.table:
+        raise Unsupported(
+            "values cannot be quantized with a look-up table, only with a scale and a zero point"
+        )
     scale, zero = (
-        _along(np.asarray(x, np.float64), meaning, values.shape)
-        for x in (meaning.scale, meaning.zero_point)
+        _broadcast_along_axis(np.asarray(x, np.float64), quantization, values.shape)
+        for x in (quantization.scale, quantization.zero_point)
     )
     kind = from_numpy(np.dtype(dtype))
     low = 0 if kind.name.startswith("u") else -(2 ** (kind.bits - 1))
     high = low + 2**kind.bits - 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.rint(values.astype(np.float64) / scale) + zero
-    found = np.clip(np.where(np.isnan(found), zero, found), low, high)
-    return np.asarray(found.astype(dtype))
+        integers = np.rint(values.astype(np.float64) / scale) + zero
+    integers = np.clip(np.where(np.isnan(integers), zero, integers), low, high)
+    return np.asarray(integers.astype(dtype))
 
 
-def _along(numbers: NDArray[Any], meaning: Quantization, shape: tuple[int, ...]) -> NDArray[Any]:
-    if meaning.axis is None or numbers.size == 1:
+def _broadcast_along_axis(
+    numbers: NDArray[Any], quantization: Quantization, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    if quantization.axis is None or numbers.size == 1:
         return numbers
-    if meaning.block:
-        numbers = np.repeat(numbers, meaning.block)[: shape[meaning.axis]]
-    form = [1] * len(shape)
-    form[meaning.axis] = -1
-    return numbers.reshape(form)
+    if quantization.block:
+        numbers = np.repeat(numbers, quantization.block)[: shape[quantization.axis]]
+    broadcast_shape = [1] * len(shape)
+    broadcast_shape[quantization.axis] = -1
+    return numbers.reshape(broadcast_shape)

@@ -1,4 +1,4 @@
-"""A run as everything else sees it: facts, ops, tensors, and their values on demand."""
+"""`Run`: the facts, ops and tensors of one execution, and their values on demand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from syncpoint.run.value_store import FileStore, Store, Verifies
 
 Array = NDArray[Any]
 
-_WINDOW = 1 << 22
-"""Elements hashed at once where a tensor comes without a digest."""
-_VERIFIED_AT_ONCE = 1 << 20
-"""Bytes up to which a tensor is verified even where only samples of it are looked at."""
+_WINDOW_ELEMENTS = 1 << 22
+"""Elements per window when a tensor without a digest is hashed."""
+_MAX_EAGER_BYTES = 1 << 20
+"""Size up to which a tensor is verified at once even if only samples of it are read."""
 
 
 class Run:
-    """What one execution left behind. Values are read when asked for and never kept."""
+    """The record of one execution. Values are read on demand and not cached."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class Run:
         self.tensors = tensors
         """In the order they were recorded."""
         self.path = path
-        """Where it was opened; None for a run in memory."""
+        """The path that it was opened from; None for a run in memory."""
         self.unverified = unverified
-        """Why its files could not be verified when it was opened; "" where they were, or where
-        there are none of ours. Of values it says nothing."""
+        """Why its files could not be verified when it was opened; "" if they were verified, or if
+        none of them has our format. This does not cover the values."""
         self.session: object | None = None
-        """The loaded model that made it, where it is still there."""
+        """The loaded model that produced it, if it still exists."""
         self.keep: object = None
-        """Whatever must live as long as the run, such as its temporary folder."""
+        """An object that must live as long as the run, such as its temporary folder."""
         self.sampled: dict[TensorKey, Tensor] = {}
-        """Tensors looked at through `values_for_sampling` that are damaged or not verified yet."""
+        """Tensors read through `values_for_sampling` that are damaged or not verified yet."""
         self._store = store
         self._verifier = store if isinstance(store, Verifies) else None
         self._source = source
@@ -65,7 +65,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """Open a run folder, finished or not; values are not touched.
+        """Open a run folder, finished or not; values are not read.
 
         Raises InputError if there is no run at `path`, FormatError if it is damaged.
         """
@@ -74,12 +74,12 @@ class Run:
         return open_run(Path(path))
 
     def with_ops(self, ops: Sequence[Op]) -> Run:
-        """The same tensors, and ops of which more is known, such as what they read."""
-        made = copy(self)
-        made.ops = ops
-        made._ops_by_key = None
-        made._digest = ""
-        return made
+        """Copy the run with other ops, for example ops with more known inputs."""
+        run = copy(self)
+        run.ops = ops
+        run._ops_by_key = None
+        run._digest = ""
+        return run
 
     def op(self, key: OpKey) -> Op | None:
         """The op with this key."""
@@ -100,28 +100,28 @@ class Run:
     def values(self, tensor: Tensor) -> Array:
         """All elements of a tensor in its shape and dtype, read-only.
 
-        Mapped from the file where it can be; the mapping goes when the array does. Values that
-        cannot be read are a FormatError, those that do not fit their checksum a DamagedError,
-        values that were not kept an InputError.
+        Mapped from the file if possible; the mapping is freed with the array. Raises FormatError
+        for values that cannot be read, DamagedError for values that do not match their checksum,
+        InputError for values that were not recorded.
         """
-        self._check_kept(tensor)
+        self._check_recorded(tensor)
         return self._store.read(tensor)
 
     def unverified_values(self, tensor: Tensor) -> Array:
-        """The values for a caller that calls `verify` itself before it says anything of them, so
-        that it can do so in another thread; deflated ones are checked all the same."""
+        """The values without verification, for a caller that calls `verify` itself before it uses
+        a result, so that it can do so in another thread. Deflated values are always verified."""
         if isinstance(self._store, FileStore):
             return self.values(replace_fields(tensor, digest_kind=DEFERRED))
         return self.values(tensor)
 
     def values_for_sampling(self, tensor: Tensor) -> Array:
-        """The values for a caller that looks at a few of them before others read them all.
+        """The values for a caller that reads only a few of them, before others read them all.
 
-        A large tensor is not verified yet, as that would read all of it from the disk once more.
-        The caller, or whoever it works for, calls `verify` later: see `sampled`.
+        A large tensor is not verified yet, as that would read all of it from the disk one more
+        time. The caller must make sure that `verify` is called later: see `sampled`.
         """
-        self._check_kept(tensor)
-        if tensor.nbytes > _VERIFIED_AT_ONCE and self.has_checksum(tensor):
+        self._check_recorded(tensor)
+        if tensor.nbytes > _MAX_EAGER_BYTES and self.has_checksum(tensor):
             self.sampled[tensor.key] = tensor
             return self.unverified_values(tensor)
         try:
@@ -131,12 +131,12 @@ class Run:
             raise
 
     def dense_file(self, tensor: Tensor, *, verify: bool = True) -> Path | None:
-        """The file in which the tensor's bytes lie dense at `tensor.offset`, for whoever maps
-        them piece by piece; None where only `values` can tell.
+        """The file that holds the tensor's dense bytes at `tensor.offset`, for callers that map
+        them piece by piece; None if the values can only be read through `values`.
 
         Without `verify` the caller verifies the tensor itself, while its pages are in memory.
         """
-        self._check_kept(tensor)
+        self._check_recorded(tensor)
         if not isinstance(self._store, FileStore):
             return None
         path = self._store.dense_file(tensor)
@@ -145,7 +145,7 @@ class Run:
         return path
 
     def has_checksum(self, tensor: Tensor) -> bool:
-        """Whether the values were recorded with a checksum that can be computed here."""
+        """Whether the values have a recorded checksum of a supported kind."""
         if tensor.kept is not Kept.VALUES or self._verifier is None:
             return False
         return self._verifier.has_checksum(tensor)
@@ -155,36 +155,37 @@ class Run:
         return self._store.checksum(tensor) if isinstance(self._store, FileStore) else None
 
     def verify(self, tensor: Tensor, values: Array | None = None) -> bool:
-        """Check the values against their checksum, window by window; False where there is none.
+        """Check the values against their checksum, window by window; False if there is none.
 
-        `values` may be what the method of that name gave, so that they are not mapped twice.
-        Raises DamagedError where they do not fit, FormatError where they cannot be read.
+        `values` may be the result of the method of that name, so that they are not mapped twice.
+        Raises DamagedError if they do not match, FormatError if they cannot be read.
         """
         if self._verifier is None or not self.has_checksum(tensor):
             return False
         content = None
-        whole = values is not None and values.nbytes == tensor.nbytes
-        # Only what lies in the file as it is read has the bytes that the checksum is of.
-        if values is not None and whole and self.dense_file(tensor, verify=False) is not None:
+        is_complete = values is not None and values.nbytes == tensor.nbytes
+        # The checksum is of the bytes in the file, so they must equal the bytes of the values.
+        if values is not None and is_complete and self.dense_file(tensor, verify=False) is not None:
             content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         self._verifier.verify(tensor, content)
         return True
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Elements `start` to `stop` in row-major order, mapped on their own, read-only."""
-        self._check_kept(tensor)
+        self._check_recorded(tensor)
         if not 0 <= start <= stop <= tensor.count:
             raise InputError(
-                f"a window inside the {tensor.count} elements of {tensor.key}", f"{start}:{stop}"
+                f"the window {start}:{stop} is outside of {tensor.key}, "
+                f"which has {tensor.count} elements"
             )
         return self._store.window(tensor, start, stop)
 
     def source_text(self, file: str) -> str | None:
-        """The source file as it was when the run was recorded, if the run has a copy."""
+        """The source file at the time of the recording; None if the run has no copy."""
         return None if self._source is None else self._source(file)
 
     def digest(self) -> str:
-        """Identifies the content: equal for runs with the same ops, tensors and values."""
+        """A digest of the content: equal for runs with the same ops, tensors and values."""
         if not self._digest:
             state = xxhash.xxh3_128()
             for op in self.ops:
@@ -197,7 +198,7 @@ class Run:
         return self._digest
 
     def is_intact(self, tensor: Tensor) -> bool:
-        """Whether the bytes are those that were recorded; True where there is no telling."""
+        """Whether the bytes are those that were recorded; True if there is no checksum."""
         try:
             self.verify(tensor)
         except FormatError:
@@ -205,11 +206,10 @@ class Run:
         return True
 
     def digests(self, tensor: Tensor, kind: str) -> frozenset[str]:
-        """The digest of this kind, as it was recorded or else of the values; none where neither
-        can be had. There are two of a bf16 tensor where tools do not agree on its
-        bytes.
+        """The digest of this kind, recorded or computed from the values; empty if neither is
+        possible. A bf16 tensor may have two, since tools do not agree on its bytes.
 
-        Raises FormatError where values cannot be read.
+        Raises FormatError if the values cannot be read.
         """
         if tensor.digest and tensor.digest_kind == kind:
             return frozenset({tensor.digest.lower()})
@@ -218,7 +218,7 @@ class Run:
         return compute_digests(kind, tensor.dtype, lambda: self._windows(tensor))
 
     def content_id(self, tensor: Tensor) -> str:
-        """Identifies the values of one tensor; they are read where it comes without a digest."""
+        """A text that identifies the values of a tensor; they are read only if it has no digest."""
         if tensor.digest:
             return f"{tensor.digest_kind} {tensor.digest}"
         if tensor.kept is not Kept.VALUES:
@@ -229,28 +229,27 @@ class Run:
         try:
             return f"{XXH3_128} {compute_digest(XXH3_128, self._windows(tensor), tensor.dtype)}"
         except FormatError as error:
-            return f"unreadable {error.found}"
+            return f"unreadable {error.problem}"
 
     def _windows(self, tensor: Tensor) -> Iterator[Array]:
-        # An even window: a packed element never shares its byte with the next window.
-        for start in range(0, tensor.count, _WINDOW):
-            yield self.window(tensor, start, min(start + _WINDOW, tensor.count))
+        # An even number of elements: no byte of packed elements belongs to two windows.
+        for start in range(0, tensor.count, _WINDOW_ELEMENTS):
+            yield self.window(tensor, start, min(start + _WINDOW_ELEMENTS, tensor.count))
 
-    def _check_kept(self, tensor: Tensor) -> None:
+    def _check_recorded(self, tensor: Tensor) -> None:
         if tensor.kept is not Kept.VALUES:
             raise InputError(
-                f"recorded values of {tensor.key}",
-                f"only its {tensor.kept}",
-                "record it with --record values",
+                f"the values of {tensor.key} were not recorded, only its {tensor.kept}",
+                cure="record it with --record values",
             )
 
     def __repr__(self) -> str:
-        what = self.info.model or (self.path.name if self.path else "in memory")
-        return f"<Run {what}: {len(self.ops)} ops, {len(self.tensors)} tensors>"
+        name = self.info.model or (self.path.name if self.path else "in memory")
+        return f"<Run {name}: {len(self.ops)} ops, {len(self.tensors)} tensors>"
 
 
 def in_memory(info: RunInfo, ops: Sequence[Op], values: Sequence[tuple[Tensor, Array]]) -> Run:
-    """A run that never touches the disk."""
+    """Create a run that is only in memory."""
     from syncpoint.run.value_store import MemoryStore
 
     arrays = {tensor.key: np.asarray(array) for tensor, array in values}

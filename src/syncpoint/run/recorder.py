@@ -1,8 +1,8 @@
-"""The recorder that all captures talk to.
+"""The recorder that every capture uses to record ops and tensors into a run.
 
-It takes ops and tensors while the model runs, copies values at once because the runtime will
-overwrite them, and leaves hashing and writing to a thread behind a bounded queue. A part of
-the run (a sample, a step, a rank) is recorded through `for_part`, into the same run.
+It copies values at once, because the runtime will overwrite them, and leaves hashing and writing
+to a thread with a bounded queue. A part of the run (a sample, a step, a rank) is recorded through
+`for_part`, into the same run.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from syncpoint.run.storage.write_queue import WriteQueue
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.run.user_regex import Pattern
 
-_FIELDS = {f.name for f in fields(RunInfo)}
+_INFO_FIELDS = {f.name for f in fields(RunInfo)}
 
 
 class Recorder:
-    """Takes ops and tensors from a capture and writes them into a run."""
+    """Records the ops and tensors of a capture into a run."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class Recorder:
         part: Part = WHOLE,
         events: EventSink = NULL_SINK,
     ) -> None:
-        """`filter` is searched in op names and module paths; other ops' tensors are left out.
+        """`filter` is searched in op names and module paths; tensors of other ops are left out.
 
-        After `max_bytes` of values only statistics are kept. Model inputs are always kept as
-        values, whatever the filter, the mode or the budget. `events` receives `OpsRecorded`.
+        After `max_bytes` of values only statistics are recorded. Model inputs are always recorded
+        as values, whatever filter, mode and budget are. `events` receives `OpsRecorded`.
         """
         self.part = part
-        self._shared = _Shared(writer, record, _pattern(filter), max_bytes, events)
+        self._shared = _SharedState(writer, record, _compile_filter(filter), max_bytes, events)
 
     @property
     def writer(self) -> RunWriter:
@@ -70,33 +70,33 @@ class Recorder:
         return self._shared.writer
 
     def for_part(self, part: Part) -> Recorder:
-        """A recorder of another part of the same run."""
+        """Return a recorder of another part of the same run."""
         other = object.__new__(Recorder)
         other.part = part
         other._shared = self._shared
         return other
 
     def op(self, op: Op) -> OpKey:
-        """Record an op and get its key, with the call index that repeated names need.
+        """Record an op; returns its key, with a call index if its name is repeated.
 
-        The same op seen in another part is recorded once.
+        An op that occurs in several parts is recorded once.
         """
         shared = self._shared
-        place = replace(op.key, call=0) if op.key.call else op.key
-        where = (place.row(), self.part.sample, self.part.step, self.part.rank)
-        call = shared.calls.get(where, 0)
-        shared.calls[where] = call + 1
-        key = replace(place, call=call) if call else place
+        first_key = replace(op.key, call=0) if op.key.call else op.key
+        counter = (first_key.row(), self.part.sample, self.part.step, self.part.rank)
+        call = shared.calls.get(counter, 0)
+        shared.calls[counter] = call + 1
+        key = replace(first_key, call=call) if call else first_key
         row = key.row()
-        if row not in shared.wanted:
-            shared.wanted[row] = shared.wants(key.op, op.module)
-            made = op if key is op.key else replace(op, key=key)
-            shared.pipeline.put(partial(shared.writer.op, made))
+        if row not in shared.op_filter:
+            shared.op_filter[row] = shared.matches_filter(key.op, op.module)
+            numbered_op = op if key is op.key else replace(op, key=key)
+            shared.queue.put(partial(shared.writer.op, numbered_op))
             for frame in op.source:
                 self.source(frame.file)
-            shared.events.send(OpsRecorded(len(shared.wanted)))
+            shared.events.send(OpsRecorded(len(shared.op_filter)))
         else:
-            shared.pipeline.check()
+            shared.queue.check()
         return key
 
     def tensor(
@@ -118,22 +118,22 @@ class Recorder:
     ) -> TensorKey:
         """Record a tensor; `value` is copied before this returns.
 
-        A model output without `alias_of` is taken to be the last op output of the same part that
-        has the same bits, element type and shape.
+        A model output without `alias_of` becomes an alias of the last op output of the same part
+        that has the same bits, element type and shape.
 
-        `dtype` says what the bytes of `value` really are. For int4 and uint4 an array of
-        bytes is taken as packed, two elements in each; ml_dtypes arrays are taken as they are.
+        `dtype` is the real element type of the bytes of `value`. For int4 and uint4 an array of
+        bytes is treated as packed, two elements per byte; ml_dtypes arrays are used unchanged.
         """
         shared = self._shared
         key = TensorKey(op, role, index, self.part)
         row = key.row()
         if row in shared.tensors:
-            raise InputError("each tensor recorded once", f"{key} again")
-        if role is not Role.MODEL_INPUT and not shared.wants_of(op):
+            raise InputError(f"the tensor {key} is recorded twice", cure="give it another index")
+        if role is not Role.MODEL_INPUT and not shared.records_tensors_of(op):
             shared.tensors.add(row)
-            shared.pipeline.check()
+            shared.queue.check()
             return key
-        array, kind = _owned(value, dtype)
+        array, kind = _copy_value(value, dtype)
         shared.tensors.add(row)
         tensor = Tensor(
             key,
@@ -148,44 +148,44 @@ class Recorder:
             address=address,
             name=name,
         )
-        shared.pipeline.put(partial(shared.write, tensor, array, kind), array.nbytes)
+        shared.queue.put(partial(shared.write, tensor, array, kind), array.nbytes)
         return key
 
     def facts(self, **changes: Any) -> None:
-        """Set facts of the run: device, precision, observer ...; notes are added."""
-        unknown = set(changes) - _FIELDS
+        """Set facts of the run: device, precision, observer ...; notes are appended."""
+        unknown = set(changes) - _INFO_FIELDS
         if unknown:
             raise TypeError(f"RunInfo has no {', '.join(sorted(unknown))}")
         writer = self._shared.writer
-        self._shared.pipeline.put(lambda: writer.update(**changes))
+        self._shared.queue.put(lambda: writer.update(**changes))
 
     def note(self, text: str) -> None:
-        """Say what a reader of the results must know."""
+        """Add a note for readers of the results."""
         self.facts(notes=(text,))
 
     def source(self, path: str | Path) -> None:
-        """Keep a copy of a source file with the run; of each file once, and only of text.
+        """Copy a source file into the run; each file once, and only text files.
 
-        Those that the ops point to are kept without being asked for.
+        The files in the source stacks of ops are copied automatically.
         """
         shared = self._shared
         text = str(path)
         if text not in shared.sources:
             shared.sources.add(text)
-            shared.pipeline.put(lambda: shared.writer.source(text))
+            shared.queue.put(lambda: shared.writer.source(text))
 
     def flush(self) -> None:
-        """Wait until all that was recorded is safe on disk; errors of the thread are raised."""
-        self._shared.pipeline.put(self._shared.writer.flush)
-        self._shared.pipeline.drain()
+        """Wait until everything recorded is on the disk; raises the errors of the thread."""
+        self._shared.queue.put(self._shared.writer.flush)
+        self._shared.queue.drain()
 
     def finish(self) -> None:
-        """Wait for the thread and end it; the writer does so too when it finishes."""
-        self._shared.pipeline.finish()
+        """Wait for the thread and end it; the writer also does this when it finishes."""
+        self._shared.queue.finish()
 
 
-class _Shared:
-    """What the recorders of all parts of a run have in common."""
+class _SharedState:
+    """The state that the recorders of all parts of a run share."""
 
     def __init__(
         self,
@@ -197,51 +197,53 @@ class _Shared:
     ) -> None:
         self.writer = writer
         self.events = events
-        # By the rows of keys; the writer says why.
+        # Keyed by the rows of keys; see the writer for the reason.
         self.calls: dict[tuple[Any, ...], int] = {}
-        self.wanted: dict[tuple[Any, ...], bool] = {}
-        """The ops recorded so far, and whether the filter lets their tensors pass."""
+        self.op_filter: dict[tuple[Any, ...], bool] = {}
+        """The ops recorded so far, and whether they match the filter."""
         self.tensors: set[tuple[Any, ...]] = set()
         self.sources: set[str] = set()
-        self._results: dict[tuple[Any, ...], str] = {}
-        """The last op output that has each content, by its text."""
+        self._output_by_content: dict[tuple[Any, ...], str] = {}
+        """The key of the last op output with each content, as text."""
         self._record = record
         self._pattern = pattern
         self._max_bytes = max_bytes
-        self._spent = False
-        self.pipeline = WriteQueue(idle=writer.flush)
+        self._is_budget_spent = False
+        self.queue = WriteQueue(idle=writer.flush)
         writer.update(record=record)
-        writer.before_finish(self.pipeline.finish)
+        writer.before_finish(self.queue.finish)
 
-    def wants(self, name: str, module: str) -> bool:
+    def matches_filter(self, name: str, module: str) -> bool:
         """Whether tensors of an op of this name and module are recorded."""
         search = None if self._pattern is None else self._pattern.search
         return search is None or bool(search(name) or search(module))
 
-    def wants_of(self, op: OpKey) -> bool:
-        found = self.wanted.get(op.row())
-        return self.wants(op.op, "") if found is None else found
+    def records_tensors_of(self, op: OpKey) -> bool:
+        """Whether tensors of this op are recorded."""
+        matches = self.op_filter.get(op.row())
+        return self.matches_filter(op.op, "") if matches is None else matches
 
     def write(self, tensor: Tensor, array: Array, dtype: dtypes.DType) -> None:
-        """Runs in the thread: hash, decide what is kept, hand to the writer."""
+        """Hash a tensor, decide what to record of it, and pass it to the writer. Runs in the
+        thread."""
         raw = to_bytes(array, dtype)
         digest = xxhash.xxh3_128_hexdigest(raw.data)
-        kept = self._kept(tensor.key, digest, dtype.name, raw.size)
-        figures = compute_statistics(array) if kept is Kept.STATISTICS else None
-        alias_of = self._alias(tensor, digest)
+        record = self._choose_record(tensor.key, digest, dtype.name, raw.size)
+        statistics = compute_statistics(array) if record is Kept.STATISTICS else None
+        alias_of = self._find_alias(tensor, digest)
         tensor = replace_fields(
             tensor,
-            kept=kept,
-            statistics=figures,
+            kept=record,
+            statistics=statistics,
             digest=digest,
             digest_kind=XXH3_128,
             alias_of=alias_of,
         )
-        self.writer.tensor(tensor, raw if kept is Kept.VALUES else None)
+        self.writer.tensor(tensor, raw if record is Kept.VALUES else None)
 
-    def _alias(self, tensor: Tensor, digest: str) -> str:
-        """What a tensor is another name of. Who records by hand seldom says that a model output
-        is what its last op gave, and then the two are counted and judged as if unrelated."""
+    def _find_alias(self, tensor: Tensor, digest: str) -> str:
+        """Find the tensor that this one is an alias of. Manual recordings seldom say that a model
+        output is the output of an op; without the alias the two would be counted twice."""
         key = tensor.key
         content = (
             digest,
@@ -252,32 +254,32 @@ class _Shared:
             key.part.rank,
         )
         if key.role is Role.OUTPUT:
-            self._results[content] = str(key)
+            self._output_by_content[content] = str(key)
         elif key.role is Role.MODEL_OUTPUT and not tensor.alias_of:
-            return self._results.get(content, "")
+            return self._output_by_content.get(content, "")
         return tensor.alias_of
 
-    def _kept(self, key: TensorKey, digest: str, dtype: str, nbytes: int) -> Kept:
+    def _choose_record(self, key: TensorKey, digest: str, dtype: str, nbytes: int) -> Kept:
         if key.role is Role.MODEL_INPUT:
             return Kept.VALUES
         if self._record is not Kept.VALUES or self._max_bytes is None:
             return self._record
-        if not self._spent and not self.writer.has_content(digest, dtype, nbytes):
-            self._spent = self.writer.stored_bytes + nbytes > self._max_bytes
-            if self._spent:
+        if not self._is_budget_spent and not self.writer.has_content(digest, dtype, nbytes):
+            self._is_budget_spent = self.writer.stored_bytes + nbytes > self._max_bytes
+            if self._is_budget_spent:
                 self.writer.note(
                     f"the budget of {self._max_bytes} bytes was used up at {key}: "
-                    "from there on statistics were kept in place of values"
+                    "after it only statistics were recorded, no values"
                 )
-        return Kept.STATISTICS if self._spent else Kept.VALUES
+        return Kept.STATISTICS if self._is_budget_spent else Kept.VALUES
 
 
-def _pattern(filter: str | re.Pattern[str] | None) -> Pattern | re.Pattern[str] | None:
+def _compile_filter(filter: str | re.Pattern[str] | None) -> Pattern | re.Pattern[str] | None:
     return Pattern(filter, "--filter") if isinstance(filter, str) else filter
 
 
-def _owned(value: NDArray[Any], dtype: str | None) -> tuple[Array, dtypes.DType]:
-    """A dense copy of our own, in native byte order, and its element type."""
+def _copy_value(value: NDArray[Any], dtype: str | None) -> tuple[Array, dtypes.DType]:
+    """Return a dense copy in native byte order, and its element type."""
     array = np.asarray(value)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="), order="C")

@@ -1,7 +1,7 @@
-"""Where the values of a run come from: files mapped window by window, or memory.
+"""Value stores: read the values of tensors from mapped files or from memory.
 
-A run knows its tensors; a store knows how to get at their bytes. Dumps bring stores of their
-own behind the same two verbs. Stores that know checksums check every tensor when it is first read.
+A run knows its tensors; a store reads their bytes. Dump formats have stores of their own with the
+same two methods. A store with checksums verifies every tensor when it is first read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Array = NDArray[Any]
 
 
 class Store(Protocol):
-    """Gives the values of tensors; what cannot be read is a FormatError."""
+    """Reads the values of tensors; raises FormatError if they cannot be read."""
 
     def read(self, tensor: Tensor) -> Array:
-        """All elements in the tensor's shape, read-only, freed with the array."""
+        """All elements in the tensor's shape, read-only; their memory is freed with the array."""
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
         """Elements `start` to `stop` of the row-major order, one-dimensional, read-only."""
@@ -44,14 +44,14 @@ class Store(Protocol):
 
 @runtime_checkable
 class Verifies(Protocol):
-    """A store that checks tensors against their checksums before it gives their values."""
+    """A store that checks tensors against their checksums before it returns their values."""
 
     def has_checksum(self, tensor: Tensor) -> bool:
         """Whether there is a checksum that covers the tensor's bytes."""
 
     def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
-        """Check the whole tensor, if there is something to check it against; damage is a
-        DamagedError. `content` may be the tensor's dense bytes, so that they are not read again."""
+        """Check the whole tensor if it has a checksum; raise DamagedError if it does not match.
+        `content` may be the tensor's dense bytes, so that they are not read again."""
 
 
 class FileStore:
@@ -63,7 +63,7 @@ class FileStore:
         self._ledger = ChecksumLedger()
 
     def checksum(self, tensor: Tensor) -> Checksum | None:
-        """The recorded checksum that covers the tensor's bytes, if there is one."""
+        """The recorded checksum that covers the tensor's bytes; None if there is none."""
         if tensor.digest and is_computable(tensor.digest_kind):
             return Checksum(tensor.digest_kind, tensor.digest, tensor.offset, tensor.nbytes)
         return None
@@ -73,7 +73,7 @@ class FileStore:
         return self.checksum(tensor) is not None
 
     def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
-        """Check the whole tensor against its checksum; damage is a DamagedError."""
+        """Check the whole tensor against its checksum; raise DamagedError if it does not match."""
         checksum = self.checksum(tensor) if tensor.digest_kind != DEFERRED else None
         if checksum is not None:
             self._ledger.check(tensor, checksum, lambda: self.path(tensor), content)
@@ -92,22 +92,22 @@ class FileStore:
         return from_bytes(raw, dtype, (skip + stop - start,))[skip:]
 
     def raw(self, tensor: Tensor, first: int, nbytes: int) -> Bytes:
-        """`nbytes` bytes of the tensor from its byte `first` on."""
+        """`nbytes` bytes of the tensor, starting at its byte `first`."""
         if nbytes == 0:
             return np.empty(0, np.uint8)
         content = map_bytes(self.path(tensor), tensor.offset + first, nbytes)
-        # A large mapping is not touched here: all of its pages would count as our memory.
-        whole = nbytes == tensor.nbytes and nbytes <= WINDOW_BYTES
-        FileStore.verify(self, tensor, content if whole else None)
+        # A large mapping is not read here: all of its pages would count as memory of the process.
+        can_reuse = nbytes == tensor.nbytes and nbytes <= WINDOW_BYTES
+        FileStore.verify(self, tensor, content if can_reuse else None)
         return content
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """The file in which the tensor's elements lie as they are; None in stores that must look
-        at the bytes, or turn them into something else, before they are used."""
+        """The file that holds the tensor's elements as dense bytes; None in stores that must check
+        or convert the bytes before they are used."""
         return self.path(tensor)
 
     def path(self, tensor: Tensor) -> Path:
-        """The file that has the bytes of a tensor."""
+        """The file that holds the bytes of a tensor."""
         path = self._paths.get(tensor.shard)
         if path is None:
             path = self._paths[tensor.shard] = path_inside(self._root, tensor.shard)
@@ -115,55 +115,56 @@ class FileStore:
 
 
 class JournalStore(FileStore):
-    """Shards of a run whose writer did not finish: the last may still be `.partial`.
+    """Shards of a run whose writer did not finish: the last one may still be `.partial`.
 
-    The journal is written after the bytes, but after a loss of power the disk may have kept the
-    one without the other: then the digest tells.
+    The journal is written after the bytes, but after a power failure the disk may hold the journal
+    without the bytes: the digest then detects this.
     """
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """None, as a live writer may rename the file."""
+        """None, since a running writer may rename the file."""
         return None
 
     def path(self, tensor: Tensor) -> Path:
-        """The shard, or what there is of it; looked up anew as a live writer may rename it."""
+        """The shard or its partial file; looked up each time, since a running writer may rename
+        it."""
         final = path_inside(self._root, tensor.shard)
         partial = path_inside(self._root, partial_name(tensor.shard))
         return partial if partial.exists() and not final.exists() else final
 
 
 class MemoryStore:
-    """Arrays by key; for tests and for runs that never touch the disk."""
+    """Arrays by key, for runs that are only in memory."""
 
     def __init__(self, arrays: Mapping[TensorKey, Array]) -> None:
         self._arrays = arrays
-        self._sound: set[tuple[TensorKey, str]] = set()
+        self._verified: set[tuple[TensorKey, str]] = set()
 
     def has_checksum(self, tensor: Tensor) -> bool:
-        """Whether the tensor carries a digest that can be computed."""
+        """Whether the tensor has a digest of a supported kind."""
         return bool(tensor.digest) and is_computable(tensor.digest_kind)
 
     def verify(self, tensor: Tensor, content: Bytes | None = None) -> None:
-        """Check the array against the tensor's digest; other bytes are a DamagedError."""
+        """Check the array against the tensor's digest; raise DamagedError if it does not match."""
         self.read(tensor)
 
     def read(self, tensor: Tensor) -> Array:
         """A read-only view."""
         array = self._arrays.get(tensor.key)
         if array is None:
-            raise FormatError(f"values of {tensor.key}", "none in memory")
+            raise FormatError(f"the run in memory has no values of {tensor.key}")
         key = (tensor.key, tensor.digest)
-        if self.has_checksum(tensor) and key not in self._sound:
+        if self.has_checksum(tensor) and key not in self._verified:
             content = to_bytes(array, DTYPES[tensor.dtype])
             if hash_bytes(tensor.digest_kind, content) != tensor.digest.lower():
                 raise tensor_damage_error(tensor, "memory")
-            self._sound.add(key)
+            self._verified.add(key)
         view = array.reshape(tensor.shape)
         view.flags.writeable = False
         return view
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
-        """A read-only view, or a copy where the array is not row-major."""
+        """A read-only view, or a copy if the array is not row-major."""
         window = self.read(tensor).reshape(-1)[start:stop]
         window.flags.writeable = False
         return window

@@ -1,1 +1,1 @@
-"""Run a command in a child process and tell how it ended. Only the standard library is imported."""
+"""Run a command in a child process and report how it ended. Imports only the standard library."""

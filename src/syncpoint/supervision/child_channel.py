@@ -1,7 +1,7 @@
-"""The child's end of supervision: what a supervised command tells the process that watches it.
+"""The channel from a supervised command to its supervisor, on the side of the child process.
 
 Messages are lines of JSON in a pipe. Without a supervisor (the Python API, tests) every function
-here does nothing, so callers need not ask.
+here does nothing, so callers need not check.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 _MAX_TEXT = 300
-"""Characters of an activity that are sent; a name may be long, a message stays short."""
+"""Maximum length of an activity that is sent; names may be long."""
 
 
 class _Channel:
-    """The pipe to the supervisor. Only the supervised process itself speaks: a process that a
-    model forks inherits the pipe, and must not say that the command has finished."""
+    """The pipe to the supervisor. Only the supervised process itself sends: a process that a model
+    forks inherits the pipe and must not report that the command has finished."""
 
     def __init__(self) -> None:
         self._pipe: int | None = None
@@ -49,7 +49,7 @@ _channel = _Channel()
 
 
 def connect(pipe: int) -> None:
-    """Use this pipe from now on; called once by the supervisor in the child."""
+    """Set the pipe; the supervisor calls this once in the child."""
     _channel.open(pipe)
 
 
@@ -65,7 +65,7 @@ def set_limits(timeout: float | None, memory: int | None) -> None:
 
 @contextmanager
 def activity(text: str, recording: Path | None = None) -> Iterator[None]:
-    """Say what the command does now, for the message if it does not survive it.
+    """Report what the command does now; the supervisor names it if the process crashes.
 
     `recording` is a run that is being written and stays readable if the process ends.
     """
@@ -78,13 +78,13 @@ def activity(text: str, recording: Path | None = None) -> Iterator[None]:
 
 
 def acknowledge_interrupt() -> None:
-    """Say that this process has received an interrupt, so that it is not sent once more."""
+    """Report that this process has received an interrupt, so that it is not sent again."""
     _channel.send(interrupted=True)
 
 
 def finish(code: int) -> None:
-    """Say that the command has done its work. A process that ends without this has failed,
-    whatever its exit code is."""
+    """Report that the command has finished. A process that ends without this has failed, whatever
+    its exit code is."""
     _channel.send(finished=code)
 
 

@@ -1,4 +1,4 @@
-"""A file with all that is known of a crash, for whoever has to find its cause."""
+"""A file that describes a crash: command, versions, event and Python stack."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PACKAGES = ("syncpoint", "numpy", "polars", "torch", "onnx", "onnxruntime", "co
 
 
 def write_crash_file(event: str, details: str) -> Path | None:
-    """Write what happened to a new file in the temporary folder; None where that fails too."""
+    """Write what happened to a new file in the temporary folder; None if that fails too."""
     lines = [
         f"{time.strftime('%Y-%m-%d %H:%M:%S')}",
         f"command: {sys.argv!r}",
         f"python {platform.python_version()} on {platform.platform()}",
-        f"packages: {', '.join(_installed())}",
+        f"packages: {', '.join(_installed_versions())}",
         "",
         event,
         "",
@@ -33,11 +33,11 @@ def write_crash_file(event: str, details: str) -> Path | None:
     return Path(name)
 
 
-def _installed() -> list[str]:
-    found = []
+def _installed_versions() -> list[str]:
+    versions = []
     for package in _PACKAGES:
         try:
-            found.append(f"{package} {metadata.version(package)}")
+            versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

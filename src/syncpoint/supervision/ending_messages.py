@@ -1,4 +1,4 @@
-"""Sentences for a process that ended before its work was done."""
+"""Messages for a process that ended before it finished: crash, signal, timeout, memory limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SIGNALS = {
 
 
 def describe_end(code: int) -> tuple[str, str]:
-    """What happened and the likely cause, by an exit code as `subprocess` gives it: negative for
-    a signal."""
+    """Describe what happened and the likely cause. `code` is an exit code as `subprocess` reports
+    it: negative for a signal."""
     if code >= 0:
         return (
-            f"the process ended with exit code {code} before its work was done",
+            f"the process ended with exit code {code} before it had finished",
             "the model or a library ended it (os._exit or exit); remove that call",
         )
     name = signal_name(-code)
@@ -30,18 +30,18 @@ def describe_end(code: int) -> tuple[str, str]:
     if name == "SIGKILL":
         return (
             "the process was killed (SIGKILL)",
-            "usually because memory ran out; use less, or set --memory to stop earlier",
+            "usually because memory ran out; use less memory, or set --memory to stop earlier",
         )
-    return f"the process was ended by {name}", "somebody or a limit of the system stopped it"
+    return f"the process was ended by {name}", "a user or a limit of the system stopped it"
 
 
 def describe_timeout(seconds: float) -> str:
-    """What happened where the time was over."""
+    """Describe that the time limit was exceeded."""
     return f"not finished after {seconds:g} s (--timeout)"
 
 
 def describe_memory(used: int, limit: int) -> str:
-    """What happened where too much memory was used."""
+    """Describe that the memory limit was exceeded."""
     return f"{_gib(used)} of memory used, above {_gib(limit)} (--memory)"
 
 

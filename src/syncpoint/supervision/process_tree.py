@@ -1,4 +1,4 @@
-"""A process and all that it started: how much memory they use, and how to end them."""
+"""A process and its descendants: how much memory they use, and how to end them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 _RSS_FIELD = 21
-"""Place of the resident pages in /proc/PID/stat, counted behind the process's name."""
+"""Index of the resident pages among the fields of /proc/PID/stat that follow the name."""
 _MAX_KILL_ROUNDS = 20
 _KILL_PAUSE_S = 0.01
 _PR_SET_CHILD_SUBREAPER = 36
@@ -28,20 +28,23 @@ class _Process:
 
 def memory_of_tree(root: int) -> int:
     """Resident bytes of a process and its descendants. Shared pages count in each of them."""
-    processes = _all_processes()
-    members = _members(root, processes)
-    return sum(one.rss for one in processes if one.pid in members)
+    processes = _list_processes()
+    members = _find_members(root, processes)
+    return sum(process.rss for process in processes if process.pid in members)
 
 
 def kill_tree(root: int) -> None:
-    """End the child process `root` and its descendants, also those that lose their parent on the
-    way. The child itself is left to be reaped by the caller."""
+    """Kill the child process `root` and its descendants, also those that lose their parent
+    meanwhile. The caller reaps the child itself."""
     adopt_orphans()
     own = os.getpid()
     for _ in range(_MAX_KILL_ROUNDS):
-        processes = _all_processes()
+        processes = _list_processes()
         # Orphans become children of this process, which has no other child than `root`.
-        victims = _members(own, processes) - {own} if _IS_LINUX else _members(root, processes)
+        if _IS_LINUX:
+            victims = _find_members(own, processes) - {own}
+        else:
+            victims = _find_members(root, processes)
         _reap_orphans(victims - {root})
         alive = {pid for pid in victims if not _is_zombie(pid)}
         if not alive:
@@ -53,7 +56,7 @@ def kill_tree(root: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Have descendants whose parent ends become children of this process (Linux)."""
+    """Make descendants whose parent ends children of this process (Linux)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -87,10 +90,10 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _members(root: int, processes: list[_Process]) -> set[int]:
+def _find_members(root: int, processes: list[_Process]) -> set[int]:
     children: dict[int, list[int]] = {}
-    for one in processes:
-        children.setdefault(one.parent, []).append(one.pid)
+    for process in processes:
+        children.setdefault(process.parent, []).append(process.pid)
     members, queue = {root}, [root]
     while queue:
         for pid in children.get(queue.pop(), ()):
@@ -100,19 +103,19 @@ def _members(root: int, processes: list[_Process]) -> set[int]:
     return members
 
 
-def _all_processes() -> list[_Process]:
+def _list_processes() -> list[_Process]:
     if not _IS_LINUX:
-        return _listed_by_ps()
+        return _list_with_ps()
     page = os.sysconf("SC_PAGE_SIZE")
     processes = []
     for name in os.listdir("/proc"):  # noqa: PTH208  # as below
-        if name.isdigit() and (fields := _stat(int(name))):
+        if name.isdigit() and (fields := _read_stat(int(name))):
             processes.append(_Process(int(name), int(fields[1]), int(fields[_RSS_FIELD]) * page))
     return processes
 
 
-def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat behind the name, which may itself have blanks and brackets."""
+def _read_stat(pid: int) -> list[bytes]:
+    """Read the fields of /proc/PID/stat after the name, which may contain blanks and brackets."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # the parent stays light
             return file.read().rpartition(b")")[2].split()
@@ -121,7 +124,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _is_zombie(pid: int) -> bool:
-    return _IS_LINUX and _stat(pid)[:1] in ([], [b"Z"])
+    return _IS_LINUX and _read_stat(pid)[:1] in ([], [b"Z"])
 
 
 def _reap_orphans(pids: set[int]) -> None:
@@ -130,7 +133,7 @@ def _reap_orphans(pids: set[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def _listed_by_ps() -> list[_Process]:
+def _list_with_ps() -> list[_Process]:
     listing = subprocess.run(
         ["ps", "-axo", "pid=,ppid=,rss="], capture_output=True, text=True, check=False
     ).stdout

@@ -1,4 +1,4 @@
-"""Temporary folders that are removed even where the process is killed."""
+"""Temporary folders that are removed even if the process is killed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The parent of a command: starts it in a child process, watches it, and tells how it ended.
+"""Run a command in a child process, watch it, and report how it ended.
 
-A model is code: it may crash, exit, hang or eat all memory. In a child process it does so alone,
-and the command still ends with one line and an exit code that means what it says: a child that
-did not report its own exit code has failed.
+A model is code: it may crash, exit, hang or use up all memory. In a child process this ends only
+the child, and the command still ends with one line and a reliable exit code: a child that did not
+report its own exit code has failed.
 
 The child is forked before anything but the standard library is loaded, so it costs a few
 milliseconds and no thread or lock is copied. It stays in the process group of its parent: in
-`syncpoint ... | less` both belong to the pipeline, and Ctrl-C and Ctrl-Z reach all of it.
+`syncpoint ... | less` both belong to the pipeline, and Ctrl-C and Ctrl-Z reach both.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 from syncpoint.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
 SWITCH = "SYNCPOINT_SUPERVISE"
-"""Environment variable; 0 runs commands in the process itself, for debuggers and profilers."""
+"""Environment variable; 0 runs commands without a child process, for debuggers and profilers."""
 _POLL_S = 0.1
-"""Seconds between two looks at the limits."""
+"""Seconds between two checks of the limits."""
 _ACKNOWLEDGE_S = 0.5
-"""Seconds after which an interrupt that the child has not told of is passed on to it."""
+"""Seconds after which an interrupt that the child has not acknowledged is sent to it."""
 _FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -36,33 +36,33 @@ _FORWARDED = tuple(
 
 
 def can_supervise() -> bool:
-    """Whether a child can be forked safely: nothing that starts threads is loaded yet."""
+    """Whether a child can be forked safely: no package that starts threads is loaded yet."""
     loaded = any(name in sys.modules for name in ("numpy", "polars", "torch"))
     return hasattr(os, "fork") and not loaded and os.environ.get(SWITCH) != "0"
 
 
 def supervise(command: Callable[[], int]) -> int:
-    """Run `command`, which returns its exit code, in a child process; return the exit code."""
+    """Run `command`, which returns an exit code, in a child process and return that code."""
     control_end, control = os.pipe()
     stack_end, stack = os.pipe()
     parent = os.getpid()
-    waiting = _Waiting()
+    signals = _SignalCollector()
     child = os.fork()
     if child:
         os.close(control)
         os.close(stack)
-        return _Supervisor(child, control_end, stack_end, waiting).wait()
+        return _Supervisor(child, control_end, stack_end, signals).wait()
     for pipe in (control_end, stack_end):
         os.close(pipe)
-    # Until the child has its own handler, an interrupt waits: Python's would print a traceback.
+    # Interrupts are blocked until the child has its own handler: Python's prints a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    waiting.restore()
+    signals.restore()
     _run_child(command, parent, control, stack)
 
 
 def _run_child(command: Callable[[], int], parent: int, control: int, stack: int) -> NoReturn:
-    """The child's whole life. It leaves by os._exit, so that no caller goes on twice and native
-    libraries that crash in their own cleanup cannot."""
+    """Run the command in the child. It ends with os._exit: no caller may continue in two processes,
+    and native libraries that crash in their cleanup must not run it."""
     import atexit
     import faulthandler
 
@@ -80,7 +80,7 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             code = command()
-        except KeyboardInterrupt:  # before the command could deal with it, or in its last lines
+        except KeyboardInterrupt:  # outside of the command's own handling
             code = EXIT_INTERRUPTED
         code = _flush(code)
         child_channel.finish(code)
@@ -91,7 +91,7 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
 
 
 def _flush(code: int) -> int:
-    """Bring out all that was printed: the parent trusts the reported code from here on."""
+    """Flush all output; EXIT_FAILED if that fails. The parent trusts the returned code."""
     with suppress(OSError, AttributeError):
         import ctypes
 
@@ -99,7 +99,7 @@ def _flush(code: int) -> int:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # the reader went away, as `head` does
+        except OSError:  # the reader has exited, as `head` does
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             code = EXIT_FAILED
@@ -107,16 +107,16 @@ def _flush(code: int) -> int:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """Raise KeyboardInterrupt, and tell the parent: Ctrl-C in a terminal reaches both processes,
-    a signal that was sent to the parent alone is for the child too."""
+    """Raise KeyboardInterrupt and acknowledge it to the parent: Ctrl-C in a terminal reaches both
+    processes, but the parent must forward a signal that only it received."""
     from syncpoint.supervision import child_channel
 
     child_channel.acknowledge_interrupt()
     raise KeyboardInterrupt
 
 
-class _Waiting:
-    """The parent's signals while it waits: collected, to be passed on, instead of ending it."""
+class _SignalCollector:
+    """Collects the signals that the parent receives while it waits, to forward them."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -136,7 +136,7 @@ class _Waiting:
             self.received.append(number)
 
     def pause(self, control: int | None, seconds: float | None) -> None:
-        """Wait for a signal, for something in the pipe `control`, or for the time to pass."""
+        """Wait for a signal, for a message in the pipe `control`, or for `seconds`."""
         pipes = [self._wake_end] if control is None else [self._wake_end, control]
         ready, _, _ = select.select(pipes, [], [], seconds)
         if self._wake_end in ready:
@@ -144,7 +144,7 @@ class _Waiting:
                 os.read(self._wake_end, 4096)
 
     def restore(self) -> None:
-        """Put the handlers back as they were."""
+        """Restore the previous signal handlers."""
         signal.set_wakeup_fd(self._wake_before)
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -153,20 +153,20 @@ class _Waiting:
 
 
 class _Supervisor:
-    """One child and what it has told about itself."""
+    """One child process and what it has reported."""
 
-    def __init__(self, child: int, control: int, stack: int, waiting: _Waiting) -> None:
+    def __init__(self, child: int, control: int, stack: int, signals: _SignalCollector) -> None:
         self._child = child
         self._control: int | None = control
         self._stack = stack
-        self._waiting = waiting
+        self._signals = signals
         self._began = time.monotonic()
         self._unread = b""
         self._forwarded: set[int] = set()
         self._interrupted: float | None = None
-        """When an interrupt came that the child has not told of."""
+        """When an interrupt came that the child has not acknowledged."""
         self._acknowledged = float("-inf")
-        """When the child last told of an interrupt; either of the two may come first."""
+        """When the child last acknowledged an interrupt; either of the two may come first."""
         self._scratch: list[str] = []
         self._timeout: float | None = None
         self._memory: int | None = None
@@ -177,7 +177,7 @@ class _Supervisor:
         os.set_blocking(stack, False)
 
     def wait(self) -> int:
-        """The exit code of the command, once the child has ended."""
+        """Wait for the child to end; return the exit code of the command."""
         from syncpoint.supervision import process_tree
 
         process_tree.adopt_orphans()
@@ -186,38 +186,38 @@ class _Supervisor:
             pid, status = os.waitpid(self._child, os.WNOHANG)
             if pid:
                 break
-            self._waiting.pause(self._control, self._pause())
+            self._signals.pause(self._control, self._pause_seconds())
             self._read_control()
             self._forward()
-            exceeded = exceeded or self._exceeded()
+            exceeded = exceeded or self._describe_exceeded_limit()
             if exceeded:
                 process_tree.kill_tree(self._child)
         self._read_control()
         if self._finished is not None:
-            self._waiting.restore()
+            self._signals.restore()
             return self._finished
         # Signals are still collected: a second Ctrl-C must not interrupt what follows.
         process_tree.kill_tree(self._child)
         self._remove_scratch()
         code = os.waitstatus_to_exitcode(status)
         if -code in self._forwarded and not exceeded:
-            # Ended by the signal that was sent to this process: end likewise.
+            # The child ended by the signal that was sent to this process: end by it too.
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
-        self._tell(code, exceeded)
-        self._waiting.restore()
+        self._report_end(code, exceeded)
+        self._signals.restore()
         return EXIT_FAILED
 
-    def _pause(self) -> float | None:
-        """Seconds to wait at most before the next look; None for as long as nothing happens."""
+    def _pause_seconds(self) -> float | None:
+        """Maximum seconds until the next check; None to wait until something happens."""
         is_limited = self._timeout is not None or self._memory is not None
         return _POLL_S if is_limited or self._interrupted is not None else None
 
     def _forward(self) -> None:
-        """Pass on the signals that this process received."""
+        """Forward the signals that this process received."""
         now = time.monotonic()
-        while self._waiting.received:
-            number = self._waiting.received.pop(0)
+        while self._signals.received:
+            number = self._signals.received.pop(0)
             if number == signal.SIGINT:
                 if now - self._acknowledged > _ACKNOWLEDGE_S:
                     self._interrupted = now
@@ -242,9 +242,9 @@ class _Supervisor:
             self._control = None
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            self._take(line)
+            self._handle_message(line)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_message(self, line: bytes) -> None:
         import json
 
         message = json.loads(line)
@@ -260,8 +260,8 @@ class _Supervisor:
         elif "finished" in message:
             self._finished = message["finished"]
 
-    def _exceeded(self) -> str:
-        """What limit the command has gone beyond, in words; empty for none."""
+    def _describe_exceeded_limit(self) -> str:
+        """Describe the limit that the command exceeds; "" if it exceeds none."""
         from syncpoint.supervision.ending_messages import describe_memory, describe_timeout
         from syncpoint.supervision.process_tree import memory_of_tree
 
@@ -280,7 +280,7 @@ class _Supervisor:
             for folder in self._scratch:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _tell(self, code: int, exceeded: str) -> None:
+    def _report_end(self, code: int, exceeded: str) -> None:
         from syncpoint.foreign_text import make_visible
         from syncpoint.supervision.crash_file import write_crash_file
         from syncpoint.supervision.ending_messages import describe_end
@@ -293,11 +293,11 @@ class _Supervisor:
             details = write_crash_file(event, stack)
             parts.append(f"details are in {details}" if details else "")
         if self._recording:
-            parts.append(_what_was_recorded(self._recording))
+            parts.append(_describe_recording(self._recording))
         sys.stderr.write(f"syncpoint: {make_visible('; '.join(part for part in parts if part))}\n")
 
     def _read_stack(self) -> str:
-        """The Python stack that the child left when a native crash ended it."""
+        """Read the Python stack that the child wrote when it crashed in native code."""
         stack = b""
         with suppress(BlockingIOError):
             while piece := os.read(self._stack, 1 << 16):
@@ -305,8 +305,8 @@ class _Supervisor:
         return stack.decode("utf-8", "replace")
 
 
-def _what_was_recorded(folder: str) -> str:
-    """What a run that was being written holds, told by its files alone."""
+def _describe_recording(folder: str) -> str:
+    """Say whether a run that was being written holds tensors, judged by its files alone."""
     with suppress(OSError), os.scandir(folder) as entries:
         if any(entry.name.startswith("tensors-") for entry in entries):
             return f"what was recorded before is in {folder}"

@@ -19,7 +19,8 @@ def assert_parity(
     min_coverage: float | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare, and raise an AssertionError that says where they part unless nothing is large."""
+    """Compare, and raise an AssertionError that says where the two diverge if a verdict is large
+    (or whatever `fail_on` names)."""
     comparison = compare(target, reference, preset=preset, min_coverage=min_coverage, **options)
     if comparison.exit_code(fail_on):
         from syncpoint.reports.assertion_message import assertion_text

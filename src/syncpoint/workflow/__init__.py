@@ -1,1 +1,1 @@
-"""What the public functions do, step by step: resolve, capture, diagnose, record, verify."""
+"""The steps of the public functions: resolve, capture, compare, diagnose, record, verify."""

@@ -1,4 +1,4 @@
-"""Runs a model, whatever it is, and records what it computes."""
+"""Capture: run a model of any runtime and record what it computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run, or any dump that is known, by its path."""
+    """Open a run, or a dump of any supported format, by its path."""
     from syncpoint.dumps.open_dump import open_dump
 
     return open_dump(path)
@@ -42,13 +42,14 @@ def capture(
 ) -> Run:
     """Run a model and record every intermediate tensor.
 
-    Without `out` the run lives in a temporary folder for as long as the returned object does.
-    `progress` is told how many ops have been recorded.
+    Without `out` the run is in a temporary folder, which is removed with the returned object.
+    `progress` is called with the number of recorded ops.
     """
     from syncpoint.run.events import OpCounter
 
     if progress is not None and not callable(progress):
-        raise InputError("a function as progress", repr(progress))  # `--set progress=...`
+        # `--set progress=...`
+        raise InputError(f"progress must be a function, not {progress!r}")
     run: Run = capture_model(
         model,
         inputs,
@@ -80,7 +81,7 @@ def capture_model(
     overwrite: bool = False,
     events: EventSink | None = None,
 ) -> Run:
-    """The capture itself; `options` are those of the runtime, and `events` are sent on the way."""
+    """Capture a model; `options` are those of the runtime, `events` receives the progress."""
     from syncpoint.run.events import NULL_SINK
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
@@ -93,11 +94,11 @@ def capture_model(
     from syncpoint.runtimes.registry import RUNTIMES, find_runtime
 
     if inputs is None:
-        raise InputError("inputs to run the model with", "none", GIVE_INPUTS)
+        raise InputError("there are no inputs to run the model with", cure=GIVE_INPUTS)
     if record not in set(Kept):
-        raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
+        raise InputError(f"record must be one of {', '.join(Kept)}, not {record!r}")
     if out is not None:
-        check_new_run_path(Path(out), overwrite)  # before minutes of loading and running a model
+        check_new_run_path(Path(out), overwrite)  # before the model is loaded and run for minutes
     chosen = find_runtime(model, runtime)
     settings = parse_options(chosen, options)
     label = str(model) if isinstance(model, str | Path) else describe_model(model)
@@ -142,12 +143,12 @@ def capture_model(
 
 
 def describe_model(model: object) -> str:
-    """What an object that is a model is called in reports."""
+    """The name of a model object in reports: its class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def inputs_of(run: Run | None) -> list[Inputs] | None:
-    """The inputs that a run was recorded with, one for each sample; None where there are none."""
+    """The inputs that a run was recorded with, one per sample; None if it has none."""
     from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
 
     return (read_recorded_inputs(run) or None) if run is not None else None

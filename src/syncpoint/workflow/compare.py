@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparisonOutcome:
-    """A result, and the two sides that it was made from."""
+    """The result of a comparison, and its two sides."""
 
     result: Result
     target: ResolvedSide
@@ -33,7 +33,7 @@ class ComparisonOutcome:
 def compare_sides(
     request: ComparisonRequest, settings: ComparisonSettings, events: EventSink
 ) -> ComparisonOutcome:
-    """Make the comparison that was asked for."""
+    """Run the comparison of a request: open, capture, measure, save, diagnose."""
     opened = open_sides(request, events)
     request = replace(
         request,
@@ -56,7 +56,7 @@ def compare_sides(
 def _open_log(
     request: ComparisonRequest, settings: ComparisonSettings
 ) -> AbstractContextManager[ProgressLog | None]:
-    """The log of a comparison that is kept; nothing for one that is not."""
+    """Open the progress log if the comparison is saved; otherwise None."""
     if settings.out is None:
         return nullcontext()
     from syncpoint.comparison.storage.progress_log import ProgressLog
@@ -72,7 +72,7 @@ def _measure(
     log: ProgressLog | None,
     events: EventSink,
 ) -> tuple[Result, Sides]:
-    """The result of the engine, and both runs as the engine read them."""
+    """Run the engine; returns its result, and both runs as the engine read them."""
     from syncpoint.comparison.engine import Options, compare_through
     from syncpoint.comparison.sides import build_sides
 
@@ -100,8 +100,8 @@ def _save_and_diagnose(
     sides: Sides,
     events: EventSink,
 ) -> Result:
-    """Save before the diagnosis, which may fail or be killed; the log goes after that, so that
-    `resume` knows of a diagnosis that is missing."""
+    """Save before the diagnosis, which may fail or be killed. The log is removed after it, so that
+    `resume` can see that the diagnosis is missing."""
     from syncpoint.comparison.storage.comparison_folder import is_comparison, save, save_diagnosis
 
     if settings.out is not None and not is_comparison(settings.out):

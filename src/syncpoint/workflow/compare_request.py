@@ -1,4 +1,4 @@
-"""What to compare and how: the arguments of `compare` before anything is opened or run."""
+"""What to compare and how: the arguments of `compare` before they are resolved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRequest:
-    """What to compare: models, runs and dumps as the caller names them."""
+    """What to compare: models, runs and dumps as the caller named them."""
 
     target: object
     reference: object
@@ -31,8 +31,8 @@ class ComparisonRequest:
     through: object = None
 
     def as_names(self) -> dict[str, Any]:
-        """Every part by its name, and for files also when they were written: two requests with
-        the same names ask for the same comparison."""
+        """All parts by name, for files also their modification time: two requests with the same
+        names are requests for the same comparison."""
         from syncpoint.comparison.storage.run_identity import file_stamp
 
         names: dict[str, Any] = {}
@@ -49,14 +49,14 @@ class ComparisonRequest:
         return names
 
     def can_reuse_run(self, role: str) -> bool:
-        """Whether names alone say that a run of this side, captured earlier, is still right."""
+        """Whether a run of this side that was captured earlier can be reused, judged by names."""
         by_name = isinstance(getattr(self, role), str | Path)
         return by_name and isinstance(self.inputs, str | Path | None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSettings:
-    """How to compare, and where to keep what comes out."""
+    """How to compare, and where to save the results."""
 
     choice: Choice
     map_file: MapFile | None = None
@@ -73,11 +73,11 @@ class ComparisonSettings:
 
     def __post_init__(self) -> None:
         if self.introduced not in ("local", "replay", "off"):
-            raise InputError("introduced to be local, replay or off", repr(self.introduced))
+            raise InputError(f"introduced must be local, replay or off, not {self.introduced!r}")
         if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:
-            raise InputError("min_coverage from 0 to 1", repr(self.min_coverage))
+            raise InputError(f"min_coverage must be from 0 to 1, not {self.min_coverage!r}")
         if self.resume and self.out is None:
-            raise InputError("the folder of a comparison to resume", "none", "name it with -o")
+            raise InputError("there is no folder of a comparison to resume", cure="name it with -o")
 
     def as_names(self) -> dict[str, Any]:
         """The settings that the result depends on."""
@@ -94,14 +94,16 @@ class ComparisonSettings:
 
 
 def choose_limits(preset: str, limits: str | Path | None = None) -> Choice:
-    """The limits to judge by: a preset's name, or a file of one's own."""
+    """Choose the limits for verdicts: those of a preset, or of a file."""
     from syncpoint.comparison.judge_rows import AUTO
     from syncpoint.metrics.limits import load_limits
     from syncpoint.metrics.limits import preset as find_preset
 
     if limits is not None:
         if preset != AUTO:
-            raise InputError("a preset or limits of your own", "both", "leave one out")
+            raise InputError(
+                f"there are both a preset ({preset}) and a limits file", cure="leave one out"
+            )
         return load_limits(Path(limits))
     return AUTO if preset == AUTO else find_preset(preset)
 
@@ -109,7 +111,7 @@ def choose_limits(preset: str, limits: str | Path | None = None) -> Choice:
 def read_map(
     source: str | Path | Mapping[str, Any] | None, ignore: tuple[str, ...]
 ) -> MapFile | None:
-    """The map of pairs from its file or from its content, with more names to ignore."""
+    """Read the map of pairs from a file or from its content, and add names to ignore."""
     from syncpoint.matching.matchers.map_file import MapFile
 
     if source is None and not ignore:
@@ -124,7 +126,7 @@ def read_map(
 
 
 def _file_of(source: object) -> Path | None:
-    """The file behind a path or behind `file.py:attribute`; of a Core AI asset its program."""
+    """The file of a path or of `file.py:attribute`; for a Core AI asset its program."""
     for text in (
         (str(source), str(source).rpartition(":")[0]) if isinstance(source, str | Path) else ()
     ):

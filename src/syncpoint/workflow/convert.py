@@ -1,4 +1,4 @@
-"""A run or dump written in another format."""
+"""Convert a run or dump to another format."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion wrote."""
+    """The result of a conversion."""
 
     path: Path
     tensors: int
-    """Tensors that were written."""
+    """Number of tensors that were written."""
     left_out: int
-    """Tensors without values, which only a run can hold."""
+    """Number of tensors without values, which only a run can store."""
 
 
 def convert(run: Run, path: Path, to: str) -> Conversion:

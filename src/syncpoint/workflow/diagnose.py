@@ -1,6 +1,6 @@
-"""Why two runs differ: a comparison and whatever of its runs and models is at hand -> a diagnosis.
+"""Diagnose a comparison, with its runs and models if they are available.
 
-A run is data and never makes code run. Models are run again only where the caller named them.
+A run is data and never causes code to run. Models are run again only if the caller named them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from syncpoint.workflow.resolve_sides import ResolvedSide
 
 SECONDS = 60.0
-"""After so long no more experiments are begun, unless the caller says otherwise. Values may be
-looked at for `diagnosis.budget.EXTRA_SECONDS` more."""
+"""Default time limit after which no new experiment starts. Values may be read for
+`diagnosis.budget.EXTRA_SECONDS` more."""
 
 
 @dataclass(frozen=True)
 class Models:
-    """The models behind a comparison, as far as the caller names them."""
+    """The models of a comparison, as far as the caller named them."""
 
     target: object = None
     reference: object = None
@@ -44,7 +44,7 @@ class Models:
 
     @classmethod
     def of(cls, target: ResolvedSide, reference: ResolvedSide) -> Models:
-        """Those of a comparison that has just been made."""
+        """The models of a comparison that was just made."""
         return cls(target.model, reference.model, target.options, reference.options)
 
 
@@ -57,38 +57,40 @@ def diagnose_result(
     seconds: float = SECONDS,
     absent: Mapping[str, str] | None = None,
     sides: Sides | None = None,
-    **asked: Any,
+    **requests: Any,
 ) -> Result:
-    """The result with its diagnosis. A diagnosis that fails, for want of memory or by a fault of
-    ours, costs the comparison nothing: it says so in `diagnosis.troubles`. `sides` are those that
-    the comparison was made with, where it was made in this process."""
+    """Return the result with its diagnosis. A failure of the diagnosis (out of memory, a bug) does
+    not change the comparison; it is listed in `diagnosis.troubles`. `sides` are those of the
+    comparison, if it was made in this process."""
     try:
-        made = _diagnosis(result, target, reference, models, seconds, absent or {}, asked, sides)
+        diagnosis = _diagnose_case(
+            result, target, reference, models, seconds, absent or {}, requests, sides
+        )
     except Exception as error:
-        made = _failed(result, error)
-    return replace(result, diagnosis=made)
+        diagnosis = _failed_diagnosis(result, error)
+    return replace(result, diagnosis=diagnosis)
 
 
-def _failed(result: Result, error: Exception) -> Diagnosis:
+def _failed_diagnosis(result: Result, error: Exception) -> Diagnosis:
     from syncpoint.comparison.findings import Diagnosis, Symptom, failure_line
     from syncpoint.diagnosis.symptom import symptom
 
     try:
-        what, summary = symptom(result)
+        kind, summary = symptom(result)
     except Exception:
-        what, summary = Symptom.UNKNOWN, "the diagnosis did not come to its end"
+        kind, summary = Symptom.UNKNOWN, "the diagnosis failed"
     line = failure_line(error)
-    return Diagnosis(symptom=what, summary=summary, troubles=(line,), failures=(line,))
+    return Diagnosis(symptom=kind, summary=summary, troubles=(line,), failures=(line,))
 
 
-def _diagnosis(
+def _diagnose_case(
     result: Result,
     target: Run | None,
     reference: Run | None,
     models: Models,
     seconds: float,
     absent: Mapping[str, str],
-    asked: Mapping[str, Any],
+    requests: Mapping[str, Any],
     sides: Sides | None,
 ) -> Diagnosis:
     from syncpoint.diagnosis.case import Case
@@ -107,7 +109,7 @@ def _diagnosis(
             reference,
             absent=absent,
             subjects=subjects,
-            asked=asked,
+            asked=requests,
             seconds=seconds,
             compared_sides=sides,
         )
@@ -121,64 +123,65 @@ class CollectedRuns:
     runs: Mapping[str, Run]
     """By side."""
     absent: Mapping[str, str]
-    """Side -> why its run cannot be read."""
+    """Side -> the reason why its run cannot be read."""
 
 
-def collect_runs(result: Result, runs_at_hand: Mapping[str, Run]) -> CollectedRuns:
-    """The runs of a comparison: those at hand, and by their paths those that are not."""
-    runs, absent = dict(runs_at_hand), {}
+def collect_runs(result: Result, live_runs: Mapping[str, Run]) -> CollectedRuns:
+    """Collect the runs of a comparison: `live_runs`, and the others by their paths."""
+    runs, absent = dict(live_runs), {}
     for side, about in (("target", result.target), ("reference", result.reference)):
         if side in runs:
             continue
-        run, why = _opened(about)
+        run, reason = _open_compared_run(about)
         if run is None:
-            absent[side] = why
+            absent[side] = reason
         else:
             runs[side] = run
     return CollectedRuns(runs, absent)
 
 
 def diagnose_again(
-    result: Result, sides: CollectedRuns, models: Models, seconds: float = SECONDS, **asked: Any
+    result: Result, sides: CollectedRuns, models: Models, seconds: float = SECONDS, **requests: Any
 ) -> Result:
-    """The same for a comparison that was made earlier, such as a saved one."""
+    """Diagnose a comparison that was made earlier, such as a saved one."""
     target, reference = sides.runs.get("target"), sides.runs.get("reference")
     if reference is not None and models.reference is not None:
         attach_session(reference, models.reference, models.reference_options)
     if target is not None and models.target is not None:
         check_target_model(target, models.target, models.target_options)
-    if "preprocess" in asked:
-        asked = _prepared(**asked)
-    return diagnose_result(result, target, reference, models, seconds, sides.absent, **asked)
+    if "preprocess" in requests:
+        requests = _run_pipelines(**requests)
+    return diagnose_result(result, target, reference, models, seconds, sides.absent, **requests)
 
 
-def _prepared(preprocess: object, raw: object) -> dict[str, Any]:
-    """What both pipelines make of the raw sample. Asked for by name, so what goes wrong in them
-    ends the work."""
+def _run_pipelines(preprocess: object, raw: object) -> dict[str, Any]:
+    """Run both preprocessing pipelines on the raw sample. The user named them, so their errors end
+    the command."""
     from syncpoint.diagnosis.processing.pipelines import load_raw_sample, run_pipeline
 
     pipelines = tuple(preprocess) if isinstance(preprocess, Iterable) else ()
     if len(pipelines) != 2 or raw is None:
         raise InputError(
-            "two pipelines and a raw sample",
-            f"{len(pipelines)} and {'none' if raw is None else 'one'}",
-            "give --preprocess twice, the target's first, and --raw FILE",
+            "comparing the preprocessing needs two pipelines and a raw sample; there are "
+            f"{len(pipelines)} pipelines and {'no' if raw is None else 'one'} sample",
+            cure="use --preprocess twice, the target's first, and --raw FILE",
         )
-    return {"prepared": tuple(run_pipeline(one, load_raw_sample(raw)) for one in pipelines)}
+    sample_inputs = tuple(run_pipeline(pipeline, load_raw_sample(raw)) for pipeline in pipelines)
+    return {"prepared": sample_inputs}
 
 
-def _opened(about: Mapping[str, Any]) -> tuple[Run | None, str]:
+def _open_compared_run(about: Mapping[str, Any]) -> tuple[Run | None, str]:
     path = about["path"]
     if not path:
-        return None, "it was not kept"
+        return None, "it was not saved"
     if not Path(path).exists():
-        return None, f"{path} is not there"
+        return None, f"{path} does not exist"
     try:
         run = open_run(path)
     except SyncpointError as error:
         return None, describe_error(error)
-    known = about.get("digest")
-    if known and all(t.digest for t in run.tensors) and run.digest() != known:
+    digest = about.get("digest")
+    if digest and all(t.digest for t in run.tensors) and run.digest() != digest:
         return None, f"{path} is not the run that was compared"
     return run, ""
 
@@ -189,31 +192,31 @@ def _subject(run: Run, model: object, options: Mapping[str, Any]) -> Subject:
     label = str(model) if isinstance(model, str | Path) else describe_model(model)
     return Subject(
         label,
-        partial(_captured, run, model, options),
+        partial(_capture_again, run, model, options),
         run.info.runtime,
-        partial(_replayed, run, model, options),
+        partial(_replay_outputs, run, model, options),
     )
 
 
-def _captured(
+def _capture_again(
     run: Run,
     model: object,
     options: Mapping[str, Any],
     inputs: list[Inputs] | None = None,
-    **more: Any,
+    **more_options: Any,
 ) -> Run:
-    given = inputs if inputs is not None else inputs_of(run)
-    made: Run = capture(model, given, **{**options, **more})
-    return made
+    samples = inputs if inputs is not None else inputs_of(run)
+    new_run: Run = capture(model, samples, **{**options, **more_options})
+    return new_run
 
 
-def _replayed(
+def _replay_outputs(
     run: Run,
     model: object,
     options: Mapping[str, Any],
     values: Mapping[TensorKey, NDArray[Any]],
 ) -> Mapping[TensorKey, NDArray[Any]]:
-    """What the model gives on the recorded inputs with other values in some places."""
+    """Compute the outputs of the model on the recorded inputs with some tensors replaced."""
     import numpy as np
 
     from syncpoint.comparison.introduced_error.replay_calculation import replay_with_values
@@ -225,15 +228,16 @@ def _replayed(
         attach_session(run, model, options)
     samples = inputs_of(run)
     if not isinstance(run.session, Replays) or samples is None:
-        raise Unsupported("a model whose ops can be fed other values", run.info.runtime)
+        raise Unsupported(f"the runtime {run.info.runtime} cannot run a model with replaced values")
     with replay_with_values(run.session, samples, lambda key, _: values.get(key)) as (
-        made,
+        replay,
         refused,
     ):
         if any(key.op in refused for key in values):
-            raise Unsupported("an op that can be run by itself", next(iter(refused.values())))
+            reason = next(iter(refused.values()))
+            raise Unsupported(f"an op cannot be run on its own: {reason}")
         return {
-            t.key: np.array(dequantize(operand_of(made, t)))
-            for t in made.tensors
+            t.key: np.array(dequantize(operand_of(replay, t)))
+            for t in replay.tensors
             if t.key.role is Role.MODEL_OUTPUT and t.kept is Kept.VALUES
         }

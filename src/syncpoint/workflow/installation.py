@@ -1,4 +1,4 @@
-"""What this installation can do: versions, runtimes with their options, dump formats, plugins."""
+"""Describe this installation: versions, runtimes with their options, dump formats, plugins."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RuntimeInfo:
-    """A runtime that is known here."""
+    """A runtime, built in or of a plugin."""
 
     name: str
     version: str | None
-    """None where its package is not installed."""
+    """None if its package is not installed."""
     extra: str
-    """The extra of its package that installs it."""
+    """The extra that installs its package."""
     options: tuple[Option, ...] = ()
     cure: str = ""
     """How to install it."""
@@ -30,16 +30,16 @@ class RuntimeInfo:
 
 @dataclass(frozen=True)
 class FormatInfo:
-    """A format of dumps that is known here."""
+    """A supported dump format."""
 
     name: str
     is_written: bool
-    """Whether `convert` writes it; all of them are read."""
+    """Whether `convert` can write it; all formats can be read."""
 
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """A matcher or a cause that another package adds."""
+    """A matcher or a cause of another package."""
 
     kind: str
     """`matcher` or `cause`."""
@@ -65,9 +65,9 @@ class Installation:
 
 
 def describe_installation() -> Installation:
-    """Look at what is installed; no runtime is loaded for longer than its version takes."""
+    """Describe what is installed; a runtime is loaded only to read its version."""
     with warnings.catch_warnings():
-        # Plugins that are left out are listed.
+        # Unusable plugins are listed in `left_out`.
         warnings.simplefilter("ignore", SyncpointWarning)
         return _describe()
 
@@ -78,19 +78,19 @@ def _describe() -> Installation:
     from syncpoint.metrics import _kernel
     from syncpoint.runtimes.registry import describe_installation, load_runtimes
 
-    known = []
+    runtime_infos = []
     for runtime in load_runtimes():
         version = runtime.version()
         options = () if version is None else tuple(runtime.options())
         cure = describe_installation(runtime)
-        known.append(RuntimeInfo(runtime.name, version, runtime.extra, options, cure))
+        runtime_infos.append(RuntimeInfo(runtime.name, version, runtime.extra, options, cure))
     plugins, left_out = _describe_plugins()
     return Installation(
         version=__version__,
         python=platform.python_version(),
         platform=platform.platform(),
         kernel=_kernel.isa(),
-        runtimes=tuple(known),
+        runtimes=tuple(runtime_infos),
         formats=tuple(FormatInfo(dump.name, isinstance(dump, Saves)) for dump in iter_formats()),
         plugins=plugins,
         left_out=left_out,
@@ -98,7 +98,7 @@ def _describe() -> Installation:
 
 
 def _describe_plugins() -> tuple[tuple[PluginInfo, ...], tuple[str, ...]]:
-    """The matchers and causes of other packages, and the plugins that are left out."""
+    """The matchers and causes of other packages, and the plugins that cannot be used."""
     from syncpoint.diagnosis.registry import CAUSES
     from syncpoint.dumps.registry import FORMATS
     from syncpoint.matching.matcher_chain import MATCHERS

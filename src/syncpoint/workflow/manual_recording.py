@@ -1,11 +1,11 @@
-"""Recording by hand: any engine, any loop, tensor by tensor, into an ordinary run.
+"""Manual recording: record any engine or loop into an ordinary run, tensor by tensor.
 
     with sp.record("engine.run", rank=0) as rec:
         rec.attach(module)
         rec.tensor("layer3.attn", value, step=i, dims="b s h(tp) d")
 
-Values are copied at once and written by a thread; the engine goes on with its own. What a program
-that raises or dies has recorded so far is a run that opens and says that it is incomplete.
+Values are copied at once and written by a thread; the engine may change its own. If the program
+raises or dies, what it recorded so far is a run that can be opened and is marked as incomplete.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from syncpoint.runtimes.arrays import RecordableArray, to_recordable
 if TYPE_CHECKING:
     from syncpoint.runtimes.torch.module_hooks import Attachment
 
-_GIVEN = (Role.MODEL_INPUT, Role.PARAMETER, Role.STATE)
-"""What an execution is given: no op makes it."""
+_SOURCE_ROLES = (Role.MODEL_INPUT, Role.PARAMETER, Role.STATE)
+"""Roles of tensors that no op computes."""
 
 
 class Recording:
-    """A run that is being recorded by hand; `syncpoint.record` makes one.
+    """A run that is being recorded by hand; `syncpoint.record` creates one.
 
-    Calls may come from any thread of the process that made it. As a context manager it is closed
-    at the end of the block; by an exception the run ends as incomplete, and says why.
+    It may be called from any thread of the process that created it. As a context manager it is
+    closed at the end of the block; after an exception the run is incomplete and has the reason.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Recording:
     ) -> None:
         """The options are those of `syncpoint.record`."""
         if record not in set(Kept):
-            raise InputError(f"record to be one of {', '.join(Kept)}", repr(record))
-        self._rank = _counted(rank, "rank")
-        self.path = _path_of(Path(path), self._rank)
-        """Where the run is: with a rank, `engine.rank3.run` for `engine.run`."""
+            raise InputError(f"record must be one of {', '.join(Kept)}, not {record!r}")
+        self._rank = _check_number(rank, "rank")
+        self.path = _add_rank(Path(path), self._rank)
+        """The path of the run: with a rank, `engine.rank3.run` for `engine.run`."""
         info = RunInfo(
             model=model or self.path.name,
             runtime=runtime,
             options={} if rank is None else {"rank": self._rank},
             record=Kept(record),
-            environment=_environment(),
+            environment=_describe_environment(),
         )
-        self._writer = _writer(self.path, info, overwrite, rank is None)
+        self._writer = _open_writer(self.path, info, overwrite, rank is None)
         self._recorder = Recorder(
             self._writer, record=Kept(record), filter=filter, max_bytes=max_bytes
         )
@@ -79,17 +79,17 @@ class Recording:
         self._process = os.getpid()
         self._open = True
         self._step: int | None = None
-        """What `step()` counts."""
-        self._called: int | None = None
+        """The number of the step that `step()` began."""
+        self._module_step: int | None = None
         """The step of the attached module that was called last."""
         self._attached: dict[str, Attachment] = {}
-        self._given: Counter[tuple[str, Part, Role]] = Counter()
-        """How often a name was recorded in a role that no op stands for."""
-        self._outputs: Counter[Part] = Counter()
-        self._last: dict[tuple[str, Part], TensorKey] = {}
+        self._source_counts: Counter[tuple[str, Part, Role]] = Counter()
+        """Number of recorded tensors that no op computes, by name, part and role."""
+        self._output_counts: Counter[Part] = Counter()
+        self._last_keys: dict[tuple[str, Part], TensorKey] = {}
         self._devices: dict[str, None] = {}
         self._computed: Counter[str] = Counter()
-        """Elements recorded, by floating-point type."""
+        """Number of recorded elements, by floating-point type."""
 
     def tensor(
         self,
@@ -104,28 +104,28 @@ class Recording:
         module: str = "",
         inputs: Iterable[TensorKey | str] = (),
     ) -> TensorKey:
-        """Record one tensor: the output of an op called `name`, or what `role` says.
+        """Record one tensor: the output of an op called `name`, unless `role` says otherwise.
 
-        `step` is by default that of `step()`, else that of the attached module called last. The
-        same name again in one step and sample is the next call of that op. `dims` names the axes.
-        The key that is returned may be given as one of the `inputs` of later ops.
+        `step` defaults to that of `step()`, or else to that of the attached module that was called
+        last. A name that is repeated in one step and sample is the next call of that op. `dims`
+        names the axes. The returned key can be one of the `inputs` of later ops.
         """
-        known = _role(role)
+        tensor_role = _parse_role(role)
         with self._lock:
             self._check_open()
             part = self._part(step, sample)
             value, layout = self._read(name, value, dims)
-            if known in _GIVEN:
-                call = self._given[name, part, known]
-                self._given[name, part, known] += 1
-                return self._write(OpKey(name, call), value, known, 0, part, name, layout)
-            key = self._op(name, part, type, module, inputs, {})
+            if tensor_role in _SOURCE_ROLES:
+                call = self._source_counts[name, part, tensor_role]
+                self._source_counts[name, part, tensor_role] += 1
+                return self._write(OpKey(name, call), value, tensor_role, 0, part, name, layout)
+            key = self._record_op(name, part, type, module, inputs, {})
             index = 0
-            if known is Role.MODEL_OUTPUT:
-                index = self._outputs[part]
-                self._outputs[part] += 1
-            path = name if known is Role.MODEL_OUTPUT else ""
-            return self._write(key, value, known, index, part, path, layout)
+            if tensor_role is Role.MODEL_OUTPUT:
+                index = self._output_counts[part]
+                self._output_counts[part] += 1
+            path = name if tensor_role is Role.MODEL_OUTPUT else ""
+            return self._write(key, value, tensor_role, index, part, path, layout)
 
     def op(
         self,
@@ -140,65 +140,67 @@ class Recording:
         step: int | None = None,
         sample: int | None = None,
     ) -> list[TensorKey]:
-        """Record one op with all its outputs, for those who know what it read.
+        """Record one op with its inputs and all its outputs.
 
-        `inputs` are keys that `tensor` and `op` returned, or names, which stand for what was last
-        recorded under them in this part.
+        `inputs` are keys that `tensor` and `op` returned, or names: a name refers to the tensor
+        that was last recorded under it in this part.
         """
         values = list(outputs)
-        named = [None] * len(values) if dims is None else list(dims)
-        if len(named) != len(values):
-            raise InputError(f"names of axes for {len(values)} outputs", f"for {len(named)}")
+        output_dims = [None] * len(values) if dims is None else list(dims)
+        if len(output_dims) != len(values):
+            raise InputError(
+                f"dims has {len(output_dims)} entries for {len(values)} outputs of {name}",
+                cure="give one entry per output",
+            )
         with self._lock:
             self._check_open()
             part = self._part(step, sample)
-            read = [self._read(name, v, d) for v, d in zip(values, named, strict=True)]
-            key = self._op(name, part, type, module, inputs, attributes or {})
+            arrays = [self._read(name, v, d) for v, d in zip(values, output_dims, strict=True)]
+            key = self._record_op(name, part, type, module, inputs, attributes or {})
             return [
                 self._write(key, value, Role.OUTPUT, index, part, "", layout)
-                for index, (value, layout) in enumerate(read)
+                for index, (value, layout) in enumerate(arrays)
             ]
 
     def attach(self, module: Any, name: str = "", *, steps: bool = True) -> None:
-        """Record every call of an nn.Module and of all modules inside it until the end.
+        """Record every call of an nn.Module and of all its submodules from now on.
 
-        Each call of `module` is a step, unless `step()` counts them or `steps` is false: then
-        calls are told apart by their call index. Several modules are kept apart by `name`.
+        Each call of `module` is a step, unless `step()` counts the steps or `steps` is false: then
+        calls differ by their call index. `name` distinguishes several attached modules.
         """
         with self._lock:
             self._check_open()
             if name in self._attached:
                 raise InputError(
-                    "a name of its own for each attached module",
-                    f"{name!r} again",
-                    'give one: attach(module, "draft")',
+                    f"a module is already attached under the name {name!r}",
+                    cure='use another name: attach(module, "draft")',
                 )
             from syncpoint.runtimes.torch.module_hooks import Attachment
 
             self._attached[name] = Attachment(self, module, name, steps)
 
     def step(self, number: int | None = None) -> int:
-        """Begin the next step, or the one with this number; what follows belongs to it."""
+        """Begin the next step, or the one with this number; later tensors belong to it."""
         with self._lock:
             self._check_open()
-            following = 0 if self._step is None else self._step + 1
-            self._step = following if number is None else _counted(number, "step")
+            next_step = 0 if self._step is None else self._step + 1
+            self._step = next_step if number is None else _check_number(number, "step")
             return self._step
 
     def note(self, text: str) -> None:
-        """Say what a reader of the results must know."""
+        """Add a note for readers of the results."""
         with self._lock:
             self._check_open()
             self._recorder.note(text)
 
     def flush(self) -> None:
-        """Wait until all that was recorded is safe on disk."""
+        """Wait until everything recorded is on the disk."""
         with self._lock:
             self._check_open()
             self._recorder.flush()
 
     def close(self) -> None:
-        """Detach from all modules and finish the run; harmless when repeated."""
+        """Detach from all modules and finish the run; may be called repeatedly."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> Recording:
@@ -211,7 +213,7 @@ class Recording:
         trace: TracebackType | None,
     ) -> None:
         if os.getpid() != self._process:
-            return  # a forked child: the run is its parent's
+            return  # a forked child: the run belongs to its parent
         with self._lock:
             if not self._open:
                 return
@@ -226,31 +228,32 @@ class Recording:
             finally:
                 self._writer.__exit__(kind, error, trace)
 
-    # What the hooks of attached modules call.
+    # Called by the hooks of attached modules.
 
     @property
     def lock(self) -> threading.RLock:
-        """Held while an op and its tensors are recorded, so that they stay together."""
+        """The lock to hold while an op and its tensors are recorded, so that they stay together."""
         return self._lock
 
     @property
     def listening(self) -> bool:
-        """Whether this process still records."""
+        """Whether the recording is open in this process."""
         return self._open and os.getpid() == self._process
 
     def begin(self, step: int | None) -> Part:
-        """The part of a call that begins, and that is the step `step` unless `step()` counts."""
+        """Begin a call of an attached module; returns its part, with the step `step` unless
+        `step()` counts the steps."""
         if step is not None:
-            self._called = step
+            self._module_step = step
         return self._part(step if self._step is None else self._step, None)
 
     @property
     def whole(self) -> Part:
-        """The part of what belongs to no step, such as parameters."""
+        """The part of tensors that belong to no step, such as parameters."""
         return Part(rank=self._rank)
 
     def add_op(self, op: Op, part: Part) -> OpKey:
-        """Record an op; gives its key with the call index."""
+        """Record an op; returns its key with the call index."""
         return self._recorder.for_part(part).op(op)
 
     def add_tensor(
@@ -264,7 +267,7 @@ class Recording:
         name: str = "",
         alias_of: str = "",
     ) -> TensorKey | None:
-        """Record a tensor, or note why it cannot be: a model must not stop for that."""
+        """Record a tensor, or add a note if that fails: the model must not stop for it."""
         try:
             value = to_recordable(value)
         except SyncpointError as error:
@@ -273,20 +276,22 @@ class Recording:
         return self._write(op, value, role, index, part, name, "", alias_of)
 
     def _read(self, name: Any, value: Any, dims: str | None) -> tuple[RecordableArray, str]:
-        """The value and the text of its axes, both checked before anything is recorded."""
+        """Return the value and the text of its axes, both checked before anything is recorded."""
         if not isinstance(name, str) or not name:
-            raise InputError("the name of a tensor", repr(name)[:80])
+            raise InputError(
+                f"the name of a tensor must be a text that is not empty, not {repr(name)[:80]}"
+            )
         try:
-            found = to_recordable(value)
+            array = to_recordable(value)
         except SyncpointError as error:
-            raise InputError(f"for {name} {error.expected}", error.found, error.cure) from error
+            raise InputError(f"cannot record {name}: {error.problem}", cure=error.cure) from error
         if dims is None:
-            return found, ""
+            return array, ""
         axes = Dims.parse(dims)
-        axes.check(found.array.shape)
-        return found, str(axes)
+        axes.check(array.array.shape)
+        return array, str(axes)
 
-    def _op(
+    def _record_op(
         self,
         name: str,
         part: Part,
@@ -295,16 +300,20 @@ class Recording:
         inputs: Iterable[TensorKey | str],
         attributes: Mapping[str, Any],
     ) -> OpKey:
-        edges = tuple(self._edge(item, part) for item in inputs)
-        made = Op(OpKey(name), type, edges, attributes=dict(attributes), module=module)
-        return self._recorder.for_part(part).op(made)
+        edges = tuple(self._find_edge(source, part) for source in inputs)
+        op = Op(OpKey(name), type, edges, attributes=dict(attributes), module=module)
+        return self._recorder.for_part(part).op(op)
 
-    def _edge(self, item: TensorKey | str, part: Part) -> Edge:
-        key = item if isinstance(item, TensorKey) else None
-        if isinstance(item, str):
-            key = self._last.get((item, part), self._last.get((item, self.whole)))
+    def _find_edge(self, source: TensorKey | str, part: Part) -> Edge:
+        key = source if isinstance(source, TensorKey) else None
+        if isinstance(source, str):
+            stepless_key = self._last_keys.get((source, self.whole))
+            key = self._last_keys.get((source, part), stepless_key)
         if key is None:
-            raise InputError("inputs that were recorded before, by key or name", repr(item)[:80])
+            raise InputError(
+                f"the input {repr(source)[:80]} was not recorded before",
+                cure="use the key or the name of a recorded tensor",
+            )
         return Edge(key.op, key.index, key.role)
 
     def _write(
@@ -331,8 +340,8 @@ class Recording:
             alias_of=alias_of,
             requires_grad=value.requires_grad,
         )
-        self._last[op.op, part] = key
-        if role not in _GIVEN:
+        self._last_keys[op.op, part] = key
+        if role not in _SOURCE_ROLES:
             if value.device:
                 self._devices[value.device] = None
             dtype = value.dtype or dtype_of(value.array.dtype).name
@@ -341,55 +350,56 @@ class Recording:
         return key
 
     def _part(self, step: int | None, sample: int | None) -> Part:
-        number = next((n for n in (step, self._step, self._called) if n is not None), None)
-        return Part(_counted(sample, "sample"), _counted(number, "step"), self._rank)
+        number = next((n for n in (step, self._step, self._module_step) if n is not None), None)
+        return Part(_check_number(sample, "sample"), _check_number(number, "step"), self._rank)
 
     def _check_open(self) -> None:
         if os.getpid() != self._process:
             raise InputError(
-                f"the process that opened the recording {self.path}",
-                "a process forked from it",
-                "open a recording of its own there, with rank=",
+                f"the recording {self.path} was opened by another process; this one is a fork",
+                cure="open another recording in the forked process, with rank=",
             )
         if not self._open:
-            raise InputError(f"a recording that is open at {self.path}", "one that is closed")
+            raise InputError(
+                f"the recording {self.path} is closed", cure="record before it is closed"
+            )
 
 
-def _writer(path: Path, info: RunInfo, overwrite: bool, alone: bool) -> RunWriter:
+def _open_writer(path: Path, info: RunInfo, overwrite: bool, is_single_rank: bool) -> RunWriter:
     try:
         return RunWriter(path, info, overwrite=overwrite)
     except AnotherWriter as error:
-        if not alone:
+        if not is_single_rank:
             raise
-        cure = "where several ranks record, give each its own run with rank=; or wait for it"
+        cure = "if several ranks record, give each its own run with rank=; or wait for it"
         raise AnotherWriter(error.folder, cure) from error
 
 
-def _path_of(path: Path, rank: int) -> Path:
-    """`engine.run` as `engine.rank3.run`: a run has one writer, so each rank has a run."""
+def _add_rank(path: Path, rank: int) -> Path:
+    """`engine.run` -> `engine.rank3.run`: a run has one writer, so each rank has its own run."""
     return path if rank < 0 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
-def _counted(number: int | None, what: str) -> int:
-    """A number of a part; -1 where there is none."""
+def _check_number(number: int | None, name: str) -> int:
+    """Return the number of a sample, step or rank; -1 for None."""
     if number is None:
         return -1
     try:
-        found = -1 if isinstance(number, bool) else operator.index(number)
+        index = -1 if isinstance(number, bool) else operator.index(number)
     except TypeError:
-        found = -1
-    if found < 0:
-        raise InputError(f"{what} to be a number from 0 on", repr(number)[:80])
-    return found
+        index = -1
+    if index < 0:
+        raise InputError(f"{name} must be an integer from 0 on, not {repr(number)[:80]}")
+    return index
 
 
-def _role(role: str) -> Role:
+def _parse_role(role: str) -> Role:
     if role not in set(Role):
-        raise InputError(f"role to be one of {', '.join(Role)}", repr(role)[:80])
+        raise InputError(f"role must be one of {', '.join(Role)}, not {repr(role)[:80]}")
     return Role(role)
 
 
-def _environment() -> dict[str, str]:
+def _describe_environment() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -1,4 +1,4 @@
-"""The model behind a recording, run once more to see that it is the one that was recorded."""
+"""Check that a model is the one that a run was recorded from, by running it again."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ if TYPE_CHECKING:
 
 
 def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
-    """Give a recorded reference the session of its model, so that ops can be run on other values.
+    """Attach the session of its model to a recorded reference, so that ops can be run again.
 
-    The model is run once on the recorded inputs: only one that gives the recorded tensors again is
-    the one that was recorded.
+    The model is run once on the recorded inputs: it must reproduce the recorded tensors.
     """
     from syncpoint.run.model import Role
 
     inputs = inputs_of(run)
     if inputs is None:
-        raise InputError("recorded inputs in the reference run", "none")
+        raise InputError("the reference run has no recorded inputs, so its model cannot be run")
     rerun = capture(model, inputs, **{**options, "record": "digest"})
     pairs = [
         (tensor, recorded)
         for tensor in rerun.tensors
         if (recorded := run.tensor(tensor.key)) is not None
     ]
-    unlike = [str(a.key) for a, b in pairs if rerun.content_id(a) != run.content_id(b)]
-    # Weights alone do not tell how the model was run.
+    different = [str(a.key) for a, b in pairs if rerun.content_id(a) != run.content_id(b)]
+    # Equal weights alone do not show that the model was run in the same way.
     computed = [
         tensor for tensor, _ in pairs if tensor.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT)
     ]
-    if unlike or not computed:
+    if different or not computed:
+        detail = f"it has other values at {different[0]}" if different else "other ops or samples"
         raise InputError(
-            "the model that the reference run was recorded from",
-            f"other values at {unlike[0]}" if unlike else "a model with other ops or samples",
-            "name the model and options of the recording",
+            f"this is not the model that the reference run was recorded from: {detail}",
+            cure="name the model and options of the recording",
         )
     run.session = rerun.session
     return run
 
 
 def check_target_model(run: Run, model: object, options: Mapping[str, Any]) -> None:
-    """Check that a model is the one that the target was recorded from: it has its ops.
+    """Raise InputError unless the model has the ops that the target was recorded with.
 
-    Its values need not be the same; that they are not may be what is looked for.
+    Its values may differ: that may be the fault that the diagnosis looks for.
     """
     inputs = inputs_of(run)
     if inputs is None:
         return
     rerun = capture(model, inputs, **{**options, "record": "digest"})
-    recorded_ops, ops = ({op.key for op in one.ops} for one in (run, rerun))
+    recorded_ops = {op.key for op in run.ops}
+    ops = {op.key for op in rerun.ops}
     shared = len(recorded_ops & ops)
     if recorded_ops and 2 * shared < len(recorded_ops):
         raise InputError(
-            "the model that the target was recorded from as --target-model",
-            f"one that shares {shared} of its {len(recorded_ops)} ops",
-            "name the model and options of the recording",
+            "--target-model is not the model that the target was recorded from: "
+            f"it has only {shared} of its {len(recorded_ops)} ops",
+            cure="name the model and options of the recording",
         )

@@ -1,7 +1,7 @@
-"""The one resolver: a path or an object -> a run, with its model where there is one.
+"""Resolve the sides of a comparison: a path or an object -> a run, with its model if there is one.
 
-Each side of a comparison is opened once, by `open_sides`; everything later works on what that
-gave. A recording is opened, a model is run.
+Each side is opened once, by `open_sides`; all later steps use its result. A recording is opened, a
+model is run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROLES = ("reference", "target")
 """In the order in which models are captured."""
 _CAPTURE_OPTIONS = ("runtime", "record", "filter", "max_bytes")
-"""Options of a side that are capture's own, not its runtime's."""
+"""Options of a side that are options of `capture`, not of its runtime."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class OpenedSide:
 
     role: str
     source: object
-    """What the caller named: a model, a path, a run."""
+    """The model, path or run that the caller named."""
     options: Mapping[str, Any]
     recording: Run | None
-    """None for a model that must be run first."""
+    """None for a model, which must be run first."""
     named_model: object = None
     """The model that the caller named for a recorded side."""
 
     @property
     def model(self) -> object:
-        """The model that may be run for this side; None where only its recording is there."""
+        """The model that may be run for this side; None if there is only a recording."""
         if self.named_model is not None or self.recording is not None:
             return self.named_model
         return self.source
@@ -53,25 +53,25 @@ class OpenedSide:
 
 @dataclass(frozen=True)
 class ResolvedSide:
-    """One side of a comparison: its run, and its model where there is one."""
+    """One side of a comparison: its run, and its model if there is one."""
 
     role: str
     run: Run
     options: Mapping[str, Any]
     model: object = None
-    """The model that the run came from; None for a recording whose model nobody named."""
+    """The model that produced the run; None for a recording without a named model."""
 
     @cached_property
     def samples(self) -> list[Inputs] | None:
-        """The inputs that the run was recorded with, one for each sample."""
+        """The inputs that the run was recorded with, one per sample."""
         return inputs_of(self.run)
 
 
 def open_sides(request: ComparisonRequest, events: EventSink = NULL_SINK) -> dict[str, OpenedSide]:
-    """Open both sides as far as they are recordings, and give models the steps of the other side.
+    """Open the sides that are recordings, and set the option `steps` of models if needed.
 
-    A loop is compared with a loop: where one side was recorded in steps, or is asked to make some,
-    the other makes them too unless its options say otherwise.
+    A loop is compared with a loop: if one side was recorded in steps, or has the option `steps`,
+    the other side records steps too, unless its options say otherwise.
     """
     sides = {}
     for role in ("target", "reference"):
@@ -86,14 +86,14 @@ def open_sides(request: ComparisonRequest, events: EventSink = NULL_SINK) -> dic
     for role in ROLES:
         events.send(Step(stage=Stage(role)))
         report_run(events, role, sides[role].recording, "opened", opened=True)
-    if any(_makes_steps(side) for side in sides.values()):
-        sides = {role: _with_steps(side) for role, side in sides.items()}
+    if any(_records_steps(side) for side in sides.values()):
+        sides = {role: _add_steps_option(side) for role, side in sides.items()}
     return sides
 
 
-def _makes_steps(side: OpenedSide) -> bool:
+def _records_steps(side: OpenedSide) -> bool:
     if side.recording is not None:
-        return is_in_steps(side.recording)
+        return has_steps(side.recording)
     if "steps" not in side.options:
         return False
     from syncpoint.runtimes.options import parse_options
@@ -103,19 +103,19 @@ def _makes_steps(side: OpenedSide) -> bool:
     return parse_options(runtime, runtime_options(side.options)).get("steps") is True
 
 
-def _with_steps(side: OpenedSide) -> OpenedSide:
+def _add_steps_option(side: OpenedSide) -> OpenedSide:
     model = side.named_model if side.recording is not None else side.source
-    if model is None or "steps" in side.options or not can_make_steps(model, side.options):
+    if model is None or "steps" in side.options or not can_record_steps(model, side.options):
         return side
     return replace(side, options={**side.options, "steps": True})
 
 
-def is_in_steps(run: Run) -> bool:
+def has_steps(run: Run) -> bool:
     """Whether a run was recorded in steps."""
     return any(tensor.key.part.step >= 0 for tensor in run.tensors)
 
 
-def can_make_steps(model: object, options: Mapping[str, Any]) -> bool:
+def can_record_steps(model: object, options: Mapping[str, Any]) -> bool:
     """Whether the runtime of a model has the option `steps`."""
     from syncpoint.runtimes.registry import find_runtime
 
@@ -123,7 +123,7 @@ def can_make_steps(model: object, options: Mapping[str, Any]) -> bool:
 
 
 def runtime_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a side that are its runtime's."""
+    """The options of a side that belong to its runtime."""
     return {name: value for name, value in options.items() if name not in _CAPTURE_OPTIONS}
 
 
@@ -133,40 +133,40 @@ def resolve_sides(
     opened: Mapping[str, OpenedSide],
     events: EventSink = NULL_SINK,
 ) -> tuple[ResolvedSide, ResolvedSide]:
-    """Target and reference as runs: what is not recorded is captured, or was in an earlier attempt.
+    """Turn target and reference into runs: a model is captured, unless an earlier attempt did so.
 
-    The inputs of a recording serve the other side.
+    The inputs of a recording are used for the other side.
     """
     runs = {role: opened[role].recording for role in ROLES}
-    waiting = [role for role in ROLES if runs[role] is None]
+    pending = [role for role in ROLES if runs[role] is None]
     retried: set[str] = set()
-    while waiting:
-        role = waiting.pop(0)
+    while pending:
+        role = pending.pop(0)
         other = runs["target" if role == "reference" else "reference"]
         events.send(Step(stage=Stage(role)))
         run = _open_stored(request, settings, opened[role])
         if run is not None:
             report_run(events, role, run, "captured before")
         else:
-            named = named_inputs(request, opened)
-            inputs = _inputs_for(role, named, other, role in retried)
+            user_inputs = find_named_inputs(request, opened)
+            inputs = _choose_inputs(role, user_inputs, other, role in retried)
             try:
                 run = _capture_side(request, settings, opened[role], inputs, events)
             except NoShape:
-                # The other side may say in which shape inputs are made up: it goes first.
+                # The other side may declare the shape of generated inputs: capture it first.
                 if role in retried or (role == "target" and other is None):
                     raise
                 retried.add(role)
-                waiting.append(role)
+                pending.append(role)
                 continue
             report_run(events, role, run, "captured")
         runs[role] = run
-    return _resolved(opened["target"], runs["target"]), _resolved(
+    return _build_resolved_side(opened["target"], runs["target"]), _build_resolved_side(
         opened["reference"], runs["reference"]
     )
 
 
-def _resolved(side: OpenedSide, run: Run | None) -> ResolvedSide:
+def _build_resolved_side(side: OpenedSide, run: Run | None) -> ResolvedSide:
     if run is None:
         raise AssertionError(f"the {side.role} was opened or captured above")
     return ResolvedSide(side.role, run, side.options, side.model)
@@ -175,7 +175,7 @@ def _resolved(side: OpenedSide, run: Run | None) -> ResolvedSide:
 def _open_stored(
     request: ComparisonRequest, settings: ComparisonSettings, side: OpenedSide
 ) -> Run | None:
-    """The run of a model that an interrupted attempt has captured whole."""
+    """Open the run of a model that an interrupted attempt has captured completely."""
     if not settings.resume or settings.store is None or not request.can_reuse_run(side.role):
         return None
     from syncpoint.dumps.open_dump import open_recognized
@@ -193,11 +193,11 @@ def _stored_path(store: Path, role: str) -> Path:
     return store / f"{role}.run"
 
 
-def _inputs_for(role: str, named: object, other: Run | None, retried: bool) -> object:
-    """The inputs to run a side with: those that the caller named, else those of the other side."""
-    inputs = inputs_of(other) if retried or named is None else named
+def _choose_inputs(role: str, user_inputs: object, other: Run | None, is_retry: bool) -> object:
+    """Choose the inputs of a side: those that the caller named, else those of the other side."""
+    inputs = inputs_of(other) if is_retry or user_inputs is None else user_inputs
     if inputs is None:
-        raise InputError(f"inputs to run the {role} with", "none", GIVE_INPUTS)
+        raise InputError(f"there are no inputs to run the {role} with", cure=GIVE_INPUTS)
     return inputs
 
 
@@ -227,8 +227,8 @@ def _capture_side(
 def report_run(
     events: EventSink, role: str, run: Run | None, how: str, *, opened: bool = False
 ) -> None:
-    """Send the step that finishes the stage of a side, if its run is there; `opened`: the caller
-    named a recording."""
+    """Send the step that finishes the stage of a side, if it has a run; `opened` means that the
+    caller named a recording."""
     if run is None:
         return
     facts = ", ".join(part for part in (run.info.runtime, run.info.precision) if part)
@@ -238,26 +238,26 @@ def report_run(
     events.send(step)
 
 
-def recording_of(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
-    """The run behind `source`: that of a side with the same path, else it is opened; None if it is
-    a model that must be run first."""
-    return _recording_of_side(source, opened) or open_recording(source)
+def find_recording(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
+    """Find the run of `source`: that of a side with the same path, or a newly opened one; None if
+    it is a model, which must be run first."""
+    return _find_side_recording(source, opened) or open_recording(source)
 
 
-def named_inputs(request: ComparisonRequest, opened: Mapping[str, OpenedSide]) -> object:
-    """The inputs that the caller named. Where they are the run of a side, they are read from it,
+def find_named_inputs(request: ComparisonRequest, opened: Mapping[str, OpenedSide]) -> object:
+    """The inputs that the caller named. If they are the run of a side, they are read from that run,
     and it is not opened again."""
     from syncpoint.run.storage.folder import is_run
 
     inputs = request.inputs
     if isinstance(inputs, str | Path) and is_run(Path(inputs)):
-        # A run without inputs stays a path: whoever reads it says what is wrong.
-        return inputs_of(_recording_of_side(inputs, opened)) or inputs
+        # A run without inputs stays a path: reading it raises the right error.
+        return inputs_of(_find_side_recording(inputs, opened)) or inputs
     return inputs
 
 
-def _recording_of_side(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
-    """The recording of a side that the caller named by the same path as `source`."""
+def _find_side_recording(source: object, opened: Mapping[str, OpenedSide]) -> Run | None:
+    """Find the recording of a side that the caller named by the same path as `source`."""
     for side in opened.values():
         paths = [p for p in (source, side.source) if isinstance(p, str | Path)]
         if len(paths) == 2 and Path(paths[0]).resolve() == Path(paths[1]).resolve():
@@ -266,7 +266,7 @@ def _recording_of_side(source: object, opened: Mapping[str, OpenedSide]) -> Run 
 
 
 def open_recording(source: object) -> Run | None:
-    """The run behind `source`, or None if it is a model that must be run first."""
+    """Open the run of `source`; None if it is a model, which must be run first."""
     from syncpoint.run.reader import Run
 
     if isinstance(source, Run):
@@ -278,5 +278,5 @@ def open_recording(source: object) -> Run | None:
 
     run = open_recognized(Path(source))
     if run is None and not find_runtimes_accepting(source):
-        return open_run(source)  # says what is wrong with the path
+        return open_run(source)  # raises the error for this path
     return run

@@ -1,4 +1,4 @@
-"""Both models on a second input, to confirm pairs of tensors that values alone speak for."""
+"""Run both models on a second input, to confirm pairs of tensors that only values support."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def prepare_second_runs(target: ResolvedSide, reference: ResolvedSide) -> SecondInputRuns | None:
-    """The way to run both models on another input; None where one of them is not at hand."""
+    """Prepare to run both models on another input; None if one of the models is not available."""
     if any(side.run.session is None and side.model is None for side in (target, reference)):
         return None
     return SecondInputRuns(target, reference)
 
 
 class SecondInputRuns:
-    """Records both models on inputs that differ from the first; matching asks for it if needed."""
+    """Records both models on other inputs than the first; matching calls it if needed."""
 
     def __init__(self, target: ResolvedSide, reference: ResolvedSide) -> None:
         self._sides = (target, reference)
@@ -34,7 +34,7 @@ class SecondInputRuns:
 
         target, reference = self._sides
         if target.samples is None or reference.samples is None:
-            raise InputError("recorded inputs", "none")
+            raise InputError("a run has no recorded inputs, so its model cannot be run again")
         quantized = any(t.quantization is not None for s in self._sides for t in s.run.tensors)
         inputs = perturb_inputs(target.samples, reference.samples, signs=not quantized)
         return _record_side(target, inputs[0]), _record_side(reference, inputs[1])
@@ -48,7 +48,7 @@ def _record_side(side: ResolvedSide, samples: list[Inputs]) -> Run:
 
 
 def _session_of(side: ResolvedSide) -> Session:
-    """The session that made the run, or a new one of its model."""
+    """The session that produced the run, or a new session of its model."""
     if side.run.session is not None:
         return cast("Session", side.run.session)
     from syncpoint.runtimes.options import parse_options
@@ -69,7 +69,7 @@ def _record_run(session: Session, samples: list[Inputs]) -> Run:
     with RunWriter(path, RunInfo()) as writer:
         recorder = Recorder(writer)
         for number, sample in enumerate(samples, start=len(samples)):
-            # A session remembers by part what it ran, and must not forget the first inputs.
+            # A session stores what it ran by part; the parts of the first inputs must stay.
             session.run(sample, recorder.for_part(Part(sample=number)))
     run = Run.open(path)
     run.keep = folder

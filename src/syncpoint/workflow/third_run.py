@@ -1,4 +1,4 @@
-"""The step of a comparison that measures both sides against a third run between them."""
+"""Measure both sides of a comparison against a third run between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
 from syncpoint.workflow.capture import GIVE_INPUTS, capture
-from syncpoint.workflow.resolve_sides import can_make_steps, is_in_steps, named_inputs, recording_of
+from syncpoint.workflow.resolve_sides import (
+    can_record_steps,
+    find_named_inputs,
+    find_recording,
+    has_steps,
+)
 
 if TYPE_CHECKING:
     from syncpoint.comparison.result import Result
@@ -26,14 +31,14 @@ def add_third_run(
     settings: ComparisonSettings,
     opened: Mapping[str, OpenedSide],
 ) -> Result:
-    """The result with every error split at the run in between."""
+    """Return the result with every error split at the run in between."""
     from syncpoint.comparison.engine import Options
     from syncpoint.comparison.engine import compare as compare_runs
     from syncpoint.comparison.error_split import split_errors
 
-    middle = recording_of(request.through, opened)
+    middle = find_recording(request.through, opened)
     if middle is None:
-        middle = _capture_middle(target, request, named_inputs(request, opened))
+        middle = _capture_middle(target, request, find_named_inputs(request, opened))
     options = Options(choice=settings.choice, map_file=settings.map_file, introduced="off")
     by_path = isinstance(request.through, str | Path) and middle.path
     label = middle.path.name if by_path and middle.path else ""
@@ -46,11 +51,11 @@ def add_third_run(
     return replace(result, through=parts)
 
 
-def _capture_middle(target: ResolvedSide, request: ComparisonRequest, named: object) -> Run:
-    inputs = named if named is not None else target.samples
+def _capture_middle(target: ResolvedSide, request: ComparisonRequest, user_inputs: object) -> Run:
+    inputs = user_inputs if user_inputs is not None else target.samples
     if inputs is None:
-        raise InputError("inputs to run the model in between with", "none", GIVE_INPUTS)
-    steps = is_in_steps(target.run) and can_make_steps(request.through, {})
+        raise InputError("there are no inputs to run the model in between with", cure=GIVE_INPUTS)
+    steps = has_steps(target.run) and can_record_steps(request.through, {})
     extra: dict[str, Any] = {"steps": True} if steps else {}
     run: Run = capture(request.through, inputs, shapes=request.shapes, **extra)
     return run

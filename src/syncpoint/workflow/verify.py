@@ -1,8 +1,8 @@
-"""Verifying a run, a dump or a comparison whole: every checksum that it has is computed again.
+"""Verify a whole run, dump or comparison: every checksum is recomputed.
 
 Opening a run or a comparison verifies its JSON and its tables; comparing verifies what it reads.
-This reads everything, also what nobody asked for, and says which op and which file is damaged, what
-was verified, and what has no checksum to be verified by.
+This reads everything and reports which op and which file is damaged, what was verified, and what
+has no checksum.
 """
 
 from __future__ import annotations
@@ -51,77 +51,77 @@ from syncpoint.run.storage.table_columns import OPS, TENSORS
 _WINDOW_ELEMENTS = 1 << 22
 _CHUNK_BYTES = 1 << 22
 _MAX_FILE_BYTES = 8 << 30
-_LEDGER, _KEPT_VALUES = "reduce.log", "kept"
+_REDUCE_LOG, _REDUCED_VALUES = "reduce.log", "kept"
 _MAX_LISTED = 20
-"""Damaged and unverified things that are listed by name in a terminal."""
+"""Maximum number of damaged and of unverified files that are listed in a terminal."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is not what was written."""
+    """A damaged file, or a damaged tensor in a file."""
 
     file: str
-    """Relative to the path that was verified."""
+    """Relative to the verified path."""
     detail: str
     op: str = ""
-    """The tensor, by its key, where only one is damaged."""
+    """The key of the tensor if only one is damaged."""
 
     def __str__(self) -> str:
-        place = f"{self.op} in {self.file}" if self.op else self.file
-        return f"{place}: {self.detail}"
+        location = f"{self.op} in {self.file}" if self.op else self.file
+        return f"{location}: {self.detail}"
 
 
 @dataclass(kw_only=True)
 class Verification:
-    """What was verified of a path, what is damaged, and what has no checksum."""
+    """The result of `verify`: what was verified, what is damaged, and what has no checksum."""
 
     path: Path
     kind: str
     """`run`, `comparison`, or the format of a dump."""
     files: int = 0
-    """Files that were verified whole."""
+    """Number of files that were verified whole."""
     tensors: int = 0
-    """Tensors that were verified; those that share their bytes are counted each."""
+    """Number of verified tensors; tensors that share their bytes count each."""
     bytes: int = 0
-    """Bytes that were verified."""
+    """Number of verified bytes."""
     damaged: list[Damage] = field(default_factory=list)
     unverified: dict[str, str] = field(default_factory=dict)
-    """File -> why it, or what in it, could not be verified."""
+    """File -> the reason why it, or a part of it, could not be verified."""
     notes: list[str] = field(default_factory=list)
 
     def exit_code(self) -> int:
-        """0 all of it is verified, 1 something is damaged, 3 not all of it has a checksum."""
+        """0: everything is verified; 1: something is damaged; 3: not everything has a checksum."""
         if self.damaged:
             return EXIT_DIVERGED
         return EXIT_UNCOVERED if self.unverified or not self.bytes else EXIT_CLOSE
 
     @property
     def verdict(self) -> str:
-        """The same in a word."""
+        """The exit code as a word: verified, damaged or unverified."""
         return {EXIT_CLOSE: "verified", EXIT_DIVERGED: "damaged"}.get(
             self.exit_code(), "unverified"
         )
 
     def lines(self) -> list[str]:
-        """For a terminal: what is damaged first, the verdict last."""
+        """The lines for a terminal: damage first, the verdict last."""
         listed = [f"damaged     {damage}" for damage in self.damaged[:_MAX_LISTED]]
         if len(self.damaged) > _MAX_LISTED:
             listed.append(f"            and {len(self.damaged) - _MAX_LISTED} more; --json has all")
-        places = list(self.unverified.items())
-        listed += [f"unverified  {place}: {why}" for place, why in places[:_MAX_LISTED]]
-        if len(places) > _MAX_LISTED:
-            listed.append(f"            and {len(places) - _MAX_LISTED} more; --json has all")
+        unverified = list(self.unverified.items())
+        listed += [f"unverified  {file}: {reason}" for file, reason in unverified[:_MAX_LISTED]]
+        if len(unverified) > _MAX_LISTED:
+            listed.append(f"            and {len(unverified) - _MAX_LISTED} more; --json has all")
         listed += [f"note        {note}" for note in self.notes]
         amount = f"{self.files} files and {self.tensors} tensors, {self.bytes:,} bytes"
-        words = {
-            "verified": f"all of it has the checksums that were recorded: {amount}",
+        summaries = {
+            "verified": f"everything matches its recorded checksums: {amount}",
             "damaged": f"{len(self.damaged)} damaged; verified: {amount}",
-            "unverified": f"not all of it has a checksum; verified: {amount}",
+            "unverified": f"not everything has a checksum; verified: {amount}",
         }
-        return [*listed, f"{self.verdict}: {self.path} ({self.kind}): {words[self.verdict]}"]
+        return [*listed, f"{self.verdict}: {self.path} ({self.kind}): {summaries[self.verdict]}"]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             "schema": 1,
             "path": str(self.path),
@@ -129,35 +129,34 @@ class Verification:
             "verdict": self.verdict,
             "verified": {"files": self.files, "tensors": self.tensors, "bytes": self.bytes},
             "damaged": [{"file": d.file, "op": d.op, "detail": d.detail} for d in self.damaged],
-            "unverified": [{"file": f, "reason": why} for f, why in self.unverified.items()],
+            "unverified": [{"file": f, "reason": reason} for f, reason in self.unverified.items()],
             "notes": list(self.notes),
         }
 
     def to_json(self, path: str | Path) -> Path:
-        """The form for other programs, in a file."""
+        """Write the JSON form to a file."""
         return write_output(Path(path), json.dumps(self.as_dict(), indent=1) + "\n")
 
 
 def verify(path: str | Path) -> Verification:
-    """Compute every checksum of a run, a dump or a comparison again.
+    """Recompute every checksum of a run, a dump or a comparison.
 
-    Raises InputError where there is none of these; damage is part of the answer.
+    Raises InputError if `path` is none of these; damage is part of the result.
     """
     path = Path(path)
     if not path.exists():
-        raise InputError("a run, a dump or a comparison", f"nothing at {path}", "check the path")
+        raise InputError(f"no such file or folder: {path}", cure="check the path")
     if is_comparison(path):
         result = Verification(path=path, kind="comparison")
         _verify_comparison(path, result)
         return result
     if (path / PROGRESS_LOG).is_file():
         raise InputError(
-            f"a finished comparison at {path}",
-            "one that was interrupted",
-            "go on with it by: syncpoint compare ... --resume",
+            f"the comparison {path} was interrupted and is not finished",
+            cure="continue it with: syncpoint compare ... --resume",
         )
-    recognised = find_format(path)
-    kind = recognised.name if recognised is not None else ""
+    dump_format = find_format(path)
+    kind = dump_format.name if dump_format is not None else ""
     result = Verification(path=path, kind=kind or "unknown")
     if kind == "run":
         _verify_run(path, result, "")
@@ -183,20 +182,21 @@ def _verify_comparison(path: Path, result: Verification) -> None:
 
 
 def _verify_runs_inside(path: Path, result: Verification) -> None:
-    """The runs in the folder of a comparison; one that it names there and that is gone is told."""
+    """Verify the runs in the folder of a comparison; report those that it names but that are
+    missing."""
     runs = {run.name: run for run in path.iterdir() if run.suffix == ".run" and run.is_dir()}
     for name, run in sorted(runs.items()):
         _verify_run(run, result, f"{name}/")
     with suppress(SyncpointError):
         body = read_comparison_json(path).body
         for side in ("target", "reference"):
-            named = str(body[side].get("path") or "")
-            if named and "/" not in named and named not in runs:
-                result.unverified[named] = f"the {side}'s run, which was kept here, is missing"
+            name = str(body[side].get("path") or "")
+            if name and "/" not in name and name not in runs:
+                result.unverified[name] = f"the run of the {side}, which was saved here, is missing"
 
 
 def _verify_run(path: Path, result: Verification, prefix: str) -> None:
-    """A run of ours: its document, tables and sources, then every tensor that it kept."""
+    """Verify a run: its document, tables and sources, then every tensor with values."""
     first = len(result.damaged)
     documented: Mapping[str, FileRecord] = {}
     try:
@@ -210,9 +210,9 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
                     result.unverified[prefix + name] = UNVERIFIED
         else:
             _verify_journal(path / JOURNAL, result, prefix + JOURNAL)
-        if (path / _LEDGER).is_file():
-            _verify_journal(path / _LEDGER, result, prefix + _LEDGER)
-        _verify_kept(path / _KEPT_VALUES, result, prefix)
+        if (path / _REDUCE_LOG).is_file():
+            _verify_journal(path / _REDUCE_LOG, result, prefix + _REDUCE_LOG)
+        _verify_reduced_values(path / _REDUCED_VALUES, result, prefix)
         _list_unverified_sources(path, documented, result, prefix)
         tables = [d for d in result.damaged[first:] if d.file.endswith(".parquet")]
         run = None if tables else open_run(path)
@@ -220,20 +220,22 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
         result.damaged.append(_damage_from(error, prefix, RUN_JSON))
         return
     except OSError as error:
-        raise InputError(f"a readable run at {path}", describe_error(error)) from error
+        raise InputError(
+            f"cannot read the run {path}: {describe_error(error)}", cure="check its permissions"
+        ) from error
     if run is None:
         result.notes.append(f"the tensors of {path.name} were not read: its tables are damaged")
         return
     if not run.info.complete:
-        # What it has may be sound; what it lost, no checksum tells.
-        why = run.info.missing or "its writer died"
-        result.unverified[prefix.rstrip("/") or path.name] = f"the run is incomplete: {why}"
+        # Its content may be intact, but no checksum covers what is missing.
+        reason = run.info.missing or "its writer died"
+        result.unverified[prefix.rstrip("/") or path.name] = f"the run is incomplete: {reason}"
     _verify_tensors(run, result, prefix)
     _verify_shard_headers(path, result, prefix)
 
 
 def _verify_dump(path: Path, result: Verification) -> None:
-    """Files of other tools: the digests that they record, and the checksums of ZIP members."""
+    """Verify files of other tools: the digests that they record, and the CRCs of ZIP members."""
     try:
         run = open_dump(path)
     except FormatError as error:
@@ -257,7 +259,7 @@ def _zip_files(path: Path) -> Iterator[Path]:
 
 
 def _verify_members(file: Path, result: Verification, name: str) -> None:
-    """Read every member of an archive, which compares it with its CRC."""
+    """Read every member of an archive; this checks its CRC."""
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -278,7 +280,7 @@ def _verify_members(file: Path, result: Verification, name: str) -> None:
 def _verify_files(
     folder: Path, files: Mapping[str, FileRecord], result: Verification, prefix: str
 ) -> None:
-    """The files that a document speaks for."""
+    """Verify the files whose checksums a document records."""
     for name, record in files.items():
         try:
             data = read_whole(path_inside(folder, name), _MAX_FILE_BYTES)
@@ -288,30 +290,33 @@ def _verify_files(
         except DamagedFileError as error:
             result.damaged.append(Damage(prefix + name, error.damage))
         except FormatError as error:
-            result.damaged.append(Damage(prefix + name, error.found))
+            result.damaged.append(Damage(prefix + name, error.problem))
         except OSError as error:
-            raise InputError(f"a readable file {folder / name}", describe_error(error)) from error
+            raise InputError(
+                f"cannot read {folder / name}: {describe_error(error)}",
+                cure="check its permissions",
+            ) from error
         else:
             result.files += 1
             result.bytes += record.size
 
 
-def _verify_kept(folder: Path, result: Verification, prefix: str) -> None:
-    """Values that `reduce` kept, in files that are named by their digest."""
+def _verify_reduced_values(folder: Path, result: Verification, prefix: str) -> None:
+    """Verify the values that `reduce` stored, in files that are named by their digest."""
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         data = read_whole(file, _MAX_FILE_BYTES)
         if digest_of_bytes(data) == file.name:
             result.files += 1
             result.bytes += len(data)
         else:
-            detail = "its digest is not the one in its name"
+            detail = "its digest differs from its name"
             result.damaged.append(Damage(f"{prefix}{folder.name}/{file.name}", detail))
 
 
 def _list_unverified_sources(
     path: Path, documented: Mapping[str, FileRecord], result: Verification, prefix: str
 ) -> None:
-    """Copies of source files that no document speaks for, as beside a journal."""
+    """List copies of source files whose checksum no document records, as with a journal."""
     folder = path / SOURCES
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         name = f"{SOURCES}/{file.name}"
@@ -326,64 +331,65 @@ def _verify_journal(path: Path, result: Verification, name: str) -> None:
     if journal.is_damaged:
         result.damaged.append(Damage(name, journal.damage))
     elif journal.damage:
-        result.notes.append(f"{name}: {journal.damage}, as after a writer that died")
+        result.notes.append(f"{name}: {journal.damage}; its writer died")
 
 
 def _verify_tensors(
     run: Run, result: Verification, prefix: str, archives: set[str] | frozenset[str] = frozenset()
 ) -> None:
-    """Every tensor that was kept as values, those with the same bytes once."""
-    known: dict[tuple[Any, ...], str | None] = {}
-    without: dict[str, int] = {}
+    """Verify every tensor with values; tensors that share their bytes are read once."""
+    damage_by_content: dict[tuple[Any, ...], str | None] = {}
+    without_checksum: dict[str, int] = {}
     for tensor in run.tensors:
         if tensor.kept is not Kept.VALUES or not tensor.count:
             continue
         if not tensor.digest or not is_computable(tensor.digest_kind):
             if tensor.shard not in archives:
-                without[tensor.shard] = without.get(tensor.shard, 0) + 1
+                without_checksum[tensor.shard] = without_checksum.get(tensor.shard, 0) + 1
             continue
-        place = (tensor.shard, tensor.offset, tensor.nbytes, tensor.digest)
-        if place not in known:
-            known[place] = _damage_of(run, tensor)
-            result.bytes += tensor.nbytes if known[place] is None else 0
-        detail = known[place]
+        content = (tensor.shard, tensor.offset, tensor.nbytes, tensor.digest)
+        if content not in damage_by_content:
+            damage_by_content[content] = _find_damage(run, tensor)
+            result.bytes += tensor.nbytes if damage_by_content[content] is None else 0
+        detail = damage_by_content[content]
         if detail is None:
             result.tensors += 1
         else:
             result.damaged.append(Damage(prefix + tensor.shard, detail, str(tensor.key)))
-    for shard, count in without.items():
+    for shard, count in without_checksum.items():
         tensors = "tensor" if count == 1 else "tensors"
         result.unverified[prefix + shard] = f"{count} {tensors} without a checksum"
 
 
-def _damage_of(run: Run, tensor: Tensor) -> str | None:
-    """What is wrong with the values of a tensor; None if they are those that were recorded."""
+def _find_damage(run: Run, tensor: Tensor) -> str | None:
+    """Say what is wrong with the values of a tensor; None if they are the recorded ones."""
 
     def windows() -> Iterator[Any]:
-        # An even window: a packed element never shares its byte with the next window.
+        # An even number of elements: no byte of packed elements belongs to two windows.
         for start in range(0, tensor.count, _WINDOW_ELEMENTS):
             yield run.window(tensor, start, min(start + _WINDOW_ELEMENTS, tensor.count))
 
     try:
         computed = compute_digests(tensor.digest_kind, tensor.dtype, windows)
     except DamagedError:
-        return f"its bytes are not those that were recorded ({tensor.digest_kind})"
+        return f"its bytes do not match their checksum ({tensor.digest_kind})"
     except SyncpointError as error:
-        return f"it cannot be read: {error.found}"
+        return f"it cannot be read: {error.problem}"
     if tensor.digest.lower() in computed:
         return None
-    return f"its bytes are not those that were recorded ({tensor.digest_kind})"
+    return f"its bytes do not match their checksum ({tensor.digest_kind})"
 
 
 def _verify_shard_headers(path: Path, result: Verification, prefix: str) -> None:
-    """That other tools can read the shards; we find tensors by the table, not by the header."""
+    """Check that other tools can read the shards; runs find tensors by the table, not by the
+    header."""
     for shard in sorted(path.iterdir()):
         if SHARD_NAME.fullmatch(shard.name):
             try:
                 SafetensorsFile().open(shard)
             except SyncpointError as error:
                 if not any(d.file == prefix + shard.name for d in result.damaged):
-                    result.damaged.append(Damage(prefix + shard.name, error.found))
+                    result.damaged.append(Damage(prefix + shard.name, error.problem))
 
 
 def _count_document(path: Path, is_verified: bool, result: Verification, name: str) -> None:
@@ -395,7 +401,7 @@ def _count_document(path: Path, is_verified: bool, result: Verification, name: s
 
 
 def _damage_from(error: FormatError, prefix: str, file: str) -> Damage:
-    """What opening raised, as damage of the file that the error names, else of `file`."""
+    """Turn an error of opening into damage of the file that it names, or else of `file`."""
     if isinstance(error, DamagedFileError):
         return Damage(prefix + error.name, error.damage)
-    return Damage(prefix + file, error.found)
+    return Damage(prefix + file, error.problem)

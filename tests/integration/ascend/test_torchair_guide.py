@@ -336,5 +336,5 @@ def test_modes_that_do_not_exist_are_told_in_one_line(dump_path):
             *more, cwd=dump_path, code=2,
         )  # fmt: skip
         assert said in found.stderr and len(found.stderr.splitlines()) == 1
-    with pytest.raises(InputError, match="a summary of values, statistics, md5"):
+    with pytest.raises(InputError, match="use one of: values, statistics, md5"):
         sp.compare_torchair("a", "b", summary="sha")

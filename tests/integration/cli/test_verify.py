@@ -184,5 +184,5 @@ def test_a_run_that_is_gone_from_its_comparison_is_told(tmp_path):
 def test_an_interrupted_comparison_is_called_that(tmp_path):
     (tmp_path / "a.cmp").mkdir()
     (tmp_path / "a.cmp" / "progress.log").write_bytes(b"syncpoint journal 1\n")
-    with pytest.raises(InputError, match="one that was interrupted"):
+    with pytest.raises(InputError, match="was interrupted and is not finished"):
         sp.verify(tmp_path / "a.cmp")

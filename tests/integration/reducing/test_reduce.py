@@ -778,7 +778,7 @@ def test_a_log_damaged_before_its_end_is_not_cut_off(tmp_path):
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
     np.save(source / "e.npy", np.ones(3))
-    with pytest.raises(FormatError, match=r"reduce.log damaged: .* whole frames follow"):
+    with pytest.raises(FormatError, match=r"reduce.log is damaged: .* complete frames follow"):
         sp.reduce(source, out=tmp_path / "small.run", delete=True)
     assert log.read_bytes() == data
     assert (source / "e.npy").exists()

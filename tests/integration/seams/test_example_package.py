@@ -203,13 +203,13 @@ def test_a_broken_package_is_named_in_one_line_and_nothing_else_fails(installed,
     done = syncpoint("compare", *both, "--target-set", "dtype=f16", **options)
     lines = done.stderr.splitlines()
     for noun in NOUNS.values():
-        start = f"syncpoint: warning: the {noun} bad of bad_package is left out: "
+        start = f"syncpoint: warning: the {noun} bad of bad_package is skipped: "
         (line,) = [line for line in lines if line.startswith(start)]
         assert reason in line
     listed = syncpoint("doctor", **options)
     assert listed.stderr == ""
     assert (
-        sum("bad of bad_package is left out: " in line for line in listed.stdout.splitlines()) == 4
+        sum("bad of bad_package is skipped: " in line for line in listed.stdout.splitlines()) == 4
     )
     assert "runtime    numpy-chain " in listed.stdout
 
@@ -220,7 +220,7 @@ def test_of_two_packages_with_one_name_neither_is_used(installed, place):
     both = ("net.chain.json", "net.chain.json", "--inputs", "x.npz")
     done = syncpoint("compare", *both, "--no-diagnose", paths=[installed, folder], cwd=place)
     (line,) = [line for line in done.stderr.splitlines() if "left out" in line]
-    assert "one_package and two_package is left out: 2 entry points have this name" in line
+    assert "one_package and two_package is skipped: 2 entry points have this name" in line
 
 
 def test_a_package_cannot_replace_what_is_built_in(installed, place):
@@ -229,7 +229,7 @@ def test_a_package_cannot_replace_what_is_built_in(installed, place):
     package(folder, "rogue", ["dumps"], code, plugin="ascend")
     done = syncpoint("doctor", paths=[installed, folder], cwd=place)
     left_out = [line for line in done.stdout.splitlines() if line.startswith("left out")]
-    assert [line.split(" is left out: ")[1] for line in left_out] == [
+    assert [line.split(" is skipped: ")[1] for line in left_out] == [
         "a built-in one has this name; upgrade or remove the package"
     ] * 2
     assert "format     npy: read and written" in done.stdout

@@ -321,7 +321,7 @@ def test_calls_of_the_root_are_steps_and_modules_are_kept_apart(tmp_path):
     draft, main = (nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(2))
     with sp.record(tmp_path / "a.run") as rec:
         rec.attach(draft, "draft")
-        with pytest.raises(InputError, match="a name of its own"):
+        with pytest.raises(InputError, match="already attached under the name"):
             rec.attach(main, "draft")
         rec.attach(main)
         for _ in range(2):

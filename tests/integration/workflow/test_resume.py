@@ -159,7 +159,7 @@ def test_without_resume_an_unfinished_comparison_is_an_error_that_names_it(
     interrupted(place, out)
     with pytest.raises(InputError, match="interrupted; add --resume"):
         sp.compare(place / "t.run", place / "r.run", out=out)
-    with pytest.raises(InputError, match=r"interrupted; go on with it by: .*--resume"):
+    with pytest.raises(InputError, match=r"interrupted .*; continue it with: .*--resume"):
         sp.open_comparison(out)
     assert frames(out)[-1] == "measured"
 

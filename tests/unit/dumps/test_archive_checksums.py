@@ -107,7 +107,9 @@ def test_one_flipped_bit_of_a_stored_member_is_damage_of_that_member_alone(tmp_p
             assert np.array_equal(run.values(tensor), ARRAYS[str(tensor.key.op)])
             continue
         for read in (run.values, run.verify, lambda t: run.window(t, 0, 2)):
-            with pytest.raises(DamagedError, match=f"recorded bytes of {name} in .*a.npz"):
+            with pytest.raises(
+                DamagedError, match=f"bytes of {name} in .*a.npz do not match their checksum"
+            ):
                 read(tensor)
 
 

@@ -18,7 +18,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_memory_of_folders(monkeypatch):
-    monkeypatch.setattr(atomic_writes, "_leftovers", {})
+    monkeypatch.setattr(atomic_writes, "_abandoned_partials", {})
 
 
 @pytest.mark.parametrize("one_step", [True, False])
@@ -63,7 +63,7 @@ def test_the_next_writer_of_a_path_removes_what_a_killed_one_left(tmp_path):
     (dump / "x").write_text("half")
     other = abandoned(tmp_path / "b")
     (tmp_path / ".a.notes.partial").write_text("the user's")
-    atomic_writes._leftovers.clear()
+    atomic_writes._abandoned_partials.clear()
     write_output(tmp_path / "a", "1")
     assert not leftover.exists() and not dump.exists()
     assert names(tmp_path) == sorted([".a.notes.partial", other.name, "a"])
@@ -73,12 +73,12 @@ def test_what_a_living_writer_holds_is_left_alone(tmp_path):
     path = tmp_path / "a"
     with output_file(path) as mine:
         mine.write_text("mine")
-        atomic_writes._leftovers.clear()
+        atomic_writes._abandoned_partials.clear()
         write_output(path, "theirs")
         assert mine.read_text() == "mine"
     assert path.read_text() == "mine"
     with output_folder(tmp_path / "dump") as folder:
-        atomic_writes._leftovers.clear()
+        atomic_writes._abandoned_partials.clear()
         with output_folder(tmp_path / "dump2"):
             pass
         Partial(tmp_path / "dump").discard()
@@ -87,7 +87,7 @@ def test_what_a_living_writer_holds_is_left_alone(tmp_path):
 
 def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
     leftover = abandoned(tmp_path / "a")
-    atomic_writes._leftovers.clear()
+    atomic_writes._abandoned_partials.clear()
     monkeypatch.setattr(atomic_writes, "_lock", lambda handle: None)
     write_output(tmp_path / "a", "1")
     assert leftover.exists() and (tmp_path / "a").read_text() == "1"

@@ -15,6 +15,6 @@ def test_a_damaged_file_says_which_it_is_and_what_is_wrong(name):
     error = DamagedFileError(Path("it.run") / name, "its checksum differs", "restore it")
     assert isinstance(error, FormatError)
     assert (error.name, error.damage) == (name, "its checksum differs")
-    assert error.found == f"{name} damaged: its checksum differs"
+    assert error.problem == f"it.run/{name} is damaged: its checksum differs"
     copy = pickle.loads(pickle.dumps(error))
     assert isinstance(copy, DamagedFileError) and str(copy) == str(error)

@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_memory_of_folders(monkeypatch):
-    monkeypatch.setattr(atomic_writes, "_leftovers", {})
+    monkeypatch.setattr(atomic_writes, "_abandoned_partials", {})
 
 
 # What is there before, during and after.

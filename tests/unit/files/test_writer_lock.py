@@ -56,4 +56,4 @@ def test_a_writer_that_stays_is_one_line(tmp_path):
     thread.start()
     thread.join()
     lock.release()
-    assert "no other writer of" in str(raised[0])
+    assert "is locked: another process is writing it" in str(raised[0])

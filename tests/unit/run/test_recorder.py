@@ -81,9 +81,9 @@ def test_dtype_reinterprets_bytes(path):
         wide = recorder.tensor(OpKey("b"), values.view(np.uint8), dtype="bfloat16")
         four = recorder.tensor(OpKey("c"), packed, dtype="int4")
         plain = recorder.tensor(OpKey("d"), np.array([1, -1], ml_dtypes.int4), dtype="i4")
-        with pytest.raises(InputError, match="can be taken as f32"):
+        with pytest.raises(InputError, match="cannot be reinterpreted as f32"):
             recorder.tensor(OpKey("e"), np.zeros(3, np.uint8), dtype="f32")
-        with pytest.raises(InputError, match="an array of numbers"):
+        with pytest.raises(InputError, match="only arrays of numbers"):
             recorder.tensor(OpKey("e"), np.array(["text"]))
         recorder.tensor(OpKey("e"), np.zeros(3, np.uint8))
     run = Run.open(path)
@@ -142,7 +142,7 @@ def test_a_repeated_tensor_is_an_input_error(path):
     with RunWriter(path) as writer:
         recorder = Recorder(writer)
         recorder.tensor(OpKey("a"), np.ones(1))
-        with pytest.raises(InputError, match="each tensor recorded once"):
+        with pytest.raises(InputError, match=r"tensor .* is recorded twice"):
             recorder.tensor(OpKey("a"), np.ones(1))
         recorder.for_part(Part(sample=1)).tensor(OpKey("a"), np.ones(1))
     assert len(Run.open(path).tensors) == 2
@@ -211,22 +211,22 @@ def test_nothing_can_be_recorded_after_the_end(path):
 
 def test_the_queue_holds_no_more_than_its_bytes_but_lets_a_larger_tensor_through():
     gate, running = threading.Event(), []
-    pipeline = WriteQueue(idle=lambda: None, in_flight=10_000)
-    pipeline.put(lambda: gate.wait(10), 1_000_000)
-    blocked = threading.Thread(target=lambda: pipeline.put(lambda: running.append(1), 5000))
+    queue = WriteQueue(idle=lambda: None, in_flight=10_000)
+    queue.put(lambda: gate.wait(10), 1_000_000)
+    blocked = threading.Thread(target=lambda: queue.put(lambda: running.append(1), 5000))
     blocked.start()
     blocked.join(0.1)
     assert blocked.is_alive()
     gate.set()
     blocked.join(10)
-    pipeline.drain()
+    queue.drain()
     assert running == [1]
-    pipeline.finish()
+    queue.finish()
 
 
 def test_what_was_recorded_reaches_the_disk_while_the_model_pauses():
     idle = threading.Event()
-    pipeline = WriteQueue(idle=idle.set)
-    pipeline.put(lambda: None)
+    queue = WriteQueue(idle=idle.set)
+    queue.put(lambda: None)
     assert idle.wait(10)
-    pipeline.finish()
+    queue.finish()

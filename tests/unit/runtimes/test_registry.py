@@ -55,7 +55,7 @@ def test_importing_the_registry_loads_no_framework():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(InputError, match=r"found 'nope'; these are known: torch"):
+    with pytest.raises(InputError, match=r"there is no runtime 'nope'; use one of: torch"):
         registry.load_runtime("nope")
 
 
@@ -69,7 +69,8 @@ def test_a_runtime_from_elsewhere_is_found_by_what_it_accepts(add):
 def test_a_runtime_for_another_protocol_is_refused_in_one_line(add):
     add(old="Outdated")
     with pytest.raises(
-        InputError, match=r"the runtime old .*; found it declares API = 0; this version takes 1"
+        InputError,
+        match=r"the runtime old .* cannot be used: it declares API = 0; this version takes 1",
     ):
         registry.load_runtime("old")
     with pytest.warns(SyncpointWarning, match="API = 0"):

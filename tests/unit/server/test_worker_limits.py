@@ -29,4 +29,4 @@ def test_a_worker_that_is_ended_from_outside_says_by_what(tmp_path):
     process = Process({"check": order})
     deque(process.events(), 0)
     process.wait()
-    assert "ended with exit code 0 before its work was done" in process.failure().problem
+    assert "ended with exit code 0 before it had finished" in process.failure().problem

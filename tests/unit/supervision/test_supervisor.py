@@ -38,7 +38,7 @@ def test_a_process_that_ends_itself_has_failed_whatever_its_exit_code(code):
     done = run(f"with child_channel.activity('capturing net'):\n    os._exit({code})")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"syncpoint: the process ended with exit code {code} before its work")
+    assert line.startswith(f"syncpoint: the process ended with exit code {code} before it had")
     assert "while capturing net" in line
 
 

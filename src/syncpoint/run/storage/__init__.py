@@ -1,1 +1,1 @@
-"""A run on disk: its folder, journal, tables and shards, written and read."""
+"""A run on disk: write and read its folder, journal, tables and shards."""

@@ -1,10 +1,10 @@
-"""Reading a Parquet table of ours so that a damaged or absurd one is an error and nothing worse.
+"""Read a Parquet table safely: a damaged or absurd table raises an error and does no more harm.
 
-The bytes are read once. Where a checksum is recorded they are verified before Polars sees them;
-where none is, because the file is older than checksums, another process decodes them first
-(`table_probe`), since a damaged table can make Polars abort the process that reads it. Then the
-number of rows is compared with what is recorded and, of a long table, the keys are read alone and
-in slices: a few kilobytes of Parquet can claim any number of equal rows.
+The bytes are read once. If a checksum is recorded they are verified before Polars sees them.
+Otherwise, for files older than checksums, another process decodes them first (`table_probe`), since
+a damaged table can make Polars abort the process that reads it. Then the number of rows is compared
+with the recorded one, and the keys of a long table are read alone and in slices: a few kilobytes of
+Parquet can claim any number of equal rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_MEMORY = 1_250_000_000
 
 
 class ParquetTable:
-    """The bytes of one table, verified or probed, and what they decode to."""
+    """The bytes of one table, verified or probed, and their decoded content."""
 
     def __init__(self, path: Path, record: FileRecord | None, cure: str) -> None:
         """Read and check the bytes; `record` is None for files that are older than checksums."""
@@ -47,20 +47,22 @@ class ParquetTable:
             damage = probe(path, self._data)
             if damage:
                 raise DamagedFileError(path, damage, cure)
-        with self._guarded():
-            self._schema = _schema_of(self._data)
-            self.rows = _row_count(self._data)
+        with self._contain_errors():
+            self._schema = _read_schema(self._data)
+            self.rows = _count_rows(self._data)
         if self.rows > _MAX_ROWS:
-            raise FormatError(f"at most {_MAX_ROWS:,} rows in {path}", f"{self.rows:,}")
+            raise FormatError(
+                f"{path} has {self.rows:,} rows, more than the limit of {_MAX_ROWS:,}"
+            )
 
     def check_rows(self, recorded: object) -> None:
-        """A FormatError unless there are as many rows as are recorded."""
+        """Raise FormatError unless the number of rows is the recorded one."""
         if recorded != self.rows:
             detail = f"{self.rows:,} rows instead of {str(recorded)[:40]}"
             raise DamagedFileError(self.path, detail, self._cure)
 
     def check_columns(self, columns: Mapping[str, Any], newer: Collection[str] = ()) -> None:
-        """A FormatError unless all columns are there with their types; only those of `newer`,
+        """Raise FormatError unless all columns exist with their types; only the columns in `newer`,
         which later schemas added, may be missing."""
         for name, dtype in columns.items():
             if name not in self._schema:
@@ -71,24 +73,26 @@ class ParquetTable:
                 raise DamagedFileError(self.path, detail, self._cure)
 
     def check_memory(self, needed: int, max_expansion: int, cure: str) -> None:
-        """An InputError where the table would take `needed` bytes of memory, more than any table
-        may, and more than `max_expansion` times its size, which no table that we wrote does."""
+        """Raise InputError if the table would take too much memory: `needed` bytes are more than
+        the limit and more than `max_expansion` times its size, which no table of a writer takes."""
         if needed > max(_MAX_MEMORY, max_expansion * len(self._data)):
             raise InputError(
-                f"a table that takes at most {_MAX_MEMORY / 1e9:g} GB of memory at {self.path}",
-                f"{self.rows:,} rows, which take {needed / 1e9:.1f} GB",
-                cure,
+                f"{self.path} has {self.rows:,} rows, which take {needed / 1e9:.1f} GB of memory; "
+                f"the limit is {_MAX_MEMORY / 1e9:g} GB",
+                cure=cure,
             )
 
     def check_no_nulls(self, columns: Mapping[str, Any]) -> None:
-        """A FormatError where one of these columns has a gap."""
-        for some in self.slices(columns):
+        """Raise FormatError if one of these columns has a missing value."""
+        for rows in self.slices(columns):
             for name in columns:
-                if some[name].null_count():
-                    raise DamagedFileError(self.path, f"column {name!r} has a gap", self._cure)
+                if rows[name].null_count():
+                    raise DamagedFileError(
+                        self.path, f"column {name!r} has a missing value", self._cure
+                    )
 
     def check_keys(self, key: Sequence[str]) -> None:
-        """A FormatError where a long table repeats a key, found before all of it is decoded."""
+        """Raise FormatError if a long table repeats a key, before all of it is decoded."""
         if self.rows <= SLICE_ROWS:
             return
         for keys in self.slices({name: self._schema[name] for name in key}):
@@ -98,16 +102,16 @@ class ParquetTable:
                 )
 
     def read(self, columns: Mapping[str, Any]) -> pl.DataFrame:
-        """These columns of all rows; one that the file does not have is null."""
-        with self._guarded():
-            return self._filled(self._scan(columns).collect(), columns)
+        """Read these columns of all rows; a column that the file lacks is null."""
+        with self._contain_errors():
+            return self._add_missing_columns(self._scan(columns).collect(), columns)
 
     def slices(self, columns: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
-        """The same, some rows at a time."""
+        """Read these columns slice by slice."""
         for start in range(0, self.rows, SLICE_ROWS):
-            with self._guarded():
+            with self._contain_errors():
                 part = self._scan(columns).slice(start, SLICE_ROWS).collect()
-            yield self._filled(part, columns)
+            yield self._add_missing_columns(part, columns)
 
     def _scan(self, columns: Mapping[str, Any]) -> pl.LazyFrame:
         import polars as pl
@@ -115,7 +119,7 @@ class ParquetTable:
         present = [name for name in columns if name in self._schema]
         return pl.scan_parquet(io.BytesIO(self._data)).select(present)
 
-    def _filled(self, table: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
+    def _add_missing_columns(self, table: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
         import polars as pl
 
         absent = {name: dtype for name, dtype in columns.items() if name not in self._schema}
@@ -123,8 +127,8 @@ class ParquetTable:
         return table.with_columns(nulls).select(list(columns)) if absent else table
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Whatever decoding raises becomes a FormatError; a panic of Polars is a BaseException."""
+    def _contain_errors(self) -> Iterator[None]:
+        """Turn errors of decoding into FormatError; a panic of Polars is a BaseException."""
         from polars.exceptions import PanicException, PolarsError
 
         try:
@@ -133,13 +137,13 @@ class ParquetTable:
             raise DamagedFileError(self.path, describe_error(error)[:200], self._cure) from error
 
 
-def _schema_of(data: bytes) -> Mapping[str, Any]:
+def _read_schema(data: bytes) -> Mapping[str, Any]:
     import polars as pl
 
     return pl.read_parquet_schema(io.BytesIO(data))
 
 
-def _row_count(data: bytes) -> int:
+def _count_rows(data: bytes) -> int:
     import polars as pl
 
     return int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())

@@ -1,4 +1,4 @@
-"""The folder of a run: whether it holds one, whether one may be written there, and clearing it."""
+"""The folder of a run: detect a run, check whether one can be written, remove an older one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from syncpoint.run.storage.shards import PARTIAL_NAME, SHARD_NAME
 from syncpoint.run.storage.source_code import clear_sources
 from syncpoint.run.storage.table_columns import OPS, TENSORS
 
-BEGUN = frozenset({LOCK, f"{JOURNAL}.tmp"})
-"""All that a writer that died in its first moments leaves behind."""
-_MAX_JSON = 64 << 20
+STARTUP_FILES = frozenset({LOCK, f"{JOURNAL}.tmp"})
+"""The files that a writer leaves if it dies right at the start."""
+_MAX_JSON_BYTES = 64 << 20
 
 
 def is_run(path: Path) -> bool:
@@ -26,41 +26,48 @@ def is_run(path: Path) -> bool:
     if is_journal(path / JOURNAL):
         return True
     try:
-        body = parse_json(read_whole(path / RUN_JSON, _MAX_JSON), RUN_JSON)
+        body = parse_json(read_whole(path / RUN_JSON, _MAX_JSON_BYTES), RUN_JSON)
     except (OSError, SyncpointError):
         return False
     return isinstance(body, dict) and body.get("format") == FORMAT
 
 
 def check_new_run_path(path: Path, overwrite: bool) -> None:
-    """An InputError unless a run may be written at `path`; asks, and makes nothing."""
+    """Raise InputError unless a run can be written at `path`; nothing is created."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
-        raise InputError("a new folder for the run", f"{path}, which is no folder")
+        raise InputError(
+            f"cannot write a run to {path}: it is not a folder", cure="choose another name"
+        )
     try:
         names = {entry.name for entry in path.iterdir()}
     except OSError as error:
-        raise InputError(f"a folder that can be read at {path}", describe_error(error)) from error
-    if names <= BEGUN:
+        raise InputError(
+            f"cannot write a run to {path}: {describe_error(error)}",
+            cure="check its permissions or choose another path",
+        ) from error
+    if names <= STARTUP_FILES:
         return
     if not is_run(path):
-        raise InputError("a new folder for the run", f"{path} with other files in it")
+        raise InputError(
+            f"cannot write a run to {path}: the folder has other files in it",
+            cure="choose another name",
+        )
     if not overwrite:
         raise InputError(
-            "a new folder for the run",
-            f"a run at {path}",
-            "choose another name or have it overwritten (--force)",
+            f"the run {path} already exists",
+            cure="add --force to overwrite it, or choose another name",
         )
 
 
 def clear_run(path: Path) -> None:
-    """Remove an older run's files, `run.json` first; what is not a run's stays."""
+    """Remove the files of an older run, `run.json` first; other files stay."""
     (path / RUN_JSON).unlink(missing_ok=True)
     for entry in list(os.scandir(path)):
-        ours = entry.name in (OPS, TENSORS) or entry.name.endswith(".parquet.tmp")
-        shard = SHARD_NAME.fullmatch(entry.name) or PARTIAL_NAME.fullmatch(entry.name)
-        if (ours or shard) and not entry.is_dir(follow_symlinks=False):
+        is_table = entry.name in (OPS, TENSORS) or entry.name.endswith(".parquet.tmp")
+        is_shard = SHARD_NAME.fullmatch(entry.name) or PARTIAL_NAME.fullmatch(entry.name)
+        if (is_table or is_shard) and not entry.is_dir(follow_symlinks=False):
             Path(entry.path).unlink()
         if final_name_of(entry.name) in (OPS, TENSORS, RUN_JSON):
             remove_abandoned(Path(entry.path))

@@ -1,8 +1,8 @@
 """The journal of a run that is being written: append-only frames, each with its checksum.
 
-It stands in for the tables until they exist. Whoever reads it after the writer died takes the
-frames up to the first damaged one; what a whole frame says is true, because the writer appends
-it only after the bytes it speaks of are in their file.
+It replaces the tables until they exist. After the writer died, the frames up to the first damaged
+one are read; a complete frame is reliable, because the writer appends it only after the bytes that
+it refers to are in their file.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from syncpoint.run.storage.record_json import to_json_text
 JOURNAL = "journal.log"
 MAGIC = b"syncpoint journal 1\n"
 _FRAME = struct.Struct("<IQ")
-"""Length of the payload and its xxh3-64."""
-_MAX_FRAME = (1 << 32) - 1
+"""Length and xxh3-64 of the payload."""
+_MAX_FRAME_BYTES = (1 << 32) - 1
 
 
 def encode_frame(kind: str, body: object) -> bytes:
-    """One frame: `{kind: body}` as JSON behind its length and checksum."""
+    """Encode a frame: length and checksum, then `{kind: body}` as JSON."""
     payload = to_json_text({kind: body}).encode()
-    if len(payload) > _MAX_FRAME:
-        raise FormatError("less than 4 GiB in one journal frame", f"{len(payload)} bytes")
+    if len(payload) > _MAX_FRAME_BYTES:
+        raise FormatError(
+            f"a journal frame of {len(payload):,} bytes is too large; the limit is 4 GiB"
+        )
     return _FRAME.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
 
 
@@ -53,7 +55,7 @@ class JournalWriter:
 
     @classmethod
     def reopened(cls, path: Path, end: int) -> JournalWriter:
-        """Go on with a journal behind its byte `end`; what lies beyond is cut off."""
+        """Open an existing journal to append after its byte `end`; the rest is cut off."""
         writer = object.__new__(cls)
         writer._handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         writer._size = end
@@ -61,12 +63,12 @@ class JournalWriter:
         return writer
 
     def append(self, frames: bytes | bytearray) -> None:
-        """Write frames at the end; after an error the end is where it was."""
+        """Write frames at the end; after an error the end is unchanged."""
         write_all(self._handle, frames, self._size)
         self._size += len(frames)
 
     def close(self) -> None:
-        """Cut what a failed append may have left behind the last whole frame, and close."""
+        """Cut off what a failed append may have written after the last complete frame; close."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             try:
@@ -83,68 +85,72 @@ class Journal:
     damage: str
     """Where and how reading stopped; "" at a clean end."""
     end: int
-    """Where the last whole frame ends."""
+    """The byte at which the last complete frame ends."""
     is_damaged: bool = False
-    """Whether bytes of it are wrong; where a writer died, they are only too few."""
+    """Whether bytes are wrong; if the writer died, bytes are only missing."""
     is_damaged_inside: bool = False
-    """Whether whole frames follow the damage: then no writer that died has left it so."""
+    """Whether complete frames follow the damage: a writer that died cannot have caused that."""
 
 
 def is_journal(path: Path) -> bool:
-    """Whether a journal of ours is at `path`."""
+    """Whether the file at `path` is a journal."""
     return starts_with(path, MAGIC)
 
 
 def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
-    """All whole frames in order, or those from the byte `start` on, at which one begins."""
+    """Read all complete frames in order, or those from the byte `start` on, where one begins."""
     size = path.stat().st_size
     data = map_bytes(path, 0, size)
     if size < len(MAGIC) or data[: len(MAGIC)].tobytes() != MAGIC:
-        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+        raise _not_a_journal(path)
     journal = Journal([], "", start)
     for payload, damage, end in _payloads(data.data, start):
         if damage is not None:
             journal.is_damaged_inside = _has_frame_after(data.data, end)
             journal.is_damaged = damage is _Damage.CHECKSUM or journal.is_damaged_inside
-            inside = f"its journal is damaged at byte {end}, and whole frames follow"
-            journal.damage = inside if journal.is_damaged_inside else damage.in_words(end)
+            inside = f"its journal is damaged at byte {end}, and complete frames follow"
+            journal.damage = inside if journal.is_damaged_inside else damage.describe(end)
             break
         body = parse_json(payload, str(path))
         if not isinstance(body, dict) or len(body) != 1:
-            raise FormatError(f"one kind in each frame of {path}", "another structure")
+            raise FormatError(f"{path} has a frame that is not an object with one key")
         journal.frames.append(next(iter(body.items())))
         journal.end = end
     return journal
 
 
 def read_first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
-    """The first frame of a journal, if it is whole and within the first `limit` bytes."""
+    """Read the first frame of a journal; None if it is not complete in the first `limit` bytes."""
     handle = open_regular(path)
     try:
         head = os.pread(handle, limit, 0)
     finally:
         os.close(handle)
     if not head.startswith(MAGIC):
-        raise FormatError(f"a journal of version 1 at {path}", "another beginning")
+        raise _not_a_journal(path)
     for payload, damage, _ in _payloads(memoryview(head), len(MAGIC)):
         body = None if damage is not None else parse_json(payload, str(path))
         return next(iter(body.items())) if isinstance(body, dict) and len(body) == 1 else None
     return None
 
 
+def _not_a_journal(path: Path) -> FormatError:
+    return FormatError(f"{path} is not a journal of version 1 (wrong signature)")
+
+
 class _Damage(Enum):
-    """How the frames of a journal end where they do not end cleanly."""
+    """How the frames of a journal end if they do not end cleanly."""
 
     CUT = "its journal ends inside a frame at byte"
     CHECKSUM = "its journal is damaged at byte"
 
-    def in_words(self, position: int) -> str:
-        """The damage and where it is."""
+    def describe(self, position: int) -> str:
+        """The damage and its position."""
         return f"{self.value} {position}"
 
 
 def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, _Damage | None, int]]:
-    """Payloads and where they end; then, if the end is not clean, an empty one with the damage."""
+    """Yield payloads and their ends; if the end is not clean, last an empty one with the damage."""
     while start < len(data):
         if start + _FRAME.size > len(data):
             yield b"", _Damage.CUT, start
@@ -163,13 +169,13 @@ def _payloads(data: memoryview, start: int) -> Iterator[tuple[bytes, _Damage | N
 
 
 def _has_frame_after(data: memoryview, start: int) -> bool:
-    """Whether a whole frame begins anywhere behind the byte `start`."""
+    """Whether a complete frame begins anywhere after the byte `start`."""
     text = data.obj if isinstance(data.obj, bytes) else bytes(data)
-    place = text.find(b'{"', start + _FRAME.size + 1)
-    while place >= 0:
-        length, checksum = _FRAME.unpack_from(text, place - _FRAME.size)
-        payload = data[place : place + length]
+    position = text.find(b'{"', start + _FRAME.size + 1)
+    while position >= 0:
+        length, checksum = _FRAME.unpack_from(text, position - _FRAME.size)
+        payload = data[position : position + length]
         if len(payload) == length and xxhash.xxh3_64_intdigest(payload) == checksum:
             return True
-        place = text.find(b'{"', place + 1)
+        position = text.find(b'{"', position + 1)
     return False

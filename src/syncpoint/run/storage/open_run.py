@@ -1,7 +1,7 @@
-"""Opening a run folder: from its tables if its writer finished, else from its journal.
+"""Open a run folder: from its tables if its writer finished, else from its journal.
 
-Structural damage is found here and is a FormatError. Values are not looked at, so that the
-rest of a run with a lost shard can still be compared.
+Structural damage is detected here and raises FormatError. Values are not read, so that the rest of
+a run with a lost shard can still be compared.
 """
 
 from __future__ import annotations
@@ -34,26 +34,29 @@ from syncpoint.run.value_store import FileStore, JournalStore
 
 
 def open_run(path: Path) -> Run:
-    """The run in the folder `path`."""
+    """Open the run in the folder `path`."""
     require_folder(path, "a run folder")
     try:
         if os.path.lexists(path / RUN_JSON):
-            return _from_tables(path)
+            return _open_from_tables(path)
         if os.path.lexists(path / JOURNAL):
-            return _from_journal(path)
+            return _open_from_journal(path)
     except OSError as error:
-        raise InputError(f"a readable run at {path}", describe_error(error)) from error
+        raise InputError(
+            f"cannot read the run {path}: {describe_error(error)}", cure="check its permissions"
+        ) from error
     raise InputError(
-        f"a run folder at {path}", f"neither {RUN_JSON} nor {JOURNAL} in it", "check the path"
+        f"{path} is not a run folder: it has neither {RUN_JSON} nor {JOURNAL}",
+        cure="check the path",
     )
 
 
-def _from_tables(path: Path) -> Run:
+def _open_from_tables(path: Path) -> Run:
     document = read_run_json(path / RUN_JSON)
     return Run(
         document.info,
-        parse_record(read_ops, _table(path, OPS, document, "ops"), OPS),
-        parse_record(read_tensors, _table(path, TENSORS, document, "tensors"), TENSORS),
+        parse_record(read_ops, _open_table(path, OPS, document, "ops"), OPS),
+        parse_record(read_tensors, _open_table(path, TENSORS, document, "tensors"), TENSORS),
         FileStore(path),
         path=path,
         source=Sources(path, records=document.files).text,
@@ -61,13 +64,13 @@ def _from_tables(path: Path) -> Run:
     )
 
 
-def _table(path: Path, name: str, document: RunDocument, counted: str) -> ParquetTable:
+def _open_table(path: Path, name: str, document: RunDocument, count_name: str) -> ParquetTable:
     table = ParquetTable(path / name, document.record(path, name), RESTORE)
-    table.check_rows(document.counts.get(counted))
+    table.check_rows(document.counts.get(count_name))
     return table
 
 
-def _from_journal(path: Path) -> Run:
+def _open_from_journal(path: Path) -> Run:
     journal = read_journal(path / JOURNAL)
     info = RunInfo()
     ops: dict[OpKey, Op] = {}
@@ -77,18 +80,18 @@ def _from_journal(path: Path) -> Run:
     for kind, body in journal.frames:
         if kind == "op":
             op = parse_record(op_from_json, body, where)
-            _once(ops, op.key, op, where)
+            _add_record(ops, op.key, op, where)
         elif kind == "tensor":
             tensor = parse_record(tensor_from_json, body, where)
-            _once(tensors, tensor.key, tensor, where)
+            _add_record(tensors, tensor.key, tensor, where)
         elif kind == "info":
             info = parse_record(info_from_json, body, where)
         elif kind == "source":
-            file, name = parse_record(_source, body, where)
+            file, name = parse_record(_parse_source, body, where)
             sources[file] = name
         elif kind != "shard":
-            raise FormatError(f"known kinds of frames in {where}", repr(kind)[:40])
-    missing = info.missing or _missing(path, len(ops), len(tensors), journal.damage)
+            raise FormatError(f"{where} has a frame of the unknown kind {repr(kind)[:40]}")
+    missing = info.missing or _describe_missing(path, len(ops), len(tensors), journal.damage)
     return Run(
         replace(info, complete=False, missing=missing),
         list(ops.values()),
@@ -99,20 +102,20 @@ def _from_journal(path: Path) -> Run:
     )
 
 
-def _once(found: dict[Any, Any], key: object, record: object, where: str) -> None:
-    if key in found:
-        raise FormatError(f"each key once in {where}", f"{key} twice")
-    found[key] = record
+def _add_record(records: dict[Any, Any], key: object, record: object, where: str) -> None:
+    if key in records:
+        raise FormatError(f"{where} has the key {key} twice")
+    records[key] = record
 
 
-def _source(body: Any) -> tuple[str, str]:
+def _parse_source(body: Any) -> tuple[str, str]:
     file, name = body
     if not isinstance(file, str) or not isinstance(name, str):
-        raise TypeError("names are text")
+        raise TypeError("names must be text")
     return file, name
 
 
-def _missing(path: Path, ops: int, tensors: int, damage: str) -> str:
-    end = "its writer is still at work" if is_locked(path) else "its writer died"
-    text = f"what came after the first {ops} ops and {tensors} tensors: {end}"
+def _describe_missing(path: Path, ops: int, tensors: int, damage: str) -> str:
+    end = "its writer is still running" if is_locked(path) else "its writer died"
+    text = f"everything after the first {ops} ops and {tensors} tensors: {end}"
     return f"{text} and {damage}" if damage else text

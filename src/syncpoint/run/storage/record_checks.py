@@ -1,4 +1,4 @@
-"""The rules that every op key and tensor read from a file must keep."""
+"""Check the op keys and tensors that were read from a file; breaking a rule is a FormatError."""
 
 from __future__ import annotations
 
@@ -14,46 +14,53 @@ from syncpoint.run.model import (
 from syncpoint.run.storage.shards import SHARD_NAME
 
 _MAX_RANK = 64
-"""What NumPy can hold."""
+"""Maximum number of axes in NumPy."""
 _MAX_COUNT = 1 << 60
-"""More elements than any machine has; keeps products of hostile shapes within bounds."""
+"""More elements than any machine can hold; bounds the products of hostile shapes."""
 
 
 def check_op_key(key: OpKey) -> OpKey:
-    """A key as a recorder makes it."""
+    """Return the key if a recorder can have created it, else raise FormatError."""
     if key.call < 0 or key.iteration < 0:
-        raise FormatError("call and iteration not below 0", f"{key.call} and {key.iteration}")
+        raise FormatError(f"{key} has a negative call or iteration: {key.call} and {key.iteration}")
     return key
 
 
 def check_tensor(tensor: Tensor) -> None:
-    """The rules between the columns of a tensor; breaking one is a FormatError."""
+    """Raise FormatError if the columns of a tensor contradict each other."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
-        raise _broken(tensor, "a known dtype", repr(tensor.dtype))
+        raise FormatError(f"{tensor.key} has the unknown dtype {tensor.dtype!r}")
     shape = tensor.shape
     if len(shape) > _MAX_RANK or (shape and min(shape) < 0):
-        raise _broken(tensor, f"at most {_MAX_RANK} axes, none negative", str(tensor.shape)[:80])
-    # Zeros are left out: an empty axis must not hide the absurd size of another.
+        raise FormatError(
+            f"{tensor.key} has the shape {str(tensor.shape)[:80]}; "
+            f"at most {_MAX_RANK} axes and no negative ones are allowed"
+        )
+    # Without the zeros: an empty axis must not hide the absurd size of another one.
     count = prod(shape)
     if count > _MAX_COUNT or (count == 0 and prod(filter(None, shape)) > _MAX_COUNT):
-        raise _broken(tensor, "a size that a machine can hold", f"shape {str(tensor.shape)[:80]}")
+        raise FormatError(
+            f"{tensor.key} has the shape {str(tensor.shape)[:80]}, too large for any machine"
+        )
     if tensor.offset < 0 or tensor.nbytes < 0 or tensor.key.index < 0:
-        raise _broken(
-            tensor,
-            "offset, nbytes and index not below 0",
-            f"{tensor.offset}, {tensor.nbytes} and {tensor.key.index}",
+        raise FormatError(
+            f"{tensor.key} has a negative offset, nbytes or index: "
+            f"{tensor.offset}, {tensor.nbytes} and {tensor.key.index}"
         )
     if tensor.kept is Kept.VALUES:
-        whole = dtype.nbytes(count)
-        if tensor.nbytes != whole:
-            found = f"nbytes {tensor.nbytes}"
-            raise _broken(tensor, f"{whole} bytes of {dtype} in shape {tensor.shape}", found)
-        if whole and not SHARD_NAME.fullmatch(tensor.shard):
-            raise _broken(tensor, "a shard named tensors-NNNNN.safetensors", repr(tensor.shard))
+        nbytes = dtype.nbytes(count)
+        if tensor.nbytes != nbytes:
+            raise FormatError(
+                f"{tensor.key} has nbytes {tensor.nbytes}, "
+                f"but {dtype} of shape {tensor.shape} takes {nbytes} bytes"
+            )
+        if nbytes and not SHARD_NAME.fullmatch(tensor.shard):
+            raise FormatError(
+                f"{tensor.key} is in the shard {tensor.shard!r}, "
+                "but shards are named tensors-NNNNN.safetensors"
+            )
     elif tensor.nbytes or tensor.shard:
-        raise _broken(tensor, f"no bytes of a tensor kept as {tensor.kept}", f"{tensor.nbytes}")
-
-
-def _broken(tensor: Tensor, expected: str, found: str) -> FormatError:
-    return FormatError(f"{expected} for {tensor.key}", found)
+        raise FormatError(
+            f"{tensor.key} is recorded as {tensor.kept} but has {tensor.nbytes} bytes of values"
+        )

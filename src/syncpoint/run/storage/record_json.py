@@ -1,8 +1,8 @@
-"""The records of the data model as JSON, and the rules every record from a file must keep.
+"""Ops, tensors, statistics and quantization as JSON, and back.
 
-The journal holds all of them in this form, the tables their nested parts, `run.json` the facts.
-A value that JSON has no form for becomes its text; NaN and the infinities are written the way
-Python's json module does.
+The journal stores all of them in this form, the tables only nested parts; for the facts of a run
+see `run_json`. A value that JSON cannot represent becomes its text; NaN and infinities are written
+as Python's json module does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def to_plain_json(value: object) -> object:
-    """What JSON has no form for: NumPy's numbers and arrays as numbers, all else as text."""
+    """Convert what JSON cannot represent: NumPy numbers and arrays to numbers, all else to text."""
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf":
         return value.tolist()
     if isinstance(value, set | frozenset):
@@ -45,11 +45,11 @@ def to_plain_json(value: object) -> object:
 to_json_text = json.JSONEncoder(
     default=to_plain_json, separators=(",", ":"), check_circular=False
 ).encode
-"""Compact JSON; one encoder for all, as making one costs more than most records do."""
+"""Compact JSON; one encoder for all calls: creating one costs more than encoding most records."""
 
 
 def op_key_to_json(key: OpKey) -> list[Any]:
-    """The order is that of the fields of OpKey."""
+    """The fields of OpKey in order."""
     return list(key.row())
 
 
@@ -68,7 +68,7 @@ def op_key_from_json(body: list[Any]) -> OpKey:
 
 
 def op_to_json(op: Op) -> dict[str, Any]:
-    """Everything of an op."""
+    """All fields of an op."""
     return {
         "key": op_key_to_json(op.key),
         "type": op.type,
@@ -103,7 +103,7 @@ def op_from_json(body: Mapping[str, Any]) -> Op:
 
 
 def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
-    """Everything of a tensor but its bytes."""
+    """All fields of a tensor, without its values."""
     key, part = tensor.key, tensor.key.part
     return {
         "key": [op_key_to_json(key.op), key.role.value, key.index],
@@ -129,7 +129,7 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
-    """Inverse of `tensor_to_json`; the result keeps the rules of `check_tensor`."""
+    """Inverse of `tensor_to_json`; raises FormatError if the tensor breaks `check_tensor`."""
     op, role, index = body["key"]
     strides, address = body["strides"], body["address"]
     tensor = Tensor(
@@ -162,11 +162,11 @@ def tensor_from_json(body: Mapping[str, Any]) -> Tensor:
 
 
 STATISTICS = tuple(f.name for f in fields(Statistics))
-"""Names of the figures, in the order of their columns."""
+"""Names of the statistics, in the order of their columns."""
 
 
 def statistics_to_json(statistics: Statistics | None) -> list[float] | None:
-    """The figures in the order of `STATISTICS`."""
+    """The numbers in the order of `STATISTICS`."""
     return None if statistics is None else [getattr(statistics, name) for name in STATISTICS]
 
 
@@ -180,16 +180,16 @@ def statistics_from_json(figures: Sequence[Any] | None) -> Statistics | None:
     )
 
 
-def quantization_to_json(found: Quantization | None) -> dict[str, Any] | None:
-    """Everything of a quantization."""
-    if found is None:
+def quantization_to_json(quantization: Quantization | None) -> dict[str, Any] | None:
+    """All fields of a quantization."""
+    if quantization is None:
         return None
     return {
-        "scale": list(found.scale),
-        "zero_point": list(found.zero_point),
-        "axis": found.axis,
-        "block": found.block,
-        "table": list(found.table),
+        "scale": list(quantization.scale),
+        "zero_point": list(quantization.zero_point),
+        "axis": quantization.axis,
+        "block": quantization.block,
+        "table": list(quantization.table),
     }
 
 
@@ -208,16 +208,17 @@ def quantization_from_json(body: Mapping[str, Any] | None) -> Quantization | Non
 
 
 def parse_record(parse: Callable[[Any], T], body: object, where: str) -> T:
-    """`parse(body)`, with whatever a wrong structure makes it raise turned into FormatError."""
+    """Call `parse(body)`; turn the errors of a wrong structure into FormatError."""
     try:
         return parse(body)
     except SyncpointError as error:
         if where in str(error):
             raise
-        raise FormatError(error.expected, f"{error.found} in {where}", error.cure) from error
+        raise FormatError(f"{where} is not valid: {error.problem}", cure=error.cure) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise FormatError(f"a record of schema 1 in {where}", found) from error
+        raise FormatError(
+            f"{where} has a record of the wrong structure: {type(error).__name__}: {error}"
+        ) from error
 
 
 def expect_text(value: object) -> str:

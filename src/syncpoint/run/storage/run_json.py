@@ -28,7 +28,7 @@ FORMAT = "syncpoint-run"
 SCHEMA = 2
 """Schema 1 had no checksums; it is still read."""
 RESTORE = "restore it from a copy, or record the run again"
-"""What to do about a damaged run."""
+"""The cure for a damaged run."""
 
 
 def info_to_json(info: RunInfo) -> dict[str, Any]:
@@ -45,36 +45,36 @@ def info_to_json(info: RunInfo) -> dict[str, Any]:
 
 
 def info_from_json(body: Mapping[str, Any]) -> RunInfo:
-    """Inverse of `info_to_json`; fields that a file leaves out have their defaults."""
-    known: dict[str, Any] = {}
+    """Inverse of `info_to_json`; fields that a file lacks get their defaults."""
+    values: dict[str, Any] = {}
     for field in fields(RunInfo):
         if field.name in body:
-            known[field.name] = body[field.name]
+            values[field.name] = body[field.name]
     for name in ("model", "runtime", "runtime_version", "device", "precision", "fusion", "missing"):
-        known[name] = expect_text(known.get(name, ""))
-    known["options"] = expect_object(known.get("options", {}))
-    known["environment"] = {
-        k: str(v) for k, v in expect_object(known.get("environment", {})).items()
+        values[name] = expect_text(values.get(name, ""))
+    values["options"] = expect_object(values.get("options", {}))
+    values["environment"] = {
+        k: str(v) for k, v in expect_object(values.get("environment", {})).items()
     }
-    others = expect_object(known.get("other_outputs", {}))
-    known["other_outputs"] = {k: OtherOutput.from_json(str(v)) for k, v in others.items()}
-    known["record"] = Kept(known.get("record", Kept.VALUES))
-    known["notes"] = tuple(expect_text(n) for n in known.get("notes", ()))
-    observer = known.get("observer")
+    others = expect_object(values.get("other_outputs", {}))
+    values["other_outputs"] = {k: OtherOutput.from_json(str(v)) for k, v in others.items()}
+    values["record"] = Kept(values.get("record", Kept.VALUES))
+    values["notes"] = tuple(expect_text(n) for n in values.get("notes", ()))
+    observer = values.get("observer")
     if observer is not None:
-        known["observer"] = Observer(
+        values["observer"] = Observer(
             bool(observer["equal"]), expect_text(observer.get("detail", ""))
         )
-    # Runs that are older than this fact: one runtime compiled.
-    known["compiled"] = known.get("compiled", known["runtime"] == "inductor") is True
-    known["complete"] = known.get("complete", False) is True
-    return RunInfo(**known)
+    # Older runs do not have this fact; at that time one runtime compiled.
+    values["compiled"] = values.get("compiled", values["runtime"] == "inductor") is True
+    values["complete"] = values.get("complete", False) is True
+    return RunInfo(**values)
 
 
 def encode_run_json(
     info: RunInfo, counts: Mapping[str, int], files: Mapping[str, FileRecord]
 ) -> bytes:
-    """The bytes of `run.json`, which speaks for the tables and sources in `files`."""
+    """Encode `run.json`; `files` are the checksums of the tables and sources."""
     body = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -87,16 +87,16 @@ def encode_run_json(
 
 @dataclass(frozen=True)
 class RunDocument:
-    """What `run.json` says."""
+    """The content of a `run.json`."""
 
     info: RunInfo
     counts: Mapping[str, Any]
     files: Mapping[str, FileRecord]
-    """Tables and sources, by their path below the run's folder; none in schema 1."""
+    """Tables and sources, by their path in the folder of the run; empty in schema 1."""
     is_verified: bool
 
     def record(self, folder: Path, name: str) -> FileRecord | None:
-        """What is recorded of a table; None where the run is older than checksums."""
+        """The recorded size and checksum of a table; None if the run is older than checksums."""
         if not self.is_verified:
             return None
         if name not in self.files:

@@ -1,8 +1,8 @@
-"""Writing the values of a run: safetensors files of about 256 MB, in large writes.
+"""Write the values of a run: safetensors files of about 256 MB, in large writes.
 
-A shard is `tensors-NNNNN.partial` until its header is in place and its bytes are on the disk.
-The header goes into space reserved at the start, since only the last tensor tells how long it
-is. safetensors allows no holes, so what aligns a tensor is itself an entry, named `~pad.N`.
+A shard is `tensors-NNNNN.partial` until its header is written and its bytes are on the disk. The
+header goes into space reserved at the start, since its length is known only after the last tensor.
+safetensors allows no holes, so the padding that aligns a tensor is an entry itself, named `~pad.N`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ ALIGNMENT = 64
 SHARD_BYTES = 256 << 20
 WRITE_BYTES = 4 << 20
 BLOCK = 2 << 20
-"""What the page cache keeps in one piece if it is first written in one; in 4 KiB pieces, reading
-it through a mapping costs almost twice as much."""
+"""Block that the page cache keeps in one piece if it is first written in one piece; mapped reads of
+4 KiB pieces cost almost twice as much."""
 FIRST_RESERVE = 64 << 10
 MAX_RESERVE = 4 << 20
 _LENGTH = struct.Struct("<Q")
-_NAME_LIMIT = 512
-"""Characters of a tensor's name in the header, where it only serves other tools."""
+_MAX_NAME_CHARS = 512
+"""Maximum length of a tensor's name in the header; only other tools read it."""
 
 
 def partial_name(shard: str) -> str:
-    """What the shard is called while it is being written."""
+    """The name of the shard while it is being written."""
     return shard.removesuffix(".safetensors") + ".partial"
 
 
 class ShardWriter:
-    """Takes the bytes of tensors one after another and spreads them over shards."""
+    """Writes the bytes of tensors, one after another, into shards."""
 
     def __init__(self, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder
@@ -49,22 +49,22 @@ class ShardWriter:
         self._reserve = FIRST_RESERVE
         self._shard: _Shard | None = None
         self.count = 0
-        """Shards begun so far."""
+        """Number of shards so far."""
         self.closed: list[str] = []
-        """Shards that are whole under their final name."""
+        """Shards that are complete under their final name."""
 
     def add(self, name: str, dtype: DType, shape: tuple[int, ...], data: Bytes) -> tuple[str, int]:
-        """Take one tensor; gives its shard and the offset of its first byte there.
+        """Add a tensor; returns its shard and the offset of its first byte there.
 
         The bytes are in the file only after `flush`.
         """
         shard = self._shard
         if shard is not None:
-            full = shard.end + data.size > self._shard_bytes
-            crowded = not shard.fits(name, shape)
-            if crowded and not full:
+            is_full = shard.end + data.size > self._shard_bytes
+            is_header_full = not shard.has_header_space(name, shape)
+            if is_header_full and not is_full:
                 self._reserve = min(self._reserve * 4, MAX_RESERVE)
-            if full or crowded:
+            if is_full or is_header_full:
                 self.close()
                 shard = None
         if shard is None:
@@ -74,14 +74,14 @@ class ShardWriter:
         return shard.file, shard.add(name, dtype, shape, data)
 
     def flush(self) -> None:
-        """Every byte taken so far is in its file when this returns."""
+        """Write all added bytes to their file."""
         if self._shard is not None:
             self._shard.flush()
 
     @property
-    def waiting(self) -> int:
-        """Bytes taken that are not in their file yet."""
-        return self._shard.waiting if self._shard is not None else 0
+    def buffered_bytes(self) -> int:
+        """Bytes that are not in their file yet."""
+        return self._shard.buffered_bytes if self._shard is not None else 0
 
     def has(self, file: str, end: int) -> bool:
         """Whether the bytes before `end` of a shard are in its file."""
@@ -91,16 +91,16 @@ class ShardWriter:
         )
 
     def close(self) -> None:
-        """Finish the open shard, if any; later tensors begin another."""
+        """Finish the open shard, if any; later tensors go into a new one."""
         if self._shard is not None:
             self._shard.close()
             self.closed.append(self._shard.file)
             self._shard = None
 
     def abandon(self) -> None:
-        """After a failed write: finish the open shard with what is whole in it.
+        """After a failed write: finish the open shard with its complete tensors.
 
-        Entries whose bytes did not reach the file are left out.
+        Entries whose bytes are not in the file are left out.
         """
         shard, self._shard = self._shard, None
         if shard is not None:
@@ -120,29 +120,29 @@ class _Shard:
         self._buffer = bytearray(b" " * reserve)
         self.written = 0
         """Bytes of tensors and header in the file."""
-        self._blocks = 0
-        """Up to here the file has been written to, if only with zeros."""
-        self._under_way = 0
-        """Up to here it is on its way to the disk."""
+        self._allocated_end = 0
+        """End of the written part of the file, including zeros that fill a block."""
+        self._writeback_end = 0
+        """End of the part that is being written to the disk."""
         self._entries: list[tuple[str, int]] = []
-        """JSON of each entry and where it ends in the file."""
+        """JSON of each entry and its end in the file."""
         self._header = len('{"__metadata__":{"format":"np"}}')
         self._names = {"__metadata__": 1}
         self._pads = 0
 
     @property
     def end(self) -> int:
-        """Size of the file once everything taken is written."""
+        """Size of the file when everything added is written."""
         return self.written + len(self._buffer)
 
     @property
-    def waiting(self) -> int:
+    def buffered_bytes(self) -> int:
         return len(self._buffer)
 
-    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Whether the header has room for this tensor and the padding before it."""
-        # Twelve bytes a character is the most that JSON escapes take.
-        entry = 12 * min(len(name), _NAME_LIMIT) + 20 * len(shape) + 128
+    def has_header_space(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether the header has space for this tensor and the padding before it."""
+        # JSON escapes take at most twelve bytes per character.
+        entry = 12 * min(len(name), _MAX_NAME_CHARS) + 20 * len(shape) + 128
         pad = 128
         return self._header + entry + pad <= self._reserve - _LENGTH.size
 
@@ -155,7 +155,7 @@ class _Shard:
         offset = self.end
         as_bytes = dtype.safetensors == "U8"
         self._append(
-            self._unique(name),
+            self._make_unique(name),
             dtype.safetensors,
             (data.size,) if as_bytes and dtype.name != "u8" else shape,
             data.size,
@@ -170,21 +170,21 @@ class _Shard:
         return offset
 
     def flush(self) -> None:
-        """Everything taken is in the file; where that is little, its block is filled with zeros
-        that later tensors will overwrite."""
+        """Write everything added to the file; a small write fills its block with zeros, which later
+        tensors overwrite."""
         end = self.end
-        if self._buffer and end > self._blocks and len(self._buffer) < WRITE_BYTES:
+        if self._buffer and end > self._allocated_end and len(self._buffer) < WRITE_BYTES:
             zeros = -end % BLOCK
             try:
                 write_all(self._handle, self._buffer + bytes(zeros), self.written)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
-                # Perhaps there is room for the bytes that matter, once the zeros are gone.
+                # Without the zeros there may be enough space for the tensors.
                 os.ftruncate(self._handle, self.written)
-                self._blocks = self.written
+                self._allocated_end = self.written
             else:
-                self._blocks = end + zeros
+                self._allocated_end = end + zeros
                 self.written = end
                 self._buffer = bytearray()
         self._write_buffer()
@@ -201,12 +201,12 @@ class _Shard:
     def _write(self, data: bytearray | Bytes) -> None:
         write_all(self._handle, data, self.written)
         self.written += len(data)
-        self._blocks = max(self._blocks, self.written)
-        # Whole blocks only: the next write must not wait for a page that is under way.
-        whole = self.written - self.written % BLOCK
-        if whole - self._under_way >= WRITE_BYTES:
-            start_writing_back(self._handle, self._under_way, whole - self._under_way)
-            self._under_way = whole
+        self._allocated_end = max(self._allocated_end, self.written)
+        # Only full blocks: the next write must not wait for a page that is being written back.
+        full_end = self.written - self.written % BLOCK
+        if full_end - self._writeback_end >= WRITE_BYTES:
+            start_writing_back(self._handle, self._writeback_end, full_end - self._writeback_end)
+            self._writeback_end = full_end
 
     def close(self) -> None:
         self.flush()
@@ -214,8 +214,8 @@ class _Shard:
 
     def abandon(self) -> None:
         self._buffer = bytearray()
-        whole = [end for _, end in self._entries if end <= self.written]
-        self._finish(max(whole, default=self._reserve))
+        complete_ends = [end for _, end in self._entries if end <= self.written]
+        self._finish(max(complete_ends, default=self._reserve))
 
     def _finish(self, end: int) -> None:
         try:
@@ -226,7 +226,7 @@ class _Shard:
             write_all(self._handle, _LENGTH.pack(len(padded)) + padded, 0)
             os.fsync(self._handle)
         finally:
-            # Forgotten at once: the number may soon be another file's.
+            # Reset before closing: the system may reuse the number for another file.
             handle, self._handle = self._handle, -1
             os.close(handle)
         self._partial.rename(self._final)
@@ -234,13 +234,13 @@ class _Shard:
 
     def _append(self, name: str, kind: str, shape: tuple[int, ...], nbytes: int) -> None:
         start = self.end - self._reserve
-        text = _entry(name, kind, shape, start, nbytes)
+        text = _encode_entry(name, kind, shape, start, nbytes)
         self._entries.append((text, self.end + nbytes))
         self._header += len(text) + 1
 
-    def _unique(self, name: str) -> str:
-        """A name no other entry of this shard has; keys are unique, their text need not be."""
-        name = name[:_NAME_LIMIT]
+    def _make_unique(self, name: str) -> str:
+        """Make a name unique in this shard; keys are unique, their text need not be."""
+        name = name[:_MAX_NAME_CHARS]
         if name.startswith(PAD):
             name = "~" + name
         unique = name
@@ -251,7 +251,7 @@ class _Shard:
         return unique
 
 
-def _entry(name: str, kind: str, shape: tuple[int, ...], start: int, nbytes: int) -> str:
+def _encode_entry(name: str, kind: str, shape: tuple[int, ...], start: int, nbytes: int) -> str:
     axes = ",".join(map(str, shape))
-    place = f"{start},{start + nbytes}"
-    return f'{json.dumps(name)}:{{"dtype":"{kind}","shape":[{axes}],"data_offsets":[{place}]}}'
+    offsets = f"{start},{start + nbytes}"
+    return f'{json.dumps(name)}:{{"dtype":"{kind}","shape":[{axes}],"data_offsets":[{offsets}]}}'

@@ -1,5 +1,5 @@
-"""Copies of the source files that the ops of a run point to, so that they can still be shown
-when the files have changed or the run has been taken to another machine.
+"""Copies of the source files that the ops of a run refer to, so that they can be shown after the
+files have changed or the run was copied to another machine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from syncpoint.files.untrusted_json import parse_json
 
 FOLDER = "source"
 INDEX = "index.json"
-_MAX_SOURCE = 4 << 20
-"""Generated files beyond this are not what a person wants to read."""
-_MAX_INDEX = 64 << 20
+_MAX_SOURCE_BYTES = 4 << 20
+"""Larger files are generated ones that nobody reads."""
+_MAX_INDEX_BYTES = 64 << 20
 _SNAPSHOT = re.compile(r"[0-9]{4,9}-[A-Za-z0-9_.-]{1,80}")
 
 
@@ -30,24 +30,24 @@ class SourceWriter:
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
         self._names: dict[str, str] = {}
-        self._seen: set[str] = set()
+        self._handled_paths: set[str] = set()
         self.records: dict[str, FileRecord] = {}
-        """Copies and index, by their path below the run's folder."""
+        """Copies and index, by their path in the folder of the run."""
 
     def add(self, path: str, text: str | None = None) -> str:
-        """Copy the file; its name in `source/`, or "" if it was passed over or is there."""
-        if path in self._seen:
+        """Copy the file; returns its name in `source/`, "" if it was skipped or copied before."""
+        if path in self._handled_paths:
             return ""
-        self._seen.add(path)
+        self._handled_paths.add(path)
         try:
-            data = text.encode() if text is not None else read_whole(Path(path), _MAX_SOURCE)
+            data = text.encode() if text is not None else read_whole(Path(path), _MAX_SOURCE_BYTES)
             data.decode("utf-8")
         except (OSError, SyncpointError, ValueError):
             return ""
         if b"\0" in data:
             return ""
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(path).name)[-80:]
-        name = f"{len(self._names):04}-{plain}"
+        safe_name = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(path).name)[-80:]
+        name = f"{len(self._names):04}-{safe_name}"
         self._folder.mkdir(exist_ok=True)
         (self._folder / name).write_bytes(data)
         self._names[path] = name
@@ -55,7 +55,7 @@ class SourceWriter:
         return name
 
     def write_index(self) -> None:
-        """Write which original path each copy came from."""
+        """Write the index: the original path of each copy."""
         if self._names:
             body = json.dumps({"schema": 1, "files": self._names}, indent=1).encode() + b"\n"
             write_atomically(self._folder / INDEX, body)
@@ -63,7 +63,7 @@ class SourceWriter:
 
 
 class Sources:
-    """The source files a run carries."""
+    """The source files in a run."""
 
     def __init__(
         self,
@@ -71,31 +71,33 @@ class Sources:
         names: dict[str, str] | None = None,
         records: Mapping[str, FileRecord] | None = None,
     ) -> None:
-        """`names` is the index, where it is known already; else it is read when needed.
-        `records` are the checksums of copies and index, where the run has any."""
+        """`names` is the index if it is known already; otherwise it is read when needed.
+        `records` are the checksums of copies and index, if the run has any."""
         self._folder = run / FOLDER
         self._names = names
         self._records = records or {}
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Original paths of the files that are there."""
+        """Original paths of the files."""
         return tuple(self._index())
 
     def text(self, file: str) -> str | None:
-        """The file as it was when the run was recorded, or None if the run has no copy."""
+        """The file at the time of the recording; None if the run has no copy."""
         name = self._index().get(file)
         if name is None:
             return None
         if not _SNAPSHOT.fullmatch(name):
-            raise FormatError(f"a plain file name for {file} in {INDEX}", repr(name)[:80])
+            raise FormatError(f"{INDEX} has the invalid file name {repr(name)[:80]} for {file}")
         path = path_inside(self._folder, name)
         try:
-            data = read_whole(path, _MAX_SOURCE)
+            data = read_whole(path, _MAX_SOURCE_BYTES)
             self._verify(name, data)
             return data.decode("utf-8")
         except (OSError, ValueError) as error:
-            raise FormatError(f"a copy of {file} at {path}", describe_error(error)) from error
+            raise FormatError(
+                f"cannot read the copy of {file} at {path}: {describe_error(error)}"
+            ) from error
 
     def _index(self) -> dict[str, str]:
         if self._names is None:
@@ -103,7 +105,7 @@ class Sources:
         return self._names
 
     def _verify(self, name: str, data: bytes) -> None:
-        """A FormatError where a checksum is recorded and does not fit."""
+        """Raise FormatError if a checksum is recorded and does not match."""
         record = self._records.get(f"{FOLDER}/{name}")
         if record is not None:
             record.verify(data, self._folder / name, "restore it from a copy of the run")
@@ -111,25 +113,27 @@ class Sources:
     def _read_index(self) -> dict[str, str]:
         path = self._folder / INDEX
         try:
-            data = read_whole(path, _MAX_INDEX)
+            data = read_whole(path, _MAX_INDEX_BYTES)
         except FileNotFoundError as error:
-            # Without the whole folder somebody has removed the sources, which may be secret.
+            # If the whole folder is missing, the user has removed the sources, maybe as secret.
             if f"{FOLDER}/{INDEX}" in self._records and self._folder.exists():
                 cure = "restore it from a copy of the run"
                 raise DamagedFileError(path, "it is missing", cure) from error
             return {}
         except OSError as error:
-            raise FormatError(f"the index of sources {path}", describe_error(error)) from error
+            raise FormatError(
+                f"cannot read the index of sources {path}: {describe_error(error)}"
+            ) from error
         self._verify(INDEX, data)
         body = parse_json(data, str(path))
         files = body.get("files") if isinstance(body, dict) else None
         if not isinstance(files, dict) or not all(isinstance(n, str) for n in files.values()):
-            raise FormatError(f"names of files in {path}", "another structure")
+            raise FormatError(f'{path} has no object "files" with the names of files')
         return files
 
 
 def clear_sources(run: Path) -> None:
-    """Remove the copies of an older run, and nothing else."""
+    """Remove the copies of an older run; other files stay."""
     folder = run / FOLDER
     if folder.is_symlink() or not folder.is_dir():
         return

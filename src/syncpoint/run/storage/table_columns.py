@@ -1,9 +1,8 @@
-"""Ops and tensors as Parquet tables: the columns of `ops.parquet` and `tensors.parquet`, and how
-they are written. `syncpoint.run.storage.table_reader` reads them.
+"""The columns of `ops.parquet` and `tensors.parquet`, and the rows of ops and tensors.
 
-Keys and plain facts are columns of their own, so that any tool can filter and join on them;
-lists stay lists; only attributes and quantization, whose form is open, are JSON text. polars is
-imported on first use: most commands never touch a table.
+Keys and plain facts are columns of their own, so that any tool can filter and join on them; lists
+stay lists; only attributes and quantization, whose structure varies, are JSON text. polars is
+imported on first use: most commands never use a table.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def tensor_schema() -> dict[str, pl.DataType]:
     import polars as pl
 
     text, number = pl.String(), pl.Int64()
-    figures = {f"stat_{name}": pl.Float64() for name in ("min", "max", "mean", "std", "l2")}
+    floats = {f"stat_{name}": pl.Float64() for name in ("min", "max", "mean", "std", "l2")}
     counts = {f"stat_{name}": number for name in ("nan", "inf", "zero")}
     return {
         "op": text,
@@ -80,7 +79,7 @@ def tensor_schema() -> dict[str, pl.DataType]:
         "offset": number,
         "nbytes": number,
         "stat_count": number,
-        **figures,
+        **floats,
         **counts,
         "digest": text,
         "digest_kind": text,
@@ -97,7 +96,7 @@ MAY_BE_NULL = {
 
 
 def op_row(op: Op) -> tuple[Any, ...]:
-    """The row of an op. Like `tensor_row` made of nothing that the cyclic collector follows."""
+    """The row of an op. Like `tensor_row` it has no object that the garbage collector tracks."""
     return (
         *op.key.row(),
         op.type,
@@ -129,14 +128,14 @@ def tensor_row(t: Tensor) -> tuple[Any, ...]:
         t.shard,
         t.offset,
         t.nbytes,
-        *(_NO_FIGURES if t.statistics is None else _figures(t.statistics)),
+        *(_NO_STATISTICS if t.statistics is None else _statistics_row(t.statistics)),
         t.digest,
         t.digest_kind,
     )
 
 
-_NO_FIGURES = (None,) * len(STATISTICS)
+_NO_STATISTICS = (None,) * len(STATISTICS)
 
 
-def _figures(s: Statistics) -> tuple[float, ...]:
+def _statistics_row(s: Statistics) -> tuple[float, ...]:
     return (s.count, s.min, s.max, s.mean, s.std, s.l2, s.nan, s.inf, s.zero)

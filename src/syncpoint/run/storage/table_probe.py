@@ -1,10 +1,10 @@
-"""Decoding a table without a checksum in another process, to see whether it can be decoded.
+"""Decode a table without a checksum in another process first, to see whether it can be decoded.
 
-A damaged Parquet file makes Polars panic, or ask for so much memory that the process is aborted. A
-checksum finds damage before that. Files that are older than checksums are decoded here first: the
-process that aborts is this one, and what called it goes on with an error. A server has every table
-decoded here first, since a table that is made to harm can have a checksum that fits. One process
-serves all tables; it ends with the one that started it.
+A damaged Parquet file makes Polars panic, or allocate so much memory that the process is aborted. A
+checksum detects damage before that. Files older than checksums are decoded here first: only this
+process aborts, and the caller continues with an error. A server decodes every table here first,
+since a hostile table can have a valid checksum. One process serves all tables; it ends with the
+process that started it.
 """
 
 from __future__ import annotations
@@ -23,59 +23,59 @@ from pathlib import Path
 import xxhash
 
 _MAX_SECONDS = 60.0
-"""Time for one table; 100 MB of Parquet take a few seconds."""
-_MAX_MEMORY = 4 << 30
-"""Address space for one table, and in addition 16 times its size."""
+"""Time limit for one table; 100 MB of Parquet take a few seconds."""
+_MAX_MEMORY_BYTES = 4 << 30
+"""Address space for one table, plus 16 times its size."""
 _SLICE_ROWS = 100_000
-_MAX_DETAIL = 200
+_MAX_DETAIL_CHARS = 200
 
 
 def probe(path: Path, data: bytes) -> str:
-    """What is wrong with a table whose bytes, read from `path`, are `data`; "" if it decodes."""
+    """Say what is wrong with a table whose bytes at `path` are `data`; "" if it can be decoded."""
     digest = xxhash.xxh3_128_hexdigest(data)
     with _lock:
-        if digest in _decodable:
+        if digest in _decodable_digests:
             return ""
-        damage = _prober().ask(path, data, digest)
+        damage = _probe_process().ask(path, data, digest)
         if not damage:
-            if len(_decodable) >= _MAX_REMEMBERED:
-                _decodable.clear()
-            _decodable.add(digest)
+            if len(_decodable_digests) >= _MAX_REMEMBERED_DIGESTS:
+                _decodable_digests.clear()
+            _decodable_digests.add(digest)
         return damage
 
 
 def probe_every_table() -> None:
-    """Probe tables with a checksum too: for a process that goes on when one of them is hostile."""
+    """Probe tables with a checksum too: for servers, which must survive a hostile table."""
     global _every_table
     _every_table = True
 
 
 def is_every_table_probed() -> bool:
-    """Whether tables with a checksum are probed as well."""
+    """Whether tables with a checksum are probed too."""
     return _every_table
 
 
 _every_table = False
-_decodable: set[str] = set()
-"""Digests of tables that were decoded without trouble."""
-_MAX_REMEMBERED = 10_000
+_decodable_digests: set[str] = set()
+"""Digests of tables that were decoded successfully."""
+_MAX_REMEMBERED_DIGESTS = 10_000
 _lock = threading.Lock()
-_running: _Prober | None = None
+_current_process: _ProbeProcess | None = None
 
 
-def _prober() -> _Prober:
-    """The process for tables; a new one after a crash, and in a process that was forked."""
-    global _running
-    if _running is None or not _running.is_usable():
-        _running = _Prober()
-    return _running
+def _probe_process() -> _ProbeProcess:
+    """Return the probe process; a new one after a crash, and in a forked process."""
+    global _current_process
+    if _current_process is None or not _current_process.is_usable():
+        _current_process = _ProbeProcess()
+    return _current_process
 
 
-class _Prober:
+class _ProbeProcess:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._process = subprocess.Popen(
-            # -P: a file of the current folder must not stand in for a module of Python's own.
+            # -P: a file in the current folder must not replace a module of Python.
             [sys.executable, "-P", "-m", "syncpoint.run.storage.table_probe"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -83,11 +83,11 @@ class _Prober:
         )
 
     def is_usable(self) -> bool:
-        """Whether it still runs, and is this process's own."""
+        """Whether it is running, and was started by this process."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, path: Path, data: bytes, digest: str) -> str:
-        """Have the table decoded."""
+        """Let the process decode the table; returns the damage, or ""."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -102,16 +102,16 @@ class _Prober:
             return f"it could not be decoded within {_MAX_SECONDS:g} seconds"
         answer = process.stdout.readline()
         if not answer.endswith(b"\n"):
-            return f"decoding it ended the process ({_ending(process.wait())})"
-        said = json.loads(answer)
-        if said["damage"]:
-            return str(said["damage"])
-        if said["digest"] != digest:
+            return f"decoding it ended the process ({_describe_exit(process.wait())})"
+        response = json.loads(answer)
+        if response["damage"]:
+            return str(response["damage"])
+        if response["digest"] != digest:
             return "it was changed while it was read"
         return ""
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     with suppress(ValueError):
@@ -120,13 +120,13 @@ def _ending(code: int) -> str:
 
 
 def _serve() -> None:
-    """Answer one question a line, until there are no more."""
-    # Interrupts are meant for the process that asks; it ends this one by closing its input.
+    """Answer one question per line until the input ends."""
+    # Interrupts are for the process that asks; it ends this one by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         question = json.loads(line)
         _limit_memory(int(question["bytes"]))
-        sys.stdout.write(json.dumps(_examined(Path(question["path"]))) + "\n")
+        sys.stdout.write(json.dumps(_decode_table(Path(question["path"]))) + "\n")
         sys.stdout.flush()
 
 
@@ -136,10 +136,10 @@ def _limit_memory(nbytes: int) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY + 16 * nbytes, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES + 16 * nbytes, hard))
 
 
-def _examined(path: Path) -> dict[str, str]:
+def _decode_table(path: Path) -> dict[str, str]:
     import polars as pl
     from polars.exceptions import PanicException, PolarsError
 
@@ -153,11 +153,11 @@ def _examined(path: Path) -> dict[str, str]:
             pl.scan_parquet(io.BytesIO(data)).slice(start, _SLICE_ROWS).collect()
     except (PolarsError, PanicException, OSError, OverflowError, MemoryError) as error:
         return {
-            "damage": describe_error(error)[:_MAX_DETAIL] or "it cannot be decoded",
+            "damage": describe_error(error)[:_MAX_DETAIL_CHARS] or "it cannot be decoded",
             "digest": "",
         }
     except SyncpointError as error:
-        return {"damage": error.found, "digest": ""}
+        return {"damage": error.problem, "digest": ""}
     return {"damage": "", "digest": xxhash.xxh3_128_hexdigest(data)}
 
 

@@ -1,8 +1,8 @@
-"""Reading the tables of a run: checked at once, made into records when somebody looks.
+"""Read the tables of a run: checked at once, converted to records on demand.
 
 A run may have hundreds of thousands of ops. Its tables are checked column by column when it is
-opened, so that structural damage is found there; an Op or a Tensor is made when it is asked for,
-some neighbours with it, and kept from then on.
+opened, so that structural damage is detected there. An Op or a Tensor is created on first access,
+together with its neighbours, and cached.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ROLES = {role.value: role for role in Role}
-_KEPT = {kept.value: kept for kept in Kept}
+_RECORD_MODES = {mode.value: mode for mode in Kept}
 _ROW_BYTES, _MAX_EXPANSION = 450, 1_000
-"""Memory that a row takes in columns, and how many times the size of its file a table may take:
-ops that differ in a number alone take one byte each in the file."""
-_CHUNK = 2048
-"""Records made at once."""
+"""Memory of a row in columns, and the maximum ratio of memory to file size: ops that differ only in
+a number take one byte each in the file."""
+_CHUNK_ROWS = 2048
+"""Records that are created at once."""
 
 
 class Records(Sequence[T], Generic[T]):
-    """The records of a table in order, each made when it is first asked for."""
+    """The records of a table in order, created on first access."""
 
     def __init__(
         self,
@@ -67,53 +67,53 @@ class Records(Sequence[T], Generic[T]):
         self._key = key
         self._build = build
         self._chunks: dict[int, list[T]] = {}
-        self._index: dict[tuple[Any, ...], int] | None = None
+        self._row_by_key: dict[tuple[Any, ...], int] | None = None
 
     @property
     def table(self) -> pl.DataFrame:
-        """The same as columns, for whoever looks at all of them."""
+        """The records as columns, for callers that read all of them."""
         return self._frame
 
     def __len__(self) -> int:
         return self._frame.height
 
     @overload
-    def __getitem__(self, at: int) -> T: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, at: slice) -> list[T]: ...
-    def __getitem__(self, at: int | slice) -> T | list[T]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)
-        at %= len(self)
-        return self._chunk(at // _CHUNK)[at % _CHUNK]
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        return self._chunk(index // _CHUNK_ROWS)[index % _CHUNK_ROWS]
 
     def __iter__(self) -> Iterator[T]:
-        for number in range(-(-len(self) // _CHUNK)):
+        for number in range(-(-len(self) // _CHUNK_ROWS)):
             yield from self._chunk(number)
 
     def find(self, key: tuple[Any, ...]) -> T | None:
-        """The record with this key, given as the row that it is in the table."""
-        if self._index is None:
+        """The record with this key, in the form that `row()` of a key has; None if none has it."""
+        if self._row_by_key is None:
             columns = (self._frame[name].to_list() for name in self._key)
-            self._index = {row: at for at, row in enumerate(zip(*columns, strict=True))}
-        at = self._index.get(key)
-        return None if at is None else self[at]
+            self._row_by_key = {key: row for row, key in enumerate(zip(*columns, strict=True))}
+        row = self._row_by_key.get(key)
+        return None if row is None else self[row]
 
     def _chunk(self, number: int) -> list[T]:
-        found = self._chunks.get(number)
-        if found is None:
-            with _no_collection():
-                made = self._build(self._frame.slice(number * _CHUNK, _CHUNK))
-            # Two threads may make the same; one of them must win for good.
-            found = self._chunks.setdefault(number, made)
-        return found
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            with _disable_collector():
+                records = self._build(self._frame.slice(number * _CHUNK_ROWS, _CHUNK_ROWS))
+            # Two threads may build the same chunk; both must use the first one.
+            chunk = self._chunks.setdefault(number, records)
+        return chunk
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the cyclic collector, which would visit every record again and again."""
+def _disable_collector() -> Iterator[None]:
+    """Disable the cyclic garbage collector, which would visit every record again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -124,28 +124,31 @@ def _no_collection() -> Iterator[None]:
 
 
 def read_ops(table: ParquetTable) -> Records[Op]:
-    """The ops of a run in order; a broken table is a FormatError."""
+    """Read the ops of a run in order; a broken table is a FormatError."""
     path = table.path
-    frame = _read(table, op_schema(), OP_KEY)
+    frame = _read_checked(table, op_schema(), OP_KEY)
     _refuse_duplicates(frame, OP_KEY, path)
     _check_keys(frame)
-    edges = _items(frame, "inputs")
+    edges = _flatten_structs(frame, "inputs", path)
     _check_keys(edges)
     _check_names(edges, "role", _ROLES)
-    _items(frame, "source")
+    _flatten_structs(frame, "source", path)
     if frame["origins"].explode().null_count() > (frame["origins"].list.len() == 0).sum():
-        raise FormatError(f"no gaps inside column 'origins' of {path}", "one")
-    attributes = _Parsed(path)
-    # Equal keys, edges and frames are one object: a tensor is read several times, a line makes
-    # many ops.
+        raise _missing_value_error("origins", path)
+    attributes = _JsonCache(path)
+    # Equal keys, edges and frames share one object: a tensor is read several times, and a source
+    # line creates many ops.
     key_of = cache(OpKey)
     edge_of = cache(lambda edge: Edge(key_of(*edge[:5]), edge[5], _ROLES[edge[6]]))
     frame_of = cache(lambda line: Frame(*line))
-    plain = (*OP_KEY, "type", "attributes", "module", "module_type", "origins", "random")
+    flat = (*OP_KEY, "type", "attributes", "module", "module_type", "origins", "random")
 
-    def build(some: pl.DataFrame) -> list[Op]:
-        rows = zip(*(some[name].to_list() for name in plain), strict=True)
-        nested = (_nested(some, "inputs", EDGE), _nested(some, "source", FRAME))
+    def build(chunk: pl.DataFrame) -> list[Op]:
+        rows = zip(*(chunk[name].to_list() for name in flat), strict=True)
+        nested = (
+            _read_structs(chunk, "inputs", EDGE, path),
+            _read_structs(chunk, "source", FRAME, path),
+        )
         return [
             Op(
                 key_of(*row[:5]),
@@ -165,25 +168,25 @@ def read_ops(table: ParquetTable) -> Records[Op]:
 
 
 def read_tensors(table: ParquetTable) -> Records[Tensor]:
-    """The tensors of a run in order; a broken table is a FormatError."""
+    """Read the tensors of a run in order; a broken table is a FormatError."""
     path = table.path
-    frame = _read(table, tensor_schema(), TENSOR_KEY)
+    frame = _read_checked(table, tensor_schema(), TENSOR_KEY)
     _refuse_duplicates(frame, TENSOR_KEY, path)
     _check_keys(frame)
     _check_names(frame, "role", _ROLES)
-    _check_names(frame, "kept", _KEPT)
+    _check_names(frame, "kept", _RECORD_MODES)
     key_of = cache(OpKey)
     part_of = cache(Part)
-    parse = _Parsed(path)
+    parse = _JsonCache(path)
     for text in frame["quantization"].drop_nulls().unique():
         quantization_from_json(parse(text))
     names = list(tensor_schema())
 
-    def build(some: pl.DataFrame) -> list[Tensor]:
-        result = []
-        for row in zip(*(some[name].to_list() for name in names), strict=True):
+    def build(chunk: pl.DataFrame) -> list[Tensor]:
+        tensors = []
+        for row in zip(*(chunk[name].to_list() for name in names), strict=True):
             (op, call, graph, path_in, iteration, role, index, sample, step, rank, name,
-             dtype, shape, kept, strides, layout, device, alias_of, quantization, requires_grad,
+             dtype, shape, mode, strides, layout, device, alias_of, quantization, requires_grad,
              address, shard, offset, nbytes, count, low, high, mean, std, l2, nan, inf, zero,
              digest, digest_kind) = row  # fmt: skip
             op_key = key_of(op, call, graph, path_in, iteration)
@@ -200,7 +203,7 @@ def read_tensors(table: ParquetTable) -> Records[Tensor]:
                 TensorKey(op_key, _ROLES[role], index, part_of(sample, step, rank)),
                 dtype,
                 tuple(shape),
-                kept=_KEPT[kept],
+                kept=_RECORD_MODES[mode],
                 strides=None if strides is None else tuple(strides),
                 layout=layout,
                 device=device,
@@ -216,17 +219,17 @@ def read_tensors(table: ParquetTable) -> Records[Tensor]:
                 digest_kind=digest_kind,
                 name=name,
             )
-            result.append(tensor)
-        return result
+            tensors.append(tensor)
+        return tensors
 
-    for at in _unlike(frame):
-        check_tensor(build(frame.slice(at, 1))[0])
+    for row in _representative_rows(frame):
+        check_tensor(build(frame.slice(row, 1))[0])
     return Records(frame, TENSOR_KEY, build)
 
 
-def _unlike(frame: pl.DataFrame) -> list[int]:
-    """One row of each kind that the rules for tensors can tell apart, and all with a negative
-    number: those keep the rules or break them together."""
+def _representative_rows(frame: pl.DataFrame) -> list[int]:
+    """One row of each group that is alike to `check_tensor`, and all rows with a negative number:
+    the rows of a group pass or fail together."""
     columns = ("dtype", "kept", "nbytes", "shard")
     facts = zip(
         *(frame[name].to_list() for name in columns),
@@ -234,75 +237,83 @@ def _unlike(frame: pl.DataFrame) -> list[int]:
         strict=True,
     )
     first: dict[tuple[Any, ...], int] = {}
-    for at, fact in enumerate(facts):
-        first.setdefault(fact, at)
+    for row, fact in enumerate(facts):
+        first.setdefault(fact, row)
     negative = (frame["offset"] < 0) | (frame["index"] < 0)
     return sorted({*first.values(), *negative.arg_true().to_list()})
 
 
-class _Parsed:
-    """JSON objects of a text column; equal texts share one, as records are not changed."""
+class _JsonCache:
+    """JSON objects of a text column; equal texts share one object, as records are immutable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, dict[str, Any]] = {}
+        self._objects: dict[str, dict[str, Any]] = {}
 
     def __call__(self, text: str) -> dict[str, Any]:
-        found = self._known.get(text)
-        if found is None:
-            found = parse_json(text, str(self._path))
-            if not isinstance(found, dict):
-                raise FormatError(f"JSON objects in {self._path}", text[:40])
-            self._known[text] = found
-        return found
+        body = self._objects.get(text)
+        if body is None:
+            body = parse_json(text, str(self._path))
+            if not isinstance(body, dict):
+                raise FormatError(f"{self._path} has {text[:40]!r} instead of a JSON object")
+            self._objects[text] = body
+        return body
 
 
-def _read(table: ParquetTable, schema: dict[str, pl.DataType], key: Sequence[str]) -> pl.DataFrame:
+def _read_checked(
+    table: ParquetTable, schema: dict[str, pl.DataType], key: Sequence[str]
+) -> pl.DataFrame:
     table.check_columns(schema)
     table.check_keys(key)
     table.check_memory(table.rows * _ROW_BYTES, _MAX_EXPANSION, "read it with Polars, by columns")
     frame = table.read(schema)
     for name in schema:
         if name not in MAY_BE_NULL and frame[name].null_count():
-            raise FormatError(f"a value in each row of column {name!r} of {table.path}", "a gap")
+            raise _missing_value_error(name, table.path)
     return frame
 
 
+def _missing_value_error(column: str, path: Path) -> FormatError:
+    return FormatError(f"column {column!r} of {path} has a missing value")
+
+
 def _refuse_duplicates(frame: pl.DataFrame, key: Sequence[str], path: Path) -> None:
-    doubled = frame.select(key).is_duplicated()
-    if doubled.any():
-        first = frame.select(key).filter(doubled).row(0)
-        raise FormatError(f"each key once in {path}", f"twice {first}")
+    is_duplicate = frame.select(key).is_duplicated()
+    if is_duplicate.any():
+        first = frame.select(key).filter(is_duplicate).row(0)
+        raise FormatError(f"{path} has the key {first} twice")
 
 
 def _check_keys(frame: pl.DataFrame) -> None:
-    """The rule of `check_op_key` for a whole column."""
+    """Apply `check_op_key` to a whole column."""
     bad = (frame["call"] < 0) | (frame["iteration"] < 0)
     if bad.any():
         row = frame.filter(bad).row(0, named=True)
         check_op_key(OpKey(row["op"], row["call"], iteration=row["iteration"]))
 
 
-def _check_names(frame: pl.DataFrame, column: str, known: dict[str, Any]) -> None:
+def _check_names(frame: pl.DataFrame, column: str, allowed: dict[str, Any]) -> None:
     for value in frame[column].unique():
-        if value not in known:
+        if value not in allowed:
             raise ValueError(f"{value!r} is not a {column}")
 
 
-def _items(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+def _flatten_structs(frame: pl.DataFrame, name: str, path: Path) -> pl.DataFrame:
     """All items of a list of structs as a table of their own."""
     column = frame[name]
     flat = column.filter(column.list.len() > 0).explode()
     if flat.null_count():
-        raise FormatError(f"no gaps inside column {name!r}", "one")
+        raise _missing_value_error(name, path)
     unnested = flat.struct.unnest()
     if sum(unnested.null_count().row(0)):
-        raise FormatError(f"no gaps inside column {name!r}", "one")
+        raise _missing_value_error(name, path)
     return unnested
 
 
-def _nested(frame: pl.DataFrame, name: str, inner: Sequence[str]) -> Iterator[list[Any]]:
-    """The rows of a list of structs as tuples; much quicker than dictionaries one by one."""
-    items = _items(frame, name)
-    rows = iter(list(zip(*(items[f].to_list() for f in inner), strict=True)))
+def _read_structs(
+    frame: pl.DataFrame, name: str, fields: Sequence[str], path: Path
+) -> Iterator[list[Any]]:
+    """The rows of a list of structs as tuples; much faster than one dictionary per struct."""
+    items = _flatten_structs(frame, name, path)
+    rows = iter(list(zip(*(items[field].to_list() for field in fields), strict=True)))
     return iter([[next(rows) for _ in range(n)] for n in frame[name].list.len().to_list()])

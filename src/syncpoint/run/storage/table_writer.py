@@ -1,4 +1,4 @@
-"""Writing `ops.parquet` and `tensors.parquet`, and other tables, whole or not at all."""
+"""Write `ops.parquet`, `tensors.parquet` and other tables, whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from syncpoint.run.storage.table_columns import op_schema, tensor_schema
 
 
 def write_ops(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
-    """Write `ops.parquet`, whole or not at all, from rows that `op_row` made."""
-    return _write(path, op_schema(), rows)
+    """Write `ops.parquet`, whole or not at all, from the rows of `op_row`."""
+    return _write_rows(path, op_schema(), rows)
 
 
 def write_tensors(path: Path, rows: Sequence[tuple[Any, ...]]) -> FileRecord:
-    """Write `tensors.parquet`, whole or not at all, from rows that `tensor_row` made."""
-    return _write(path, tensor_schema(), rows)
+    """Write `tensors.parquet`, whole or not at all, from the rows of `tensor_row`."""
+    return _write_rows(path, tensor_schema(), rows)
 
 
-def _write(
+def _write_rows(
     path: Path, schema: dict[str, pl.DataType], rows: Iterable[tuple[Any, ...]]
 ) -> FileRecord:
     import polars as pl
@@ -39,23 +39,23 @@ def _write(
     series = []
     for (name, dtype), values in zip(schema.items(), columns, strict=True):
         try:
-            series.append(_series(name, values, dtype))
+            series.append(_build_column(name, values, dtype))
         except UnicodeEncodeError:
-            # A path that is not valid Unicode; the rest of the run is worth more than it.
-            series.append(_series(name, make_encodable(values), dtype))
+            # A path is not valid Unicode; escaping it is better than losing the run.
+            series.append(_build_column(name, make_encodable(values), dtype))
     return write_table(path, pl.DataFrame(series))
 
 
 def write_table(path: Path, table: pl.DataFrame) -> FileRecord:
-    """Write a table, whole or not at all; its size and checksum."""
+    """Write a table, whole or not at all; returns its size and checksum."""
 
     with replacing(path) as temporary:
         return write_parquet(table, temporary)
 
 
 def write_parquet(table: pl.DataFrame, path: Path) -> FileRecord:
-    """Write a table by way of memory, since polars does not say whether a disk was full; its size
-    and checksum."""
+    """Encode a table in memory and write it, since polars does not report a full disk; returns its
+    size and checksum."""
     from polars.exceptions import PolarsError
 
     data = io.BytesIO()
@@ -67,8 +67,9 @@ def write_parquet(table: pl.DataFrame, path: Path) -> FileRecord:
     return record_of(data.getvalue())
 
 
-def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    """A column; lists are built from their flat items, as polars is slow at one list a row."""
+def _build_column(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """Build a column; lists are built from their flat items, as polars is slow with one list per
+    row."""
     import polars as pl
 
     if not isinstance(dtype, pl.List):
@@ -85,8 +86,8 @@ def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     row = np.repeat(np.arange(len(values)), lengths)
     lists = pl.DataFrame({"row": row, "item": flat}).group_by("row", maintain_order=True)
     absent = pl.Series("absent", [v is None for v in values], dtype=pl.Boolean)
-    every = pl.DataFrame({"row": np.arange(len(values)), "absent": absent})
-    joined = every.join(lists.agg("item"), on="row", how="left", maintain_order="left")
+    all_rows = pl.DataFrame({"row": np.arange(len(values)), "absent": absent})
+    joined = all_rows.join(lists.agg("item"), on="row", how="left", maintain_order="left")
     empty = pl.lit(pl.Series([[]], dtype=dtype)).first()
     filled = pl.when(~pl.col("absent")).then(pl.col("item").fill_null(empty))
     return joined.select(filled.alias(name)).to_series()

@@ -1,8 +1,8 @@
-"""Recorded checksums of tensor bytes, and the ledger of what was checked against them.
+"""Recorded checksums of tensor bytes, and the ledger of the checks that were done.
 
-A checksum covers a range of one file: the dense bytes of a tensor in our own runs, a whole member
-of an archive in a .npz or .pt. Each range is checked once, when its first byte is asked for.
-Checksums detect accidents (bad disks, interrupted copies), not attackers.
+A checksum covers a range of one file: the dense bytes of a tensor in a run, a whole member of an
+archive in a .npz or .pt file. Each range is checked once, when its first byte is read. Checksums
+detect accidents (bad disks, interrupted copies), not attacks.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from syncpoint.run.digests import hash_bytes, new_hasher
 from syncpoint.run.model import Tensor
 
 DEFERRED = "deferred"
-"""In place of the kind of a tensor's digest: whoever reads it verifies it afterwards."""
+"""Replaces the kind of a tensor's digest if the caller verifies the tensor later."""
 WINDOW_BYTES = 8 << 20
 """Bytes of a large tensor that are mapped at once while it is checked."""
 
 
 class Checksum(NamedTuple):
-    """A recorded checksum and the bytes of the file that it covers."""
+    """A recorded checksum and the byte range of the file that it covers."""
 
     kind: str
-    """A kind that `digests.is_computable` knows."""
+    """A kind for which `digests.is_computable` is true."""
     value: str
     offset: int
     nbytes: int
 
 
 class ChecksumLedger:
-    """Which ranges were checked, and with what result.
+    """Which ranges were checked, and the results.
 
     Keys are hashes of (shard, checksum): a run may have millions of tensors, and an integer takes
-    a third of the memory of the tuple. Adding to a set is atomic, so threads need no lock; two
-    that meet check the same range twice.
+    a third of the memory of the tuple. Adding to a set is atomic, so threads need no lock; at worst
+    two threads check the same range.
     """
 
     def __init__(self) -> None:
-        self._sound: set[int] = set()
+        self._intact: set[int] = set()
         self._damaged: set[int] = set()
 
     def check(
@@ -51,12 +51,12 @@ class ChecksumLedger:
         path: Callable[[], Path],
         content: Bytes | None = None,
     ) -> None:
-        """Raise DamagedError unless the bytes are those that were recorded.
+        """Raise DamagedError unless the bytes match the checksum.
 
-        `content` is what the checksum covers where the caller has read it already.
+        `content` is the range that the checksum covers, if the caller has read it already.
         """
         key = hash((tensor.shard, checksum))
-        if key in self._sound:
+        if key in self._intact:
             return
         if key not in self._damaged:
             if content is None or content.size != checksum.nbytes:
@@ -64,14 +64,14 @@ class ChecksumLedger:
             else:
                 computed = hash_bytes(checksum.kind, content)
             if computed == checksum.value.lower():
-                self._sound.add(key)
+                self._intact.add(key)
                 return
             self._damaged.add(key)
         raise tensor_damage_error(tensor, path())
 
 
 def _hash_file(path: Path, checksum: Checksum) -> str:
-    """The checksum of a range of a file, mapped window by window and let go, so that a tensor of
+    """Compute the checksum of a range of a file, mapping one window at a time, so that a tensor of
     any size takes little memory."""
     state = new_hasher(checksum.kind)
     end = checksum.offset + checksum.nbytes
@@ -81,11 +81,10 @@ def _hash_file(path: Path, checksum: Checksum) -> str:
 
 
 def tensor_damage_error(tensor: Tensor, where: Path | str) -> DamagedError:
-    """The error for bytes that are not those that were recorded."""
+    """Build the error for bytes that do not match their checksum."""
     error = DamagedError(
-        f"the recorded bytes of {tensor.key} in {where}",
-        "other bytes: the file is damaged",
-        "copy it again, or record it again",
+        f"the bytes of {tensor.key} in {where} do not match their checksum: the file is damaged",
+        cure="copy it again, or record it again",
     )
     error.where = str(where)
     return error

@@ -1,6 +1,7 @@
-"""A thread that does things in order behind a queue bounded by bytes.
+"""A queue, bounded by bytes, whose thread runs actions in order.
 
-The model must not wait for the disk, nor may a fast model fill the memory while the disk lags.
+The model must not wait for the disk, and a fast model must not fill the memory while the disk is
+slow.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from syncpoint.errors import InputError, SyncpointError, describe_error
 
 IN_FLIGHT = 256 << 20
 """Bytes that may wait; a single larger tensor is let through alone."""
-_BATCH = 16 << 20
-_OVERHEAD = 1 << 10
-"""What an action weighs beside its values; bounds a flood of ops as well."""
+_BATCH_BYTES = 16 << 20
+_ACTION_BYTES = 1 << 10
+"""Bytes that count for an action in addition to its values; bounds the number of ops too."""
 _IDLE_SECONDS = 0.5
 
 
 class WriteQueue:
-    """Runs actions one after another in a thread of its own.
+    """Runs actions one after another in its own thread.
 
-    After an action failed the rest is dropped, and its error is raised by every later call.
+    After an action failed, the others are dropped, and every later call raises its error.
     """
 
     def __init__(self, idle: Callable[[], None], *, in_flight: int = IN_FLIGHT) -> None:
-        """`idle` is called when nothing has come for a while."""
+        """`idle` is called when no action was added for a while."""
         self._idle = idle
         self._limit = in_flight
         self._actions: deque[tuple[Callable[[], object], int]] = deque()
@@ -38,16 +39,19 @@ class WriteQueue:
         self._thread: threading.Thread | None = None
 
     def put(self, action: Callable[[], object], nbytes: int = 0) -> None:
-        """Have `action` done, which holds `nbytes`; waits while too many are in flight."""
+        """Add `action`, which holds `nbytes`; waits while too many bytes are in flight."""
         with self._changed:
             if self._closed:
-                raise InputError("a recorder that is still open", "one that has finished")
+                raise InputError(
+                    "nothing can be recorded: the recorder has finished",
+                    cure="record before it finishes",
+                )
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="syncpoint-recorder", daemon=True
                 )
                 self._thread.start()
-            nbytes += _OVERHEAD
+            nbytes += _ACTION_BYTES
             while self._bytes and self._bytes + nbytes > self._limit and not self._error:
                 self._changed.wait()
             self._check()
@@ -62,14 +66,14 @@ class WriteQueue:
             self._check()
 
     def drain(self) -> None:
-        """Wait until all is done."""
+        """Wait until all actions are done."""
         with self._changed:
             while (self._actions or self._busy) and not self._error:
                 self._changed.wait()
             self._check()
 
     def finish(self) -> None:
-        """Wait until all is done and end the thread; harmless when repeated."""
+        """Wait until all actions are done and end the thread; may be called repeatedly."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -92,7 +96,7 @@ class WriteQueue:
                     self._changed.wait(_IDLE_SECONDS if unflushed else None)
                 if not self._actions and self._closed:
                     return
-                batch, done = self._take()
+                batch, done = self._take_batch()
                 self._busy = True
             try:
                 if batch:
@@ -102,24 +106,24 @@ class WriteQueue:
                 elif unflushed:
                     self._idle()
                     unflushed = False
-            except BaseException as error:  # whatever it is must reach the caller
+            except BaseException as error:  # every error must reach the caller
                 batch.clear()
                 self._fail(error)
                 return
 
-    def _take(self) -> tuple[deque[Callable[[], object]], int]:
-        """What waits, up to some bytes: a lock for each op would cost more than the op."""
+    def _take_batch(self) -> tuple[deque[Callable[[], object]], int]:
+        """Take a batch of actions: locking once per op would cost more than the op."""
         batch: deque[Callable[[], object]] = deque()
-        taken = 0
-        while self._actions and taken < _BATCH:
+        batch_bytes = 0
+        while self._actions and batch_bytes < _BATCH_BYTES:
             action, nbytes = self._actions.popleft()
             batch.append(action)
-            taken += nbytes
-        return batch, taken
+            batch_bytes += nbytes
+        return batch, batch_bytes
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, SyncpointError):
-            wrapped = SyncpointError("to write what was recorded", describe_error(error))
+            wrapped = SyncpointError(f"the recording cannot be written: {describe_error(error)}")
             wrapped.__cause__ = error
             error = wrapped
         with self._changed:

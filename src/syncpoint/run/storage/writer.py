@@ -1,7 +1,7 @@
-"""Writing a run to disk so that whatever kills the writer leaves a run that opens.
+"""Write a run to disk so that the run can be opened whatever kills the writer.
 
-Bytes first, then the journal frame that speaks of them; shards under their final name only when
-whole; tables and `run.json` last, each whole or absent. See docs/formats.md.
+Bytes first, then the journal frame that refers to them; shards get their final name only when
+complete; tables and `run.json` last, each whole or absent. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from syncpoint.run.storage.table_columns import OPS, TENSORS, op_row, tensor_row
 from syncpoint.run.storage.table_writer import write_ops, write_tensors
 
 _FLUSH_SECONDS = 0.5
-"""How long a finished tensor may stay in memory when little else comes."""
+"""Maximum time that a recorded tensor stays in memory only."""
 T = TypeVar("T")
-_FIELDS = {f.name for f in fields(RunInfo)}
+_INFO_FIELDS = {f.name for f in fields(RunInfo)}
 
 
 class RunWriter:
-    """The one writer of the run at `path`. Calls may come from any thread.
+    """The only writer of the run at `path`. It may be called from any thread.
 
-    Used as a context manager it finishes the run at the end of the block; an exception inside
-    leaves a readable run that says it is incomplete, and why.
+    As a context manager it finishes the run at the end of the block; an exception inside leaves a
+    readable run that is marked as incomplete, with the reason.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class RunWriter:
         self._prepare(overwrite)
         self._shards = ShardWriter(self.path)
         self._sources = SourceWriter(self.path)
-        # Rows and plain tuples: the cyclic collector would follow every record and every key
-        # again and again, at a cost that grows with the run.
+        # Rows and plain tuples: the cyclic garbage collector would visit every record and every
+        # key again and again, at a cost that grows with the run.
         self._op_keys: set[tuple[Any, ...]] = set()
         self._op_rows: list[tuple[Any, ...]] = []
         self._tensor_keys: set[tuple[Any, ...]] = set()
         self._tensor_rows: list[tuple[Any, ...]] = []
-        self._held: dict[tuple[str, str, int], tuple[str, int]] = {}
-        """Where content already lies, by digest, dtype and size."""
-        self._waiting: list[Tensor] = []
+        self._stored_content: dict[tuple[str, str, int], tuple[str, int]] = {}
+        """Shard and offset of stored content, by digest, dtype and size."""
+        self._unflushed: list[Tensor] = []
         """Tensors whose bytes are not in their file yet."""
         self._frames = bytearray()
         self._flushed = time.monotonic()
@@ -74,16 +74,16 @@ class RunWriter:
         self._before_finish: list[Callable[[], None]] = []
         self._open = True
         self._failure: InputError | None = None
-        self._shards_told = 0
+        self._journaled_shards = 0
         self.stored_bytes = 0
-        """Bytes of values taken, equal content counted once."""
+        """Bytes of values added so far; equal content counts once."""
 
     def _prepare(self, overwrite: bool) -> None:
-        """Make or take over the folder, lock it and start the journal."""
+        """Create or take over the folder, lock it and start the journal."""
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            # Locked first: what another writer has only begun must not look like other files.
+            # Lock first: files of another writer that just started are not foreign files.
             self._run_lock = RunLock(path)
             try:
                 check_new_run_path(path, overwrite)
@@ -94,11 +94,11 @@ class RunWriter:
                 self._run_lock.release()
                 raise
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._write_error(error) from error
 
     @property
     def info(self) -> RunInfo:
-        """The facts of the run as they stand."""
+        """The current facts of the run."""
         return self._info
 
     def op(self, op: Op) -> None:
@@ -107,24 +107,26 @@ class RunWriter:
             self._check_open()
             key = op.key.row()
             if key in self._op_keys:
-                raise InputError("each op once in a run", f"{op.key} again")
+                raise InputError(f"the op {op.key} is recorded twice", cure="give it another name")
             self._op_keys.add(key)
             self._op_rows.append(op_row(op))
             self._append(encode_frame("op", op_to_json(op)))
 
     def tensor(self, tensor: Tensor, data: object = None) -> Tensor:
-        """Add a tensor with its dense bytes; gives it back with its place and digest.
+        """Add a tensor with its dense bytes; returns it with shard, offset and digest.
 
-        `data` is any contiguous buffer (packed for four-bit types). A tensor kept as values
-        needs it; of others only the digest is taken from it. A digest of our kind that the
-        tensor has already is believed.
+        `data` is any contiguous buffer (packed for four-bit types). It is required for a tensor
+        that is recorded as values; for others only the digest is computed from it. If the tensor
+        has an xxh3-128 digest already, that is used.
         """
         with self._lock:
             self._check_open()
             key = tensor.key.row()
             if key in self._tensor_keys:
-                raise InputError("each tensor once in a run", f"{tensor.key} again")
-            raw = None if data is None else _raw(data)
+                raise InputError(
+                    f"the tensor {tensor.key} is recorded twice", cure="give it another index"
+                )
+            raw = None if data is None else _flat_bytes(data)
             digest, kind = tensor.digest, tensor.digest_kind
             if raw is not None and kind != DIGEST:
                 digest, kind = xxhash.xxh3_128_hexdigest(raw.data), DIGEST
@@ -133,7 +135,7 @@ class RunWriter:
             if tensor.kept is Kept.VALUES:
                 nbytes = self._check_size(tensor, dtype, raw)
             if raw is not None and nbytes:
-                shard, offset = self._place(tensor, dtype, raw, digest)
+                shard, offset = self._store(tensor, dtype, raw, digest)
             tensor = replace_fields(
                 tensor,
                 dtype=dtype.name,
@@ -144,44 +146,45 @@ class RunWriter:
                 digest_kind=kind,
             )
             self._tensor_keys.add(key)
-            self._waiting.append(tensor)
+            self._unflushed.append(tensor)
             self._flush_when_due()
             return tensor
 
     def has_content(self, digest: str, dtype: str, nbytes: int) -> bool:
         """Whether equal content is stored already."""
         with self._lock:
-            return nbytes == 0 or (digest, dtype, nbytes) in self._held
+            return nbytes == 0 or (digest, dtype, nbytes) in self._stored_content
 
     def _check_size(self, tensor: Tensor, dtype: DType, raw: Bytes | None) -> int:
         expected = dtype.nbytes(tensor.count)
         if raw is None or raw.size != expected:
+            size = "no bytes" if raw is None else f"{raw.size} bytes"
             raise InputError(
-                f"{expected} bytes of {dtype} in shape {tensor.shape} for {tensor.key}",
-                "none" if raw is None else f"{raw.size}",
+                f"{tensor.key} has {size}, but {dtype} of shape {tensor.shape} "
+                f"takes {expected} bytes"
             )
         return expected
 
-    def _place(self, tensor: Tensor, dtype: DType, raw: Bytes, digest: str) -> tuple[str, int]:
-        """Shard and offset of these bytes, which are written unless equal ones are there."""
+    def _store(self, tensor: Tensor, dtype: DType, raw: Bytes, digest: str) -> tuple[str, int]:
+        """Write these bytes unless equal ones are stored; returns their shard and offset."""
         content = (digest, dtype.name, raw.size)
-        place = self._held.get(content)
-        if place is None:
+        location = self._stored_content.get(content)
+        if location is None:
             try:
-                place = self._shards.add(str(tensor.key), dtype, tensor.shape, raw)
+                location = self._shards.add(str(tensor.key), dtype, tensor.shape, raw)
             except OSError as error:
-                raise self._failed(error) from error
-            self._held[content] = place
+                raise self._mark_failed(error) from error
+            self._stored_content[content] = location
             self.stored_bytes += raw.size
-        return place
+        return location
 
     def note(self, text: str) -> None:
-        """Add what a reader of the results must know."""
+        """Add a note for readers of the results."""
         self.update(notes=(text,))
 
     def update(self, **changes: Any) -> None:
-        """Change facts of the run; notes and other outputs are added to those there are."""
-        unknown = set(changes) - _FIELDS
+        """Change facts of the run; notes and other outputs are added to the existing ones."""
+        unknown = set(changes) - _INFO_FIELDS
         if unknown:
             raise TypeError(f"RunInfo has no {', '.join(sorted(unknown))}")
         with self._lock:
@@ -195,28 +198,29 @@ class RunWriter:
             self._append(encode_frame("info", info_to_json(self._info)))
 
     def source(self, path: Path | str, text: str | None = None) -> None:
-        """Keep a copy of a source file; what is no readable text file is passed over.
+        """Copy a source file into the run; a file that is not readable text is skipped.
 
-        `text` is its content where the file itself need not be there any more.
+        `text` is its content if the file itself may no longer exist.
         """
         with self._lock:
             self._check_open()
-            added = self._guarded(lambda: self._sources.add(str(path), text))
-            if added:
-                self._append(encode_frame("source", [str(path), added]))
+            name = self._guarded(lambda: self._sources.add(str(path), text))
+            if name:
+                self._append(encode_frame("source", [str(path), name]))
 
     def before_finish(self, call: Callable[[], None]) -> None:
-        """Have `call` hand over what it still holds when the run is finished or given up."""
+        """Register a function that passes on what it still holds, before the run is finished or
+        aborted."""
         self._before_finish.append(call)
 
     def flush(self) -> None:
-        """Everything taken so far survives the death of this process when this returns."""
+        """Write everything added so far to the files; it then survives the end of this process."""
         with self._lock:
             self._check_open()
             self._guarded(self._flush)
 
     def finish(self) -> None:
-        """Write the tables and mark the run complete; nothing can be added after it."""
+        """Write the tables and mark the run as complete; nothing can be added afterwards."""
         try:
             for call in self._before_finish:
                 call()
@@ -230,9 +234,9 @@ class RunWriter:
             raise
 
     def abort(self, reason: str) -> None:
-        """Give up: what is whole stays readable, and the run says that it is not complete.
+        """Stop writing: what is complete stays readable, and the run is marked as incomplete.
 
-        Never raises for want of disk: the journal then goes on standing in for the tables.
+        Never raises if the disk is full: the journal then stays in place of the tables.
         """
         for call in self._before_finish:
             try:
@@ -242,13 +246,13 @@ class RunWriter:
         with self._lock:
             if not self._open:
                 return
-            reason = " ".join(reason.split()) or "the writer gave up"
+            reason = " ".join(reason.split()) or "the writer was stopped"
             info = replace(self._info, complete=False, missing=f"what came after: {reason}")
             try:
                 if self._failure is None:
                     self._flush()
                 else:
-                    self._tensor_rows += map(tensor_row, filter(self._is_whole, self._waiting))
+                    self._tensor_rows += map(tensor_row, filter(self._is_stored, self._unflushed))
                 self._shards.abandon()
                 self._conclude(info)
             except OSError:
@@ -276,7 +280,7 @@ class RunWriter:
 
     def _flush_when_due(self) -> None:
         due = (
-            self._shards.waiting >= WRITE_BYTES
+            self._shards.buffered_bytes >= WRITE_BYTES
             or len(self._frames) >= WRITE_BYTES
             or self.stored_bytes - self._flushed_bytes >= WRITE_BYTES
             or time.monotonic() - self._flushed > _FLUSH_SECONDS
@@ -285,23 +289,24 @@ class RunWriter:
             self._guarded(self._flush)
 
     def _flush(self) -> None:
-        """Bytes, then the frames that say they are there."""
+        """Write the bytes, then the frames that refer to them."""
         self._shards.flush()
-        tensors = [encode_frame("tensor", tensor_to_json(t)) for t in self._waiting]
-        shards = [encode_frame("shard", name) for name in self._shards.closed[self._shards_told :]]
+        tensors = [encode_frame("tensor", tensor_to_json(t)) for t in self._unflushed]
+        new_shards = self._shards.closed[self._journaled_shards :]
+        shards = [encode_frame("shard", name) for name in new_shards]
         self._journal.append(b"".join([self._frames, *tensors, *shards]))
-        self._shards_told += len(shards)
-        self._tensor_rows += map(tensor_row, self._waiting)
-        self._waiting = []
+        self._journaled_shards += len(shards)
+        self._tensor_rows += map(tensor_row, self._unflushed)
+        self._unflushed = []
         self._frames = bytearray()
         self._flushed = time.monotonic()
         self._flushed_bytes = self.stored_bytes
 
-    def _is_whole(self, tensor: Tensor) -> bool:
+    def _is_stored(self, tensor: Tensor) -> bool:
         return not tensor.nbytes or self._shards.has(tensor.shard, tensor.offset + tensor.nbytes)
 
     def _conclude(self, info: RunInfo) -> None:
-        """Tables, then run.json, then no journal any more."""
+        """Write the tables, then run.json, then remove the journal."""
         tables = {
             OPS: write_ops(self.path / OPS, self._op_rows),
             TENSORS: write_tensors(self.path / TENSORS, self._tensor_rows),
@@ -315,14 +320,14 @@ class RunWriter:
         }
         files = {**tables, **self._sources.records}
         write_atomically(self.path / RUN_JSON, encode_run_json(info, counts, files))
-        # The names of the tables must be on the disk before that of the journal is not.
+        # The names of the tables must be on the disk before the journal is removed.
         sync(self.path)
         self._info = info
         self._close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
     def _leave_journal(self, info: RunInfo) -> None:
-        """Where there is no room for tables, the reason goes into the journal if it can."""
+        """If there is no space for the tables, try to write the reason to the journal."""
         with suppress(OSError):
             self._journal.append(encode_frame("info", info_to_json(info)))
         self._info = info
@@ -337,30 +342,33 @@ class RunWriter:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise InputError(f"an unfinished run at {self.path}", "one that is finished")
+            raise InputError(
+                f"nothing can be added to {self.path}: the run is finished",
+                cure="record into another run",
+            )
         if self._failure is not None:
-            # After a write that failed halfway, only giving up keeps the shard sound.
+            # After a write that failed halfway, nothing more may be written to the shard.
             raise self._failure
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run what touches the disk; its failure is an error the user understands."""
+        """Run an action that writes to the disk; turn an OSError into an error for users."""
         try:
             return action()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._mark_failed(error) from error
 
-    def _failed(self, error: OSError) -> InputError:
-        """After it nothing more can be added."""
-        self._failure = self._unwritable(error)
+    def _mark_failed(self, error: OSError) -> InputError:
+        """Remember the failure: nothing more can be added after it."""
+        self._failure = self._write_error(error)
         return self._failure
 
-    def _unwritable(self, error: OSError) -> InputError:
+    def _write_error(self, error: OSError) -> InputError:
         cure = "free space, choose another folder, or record less"
         return cannot_write(f"the run {self.path}", error, cure)
 
 
-def _raw(data: object) -> Bytes:
-    """A flat view of any contiguous buffer."""
+def _flat_bytes(data: object) -> Bytes:
+    """Return a flat view of any contiguous buffer."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return np.frombuffer(memoryview(data).cast("B"), np.uint8)  # type: ignore[arg-type]

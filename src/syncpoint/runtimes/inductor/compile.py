@@ -169,9 +169,9 @@ class Compilation:
 
         def compiler(module: GraphModule, examples: Any, **more: Any) -> CompiledGraph:
             def code(inputs: list[Any]) -> Tree:
-                given = list(inputs)
+                values = list(inputs)
                 inputs.clear()
-                return module.forward(*given)
+                return module.forward(*values)
 
             return self._wrap_code(GeneratedGraph(module), code)
 

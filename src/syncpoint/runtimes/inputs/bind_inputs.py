@@ -156,8 +156,9 @@ def fit_inputs(
     missing = [name for name in required if name not in by_position and name not in kwargs]
     if missing:
         raise InputError(
-            f"{len(args) + len(kwargs)} inputs for {signature}, without {', '.join(missing)}",
-            cure=f"give {', '.join(missing)} too",
+            f"missing inputs of {signature}: {', '.join(missing)}"
+            f" ({len(args) + len(kwargs)} given)",
+            cure="give all inputs by name, or in order",
         )
     return Inputs(args, kwargs)
 

@@ -68,8 +68,7 @@ def refuse_missing_shapes(
     if not shape_by_name or (missing and not fits_by_count):
         example_name = missing[0] if missing else "NAME"
         raise NoShape(
-            f"a shape for each input to make {kind} values",
-            f"none for {', '.join(missing) or 'any'}",
+            f"cannot generate {kind} values: no shape for {', '.join(missing) or 'any input'}",
             f"{example_name}=1,3,224,224",
         )
 

@@ -12,7 +12,7 @@ COUNT = 50
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_reader, "_CHUNK", 8)
+    monkeypatch.setattr(table_reader, "_CHUNK_ROWS", 8)
     with RunWriter(tmp_path / "a.run") as writer:
         for i in range(COUNT):
             key = OpKey(f"op{i // 2}", call=i % 2)

@@ -114,7 +114,7 @@ def test_the_model_may_say_the_shape():
     found = only("zeros", declared=declared).kwargs
     assert found["x"].shape == (1, 2)
     assert found["x"].dtype == np.float16
-    with pytest.raises(InputError, match="none for y; give --shape y=1,3,224,224"):
+    with pytest.raises(InputError, match="no shape for y; add --shape y=1,3,224,224"):
         read_inputs("random", {}, [InputSpec("y")])
     nameless = read_inputs("random", dict([parse_shape("2,2")]), [InputSpec("y")])[0]
     assert nameless.kwargs["y"].shape == (2, 2)
