@@ -27,7 +27,7 @@ class RecordableArray:
 
     array: Array
     dtype: str | None = None
-    """Our name of the element type, where the dtype of the array does not tell it."""
+    """Our name of the element type, where the dtype of the array is not enough."""
     strides: tuple[int, ...] | None = None
     device: str = ""
     requires_grad: bool | None = None

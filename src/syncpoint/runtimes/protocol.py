@@ -71,7 +71,7 @@ class Region:
     """Tensors that come from outside the region, without parameters."""
     outputs: tuple[Edge, ...]
     part: Part = WHOLE
-    """Which execution it is a piece of; tells apart the graphs of samples of different shapes."""
+    """The execution it is a piece of; samples of different shapes have different graphs."""
 
 
 class Session(Protocol):

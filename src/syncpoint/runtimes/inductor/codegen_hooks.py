@@ -105,11 +105,11 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
 
     def wrap_fused_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_kernel(self: Any, wrapper: Any, kernel_name: str, *more: Any) -> Any:
-            result = original(self, wrapper, kernel_name, *more)
+            return_value = original(self, wrapper, kernel_name, *more)
             reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
             for name in _find_filled_buffers(self.args):
                 emitter.emit(wrapper, name, kernel_name, reads, writes)
-            return result
+            return return_value
 
         return call_kernel
 
@@ -117,11 +117,11 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
         def call_kernel(self: Any, name: str, node: Any) -> Any:
             from torch._inductor.virtualized import V
 
-            result = original(self, name, node)
+            return_value = original(self, name, node)
             for out in _find_filled_buffers(self.args):
                 reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
                 emitter.emit(V.graph.wrapper_code, out, name, reads, writes)
-            return result
+            return return_value
 
         return call_kernel
 
@@ -129,15 +129,15 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
         def helper(self: Any, kernel: str, out: str, *more: Any, **named: Any) -> Any:
             from torch._inductor.virtualized import V
 
-            result = original(self, kernel, out, *more, **named)
+            return_value = original(self, kernel, out, *more, **named)
             emitter.emit(self, out, kernel, _find_extern_reads(V.graph.try_get_buffer(out)))
-            return result
+            return return_value
 
         return helper
 
     def wrap_extern_alloc(original: Callable[..., Any]) -> Callable[..., Any]:
         def helper(self: Any, extern_kernel: Any, args: Any) -> Any:
-            result = original(self, extern_kernel, args)
+            return_value = original(self, extern_kernel, args)
             layout = extern_kernel.layout
             writes_elsewhere = isinstance(layout, MutationLayoutSHOULDREMOVE)
             if isinstance(layout, Layout) and not writes_elsewhere:
@@ -145,18 +145,18 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
                 emitter.emit(
                     self, extern_kernel.get_name(), kernel, _find_extern_reads(extern_kernel)
                 )
-            return result
+            return return_value
 
         return helper
 
     def wrap_multi_output(original: Callable[..., Any]) -> Callable[..., Any]:
         def multi_output(self: Any, node: Any) -> Any:
-            result = original(self, node)
+            return_value = original(self, node)
             maker = node.inputs[0]
             if isinstance(node.layout, Layout) and hasattr(maker, "get_kernel_name"):
                 kernel = str(maker.get_kernel_name())
                 emitter.emit(self, node.get_name(), kernel, _find_extern_reads(maker))
-            return result
+            return return_value
 
         return multi_output
 

@@ -73,7 +73,7 @@ class BufferDescriber:
         self._completed = find_completed_ops(program)
 
     def describe_buffer(self, buffer: Buffer, value: torch.Tensor, inputs: tuple[Edge, ...]) -> Op:
-        """The op that stands for a buffer in the run."""
+        """The op that represents a buffer in the run."""
         key = self._program.edges.op_key(buffer.name)
         attributes: dict[str, Any] = {"kernel": buffer.kernel}
         held_edge = self._find_held_op(buffer, value)

@@ -1,4 +1,4 @@
-"""Resolves the nodes of an FX graph to the tensors (edges) they stand for."""
+"""Resolves the nodes of an FX graph to edges: the tensors of a run."""
 
 from __future__ import annotations
 

@@ -172,9 +172,9 @@ def to_json_value(value: Tree) -> Tree:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (list, tuple)):
-        return [to_json_value(item) for item in value]
+        return [to_json_value(element) for element in value]
     if isinstance(value, dict):
-        return {str(key): to_json_value(item) for key, item in value.items()}
+        return {str(key): to_json_value(element) for key, element in value.items()}
     if isinstance(value, torch.dtype):
         return dtype_name(value)
     if isinstance(value, (torch.Tensor, Node)):

@@ -96,7 +96,7 @@ class TorchRuntime:
             raise InputError(
                 f"the runtime torch cannot open a {type(model).__qualname__}",
                 cure=(
-                    "give an nn.Module, an exported program, TorchScript, or code that gives one"
+                    "give an nn.Module, an exported program, TorchScript, or code that returns one"
                 ),
             )
         try:

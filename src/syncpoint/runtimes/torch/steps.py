@@ -210,7 +210,7 @@ def _snapshot_value(value: Any, depth: int) -> Any:
     if isinstance(value, nn.Module) or callable(value) or not depth:
         return type(value).__qualname__
     if isinstance(value, Mapping):
-        return [(repr(key), _snapshot_value(item, depth - 1)) for key, item in value.items()]
+        return [(repr(key), _snapshot_value(element, depth - 1)) for key, element in value.items()]
     if isinstance(value, (tuple, list, set, frozenset)):
-        return [_snapshot_value(item, depth - 1) for item in value]
+        return [_snapshot_value(element, depth - 1) for element in value]
     return [(n, _snapshot_value(v, depth - 1)) for n, v in getattr(value, "__dict__", {}).items()]
